@@ -9,7 +9,7 @@ void Advice::note(SettingChange change) {
 }
 
 std::string Advice::note(const SettingMention& setting, SettingChange::Way way) {
-  note({setting.kind, way, way == SettingChange::Way::set ? setting.value : ""});
+  note({.kind = setting.kind, .way = way, .value = way == SettingChange::Way::set ? setting.value : "", .name = setting.name});
   return setting.text;
 }
 

@@ -85,7 +85,8 @@ SettingMention SettingNames::now_where(SettingKind kind, double value) const {
     if (only != nullptr) return {kind};
     only = &each;
   }
-  return {kind, only ? one_line(fmt::format("{}, now {}", only->name, only->value)) : ""};
+  if (only == nullptr) return {kind};
+  return {kind, one_line(fmt::format("{}, now {}", only->name, only->value)), "", only->name};
 }
 
 std::string SettingNames::given_beside(SettingKind kind) const {

@@ -17,6 +17,7 @@ struct SettingMention {
   SettingKind kind;
   std::string text = {};
   std::string value = {};
+  std::string name = {};  // the producer's, where others of the kind are not meant
 
   operator std::string() const { return text; }
   bool empty() const { return text.empty(); }

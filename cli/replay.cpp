@@ -125,7 +125,12 @@ Verb replay_verb() {
       {{"CAPSULE", "a file that train --capsule wrote"}},
       join(
           {{{"--set", "", "KEY=VALUE", "change a key of the experiment: arithmetic.accumulate=h100; may be repeated", ""},
-            {"--as", "", "NAME", "with this precision", "the capsule's", {"fp64", "fp32", "fp16", "bf16", "fp8"}},
+            {"--as",
+             "",
+             "NAME",
+             "with this `precision` of an experiment: fp16 is FP16 by autocast",
+             "the capsule's",
+             {"fp64", "fp32", "fp16", "bf16", "fp8"}},
             {"--keep-fp32", "", "MODULES", "with the modules that match this pattern in FP32; may be repeated", ""},
             {"--scale", "", "SCALE", "with this constant loss scale, as in 2^10", "the capsule's"},
             {"--against", "", "TRACE", "compare every recorded row with this trace's, and name the first op that differs"},

@@ -40,7 +40,9 @@ std::string what_takes(const std::string& path) {
   }
   const std::string file = shell_word(path);
   return is_capsule
-             ? fmt::format("'{}' is a capsule, and no trace: `ulpscope nan {}` and `ulpscope replay {}` take it", path, file, file)
+             ? fmt::format(
+                   "'{}' is a capsule, and no trace: `ulpscope nan {}`, `ulpscope updates {}` and `ulpscope replay {}` take it",
+                   path, file, file, file)
              : fmt::format("'{}' is a checkpoint, and no trace: `ulpscope train --resume {}` takes it", path, file);
 }
 

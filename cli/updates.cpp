@@ -21,7 +21,7 @@ int run_with_trials(const Arguments& arguments, const AnalysisOptions& options) 
   trials.watch = trial_watch(progress);
   TraceOrCapsule asked(arguments.positional(0), progress);
   Report report = asked.report(options, analyze_updates);
-  if (tells_of_losses(report) && !arguments.has("--no-trials"))
+  if (!findings_of_losses(report).empty() && !arguments.has("--no-trials"))
     asked.try_changes([&](const Trial& start) {
       trials.advised = changes_of(report);
       trials.scratch = asked.scratch_file("trial.h5");

@@ -33,20 +33,6 @@ void add_layers(ChangedExperiments& changed) {
       [](const LayerSpec& layer) { return !layer.flag("fused"); });
 }
 
-// Of groups that have one of their own.
-void add_rates_of_groups(const Experiment& experiment, ChangedExperiments& changed) {
-  for (size_t i = 0; i < experiment.optimizers.size(); ++i) {
-    const OptimizerGroup& group = experiment.optimizers[i];
-    if (group.modules.empty()) continue;
-    const double rate = experiment.settings_of(group).learning_rate, others = experiment.optimizer.learning_rate;
-    if (rate > others)
-      changed.add(fmt::format("the learning rate of {} as of the others: {}", group.modules.front(), others), ChangeOf::rate,
-                  [&](Experiment& other) { set_rate(other.optimizers[i], others); });
-    changed.add(fmt::format("the learning rate of {} / 100: {}", group.modules.front(), rate / 100), ChangeOf::rate,
-                [&](Experiment& other) { set_rate(other.optimizers[i], rate / 100); });
-  }
-}
-
 // `losses`: of the run, which failed `behind` the first of them. The one before the failure is one batch's; where the reference
 // ends above that, it is held against the median of the last ones.
 void demand_below_onset(std::span<const double> losses, uint64_t behind, Reference& reference) {
@@ -88,7 +74,8 @@ std::vector<Fix> fixes_of(const Experiment& experiment, const std::string& modul
   if (experiment.clipping.norm == 0) changed.add({.kind = Kind::clip_norm, .value = "1"});
   changed.add({.kind = Kind::epsilon, .way = Way::raise});
   changed.add({.kind = Kind::learning_rate, .way = Way::lower});
-  add_rates_of_groups(experiment, changed);
+  for (size_t i = 0; i < experiment.optimizers.size(); ++i)
+    changed.add({.kind = Kind::learning_rate, .way = Way::lower, .name = rate_of_group(i)});
   return changed.take();
 }
 
@@ -140,7 +127,7 @@ FixStudy try_fixes(const Trial& start, const RunFailure& failure, const std::str
   const TimedTrials::Outcome in_wide = outcome_of(format, wide);
   study.reference = reference_of(format, in_wide);
   // It was run, and its steps tell so.
-  const bool wide_fails = in_wide.is_whole() && !study.reference.exists() && (in_wide.failure || in_wide.has_enough_steps());
+  const bool wide_fails = in_wide.is_whole() && !study.reference.exists() && (in_wide.failure || in_wide.tells_of_training());
   if (wide_fails) {
     const std::string lack = study.reference.lack;
     for (const Fix& fix : fixes_of(wide, "", options.advised)) {
@@ -152,25 +139,32 @@ FixStudy try_fixes(const Trial& start, const RunFailure& failure, const std::str
       study.reference.lack = lack + (trials.has_time() ? "; nothing else that was tried trained there" : "; then the time was up");
   }
   if (study.reference.exists()) demand_below_onset(again.losses, failure.step - study.first_step, study.reference);
+  if (!study.reference.exists() && study.first_step > 0 && again.only_steps == 0)
+    study.reference.lack += fmt::format(
+        "; in step {}, with which the capsule begins, the weights may be ruined already{}: the run's own trace, or a capsule of "
+        "more "
+        "steps (--keep-steps), tells what would have kept them from it",
+        study.first_step, std::isfinite(again.losses.front()) ? fmt::format(" (a loss of {:.4g})", again.losses.front()) : "");
   for (size_t i = 0; i < study.trials.size(); ++i) {
     FixTrial& trial = study.trials[i];
     const TimedTrials::Outcome& outcome = outcomes[i];
     trial.failure = outcome.failure;
     trial.refusal = outcome.refusal;
     trial.skipped_at_end = outcome.skipped_at_end;
+    trial.skipped = outcome.skipped;
     if (outcome.is_whole() && !outcome.failure) trial.end_loss = outcome.end();
     const bool is_another_loss = trial.fix.experiment.loss.function != original.loss.function;
     const bool is_guessing =
-        trial.end_loss && outcome.has_enough_steps() && outcome.guessing && *trial.end_loss >= *outcome.guessing;
-    trial.result = !outcome.refusal.empty()                         ? FixResult::refused
-                   : !outcome.ran                                   ? FixResult::not_tried
-                   : outcome.failure                                ? FixResult::fails
-                   : outcome.skipped_at_end > 0                     ? FixResult::skips_steps
-                   : is_guessing                                    ? FixResult::trains_worse
-                   : is_format(trial.fix.what) && wide_fails        ? FixResult::fp32_fails
-                   : !study.reference.exists() || is_another_loss   ? FixResult::stays_finite
-                   : study.reference.is_reached_by(*trial.end_loss) ? FixResult::verified
-                                                                    : FixResult::trains_worse;
+        trial.end_loss && outcome.tells_of_training() && outcome.guessing && *trial.end_loss >= *outcome.guessing;
+    trial.result = !outcome.refusal.empty()                                          ? FixResult::refused
+                   : !outcome.ran                                                    ? FixResult::not_tried
+                   : outcome.failure                                                 ? FixResult::fails
+                   : outcome.skipped_at_end > 0                                      ? FixResult::skips_steps
+                   : is_guessing                                                     ? FixResult::trains_worse
+                   : is_format(trial.fix.what) && wide_fails                         ? FixResult::fp32_fails
+                   : !study.reference.exists() || is_another_loss                    ? FixResult::stays_finite
+                   : study.reference.is_reached_by(*trial.end_loss, outcome.skipped) ? FixResult::verified
+                                                                                     : FixResult::trains_worse;
   }
   return study;
 }

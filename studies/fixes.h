@@ -40,6 +40,7 @@ struct FixTrial {
   FixResult result = FixResult::not_tried;
   std::optional<RunFailure> failure;
   unsigned skipped_at_end = 0;     // FailureWatch has it
+  uint64_t skipped = 0;            // of all its steps
   std::optional<double> end_loss;  // the median of the last losses, at most ten
   std::string refusal;
 };

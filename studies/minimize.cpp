@@ -320,7 +320,8 @@ class Minimizer {
   bool is_same(const StepResult& step) const {
     const auto& now = step.nonfinite;
     return now && now->name == found_.failure.name && now->module == found_.failure.module && now->phase == found_.failure.phase &&
-           now->slot == found_.failure.slot && std::isfinite(step.loss) == std::isfinite(found_.loss) && step.skipped == skipped_;
+           now->slot == found_.failure.slot && now->parameter == found_.failure.parameter &&
+           std::isfinite(step.loss) == std::isfinite(found_.loss) && step.skipped == skipped_;
   }
 
   // Whether the part fails as the whole step does. `output`: a capsule to write of it; "": its cause is compared, too.

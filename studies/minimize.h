@@ -44,13 +44,14 @@ struct Minimized {
   bool is_smallest = true;  // false: the time was up before nothing further could be left out
 };
 
-// A step fails in the same way where its first output that is not finite is that of the same op in the same module and phase, the
-// cause is of the same class, and its loss is as finite, and it is as skipped. What is left is a capsule like any other, with an
-// experiment, tensors and samples of its own: for the layers that are cut off at the beginning, what they gave in the whole step.
-// Where the last step alone fails otherwise, as memory does that an earlier step had written, only steps are left out: what fails
-// with some of them is taken to fail with more, so that halves are tried. Means keep their divisor: the loss is multiplied by the
-// share of the targets that are left, which is not quite the share of those that count where it ignores labels. Throws Error: a
-// capsule that cannot be read, or ends with a step that is finite when it is run again by itself.
+// A step fails in the same way where its first output that is not finite is that of the same op in the same module and phase, of
+// the same parameter or of none, the cause is of the same class, and its loss is as finite, and it is as skipped. What is left is a
+// capsule like any other, with an experiment, tensors and samples of its own: for the layers that are cut off at the beginning,
+// what they gave in the whole step. Where the last step alone fails otherwise, as memory does that an earlier step had written,
+// only steps are left out: what fails with some of them is taken to fail with more, so that halves are tried. Means keep their
+// divisor: the loss is multiplied by the share of the targets that are left, which is not quite the share of those that count where
+// it ignores labels. Throws Error: a capsule that cannot be read, or ends with a step that is finite when it is run again by
+// itself.
 Minimized minimize(const std::string& capsule, const MinimizeOptions& options);
 
 Report report_of(const std::string& capsule, const std::string& output, const Minimized& minimized);

@@ -6,6 +6,7 @@
 
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/core/run/describe_run.h"
 #include "ulpscope/studies/trial_report.h"
 
@@ -24,10 +25,12 @@ std::string failure_text(const RunFailure& failure) {
   }
 }
 
-std::string detail_of(const FixTrial& trial, const std::optional<double>& guessing) {
+std::string detail_of(const FixTrial& trial, const FixStudy& study) {
+  const std::optional<double>& guessing = study.guessing;
   switch (trial.result) {
     case FixResult::verified:
-      return "stays finite and trains as the reference does";
+      if (study.reference.is_reached_by(*trial.end_loss)) return "stays finite and trains as the reference does";
+      return fmt::format("stays finite and trains as the reference does, but for {}", count_of(trial.skipped, "skipped step"));
     case FixResult::trains_worse:
       if (guessing && *trial.end_loss >= *guessing)
         return fmt::format("stays finite, and ends no better than guessing, {:.4g}", *guessing);
@@ -47,8 +50,10 @@ std::string detail_of(const FixTrial& trial, const std::optional<double>& guessi
   }
 }
 
-// Where nothing was found that trains, what does not may not have had the time to.
-Helps helps(FixResult result, bool has_reference) {
+// Where nothing was found that trains, what does not may not have had the time to; and where it begins later than the run, from
+// weights that may have been ruined by then, nothing is known of what would have kept them from that.
+Helps helps(FixResult result, bool has_reference, bool begins_with_run) {
+  if (!has_reference && !begins_with_run) return Helps::unknown;
   switch (result) {
     case FixResult::verified:
       return Helps::yes;
@@ -150,14 +155,13 @@ void add_fixes(const FixStudy& study, Report& report) {
   add_reference(study.reference, report);
   std::vector<TriedChange> tried;
   for (const FixTrial& trial : study.trials)
-    tried.push_back({trial.fix.text,
-                     trial.fix.by,
-                     helps(trial.result, study.reference.exists()),
-                     trial.fix.what == ChangeOf::type,
-                     name_of(trial.result),
-                     {},
-                     trial.end_loss,
-                     detail_of(trial, study.guessing)});
+    tried.push_back({.text = trial.fix.text,
+                     .by = trial.fix.by,
+                     .helps = helps(trial.result, study.reference.exists(), study.first_step == 0),
+                     .is_type = trial.fix.what == ChangeOf::type,
+                     .result = name_of(trial.result),
+                     .end_loss = trial.end_loss,
+                     .detail = detail_of(trial, study)});
   const bool is_mendable = !comes_from_outside(report);
   add_tried(study.first_step, study.steps, {}, is_mendable ? "" : "No setting is the cause: one that helps hides it.",
             std::move(tried), report);

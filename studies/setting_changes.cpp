@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <optional>
 #include <set>
@@ -48,6 +47,9 @@ NamedKind named(const SettingChange& change) {
   return {change.kind, "setting", ChangeOf::training};
 }
 
+// A tenth of 1e-6 is 1e-7, and no 1.0000000000000001e-7.
+double as_written(double value) { return *parse_number<double>(fmt::format("{:.15g}", value)); }
+
 // Numbers to try for one that is `now`, the nearest first.
 std::vector<double> tried_for(const SettingChange& change, double now) {
   const bool is_scale =
@@ -57,16 +59,17 @@ std::vector<double> tried_for(const SettingChange& change, double now) {
     all = is_scale                               ? std::vector{now / 0x1p4, now / 0x1p8, now / 0x1p16}
           : change.kind == SettingKind::momentum ? std::vector{0.9, 0.5}
           : std::isinf(now)                      ? std::vector{std::copysign(1e4, now)}
-                                                 : std::vector{now / 10, now / 100, now / 1000};
+                                                 : std::vector{as_written(now / 10), as_written(now / 100), as_written(now / 1000)};
     if (is_scale && std::isinf(now)) all = {0x1p16};
     if (change.kind == SettingKind::scale_floor) all.push_back(0);
+    if (change.kind == SettingKind::loss_factor) all.push_back(std::copysign(1, now));
     std::erase_if(all, [&](double value) { return !(std::abs(value) < std::abs(now)); });
   } else {
     // An eps and a warm-up may be 0, of which no multiple is larger.
     all = change.kind == SettingKind::epsilon  ? std::vector{1e-5, 1e-4}
           : change.kind == SettingKind::warmup ? std::vector{20.0, 100.0}
           : is_scale                           ? std::vector{now * 0x1p4, now * 0x1p8}
-                                               : std::vector{now * 10, now * 100};
+                                               : std::vector{as_written(now * 10), as_written(now * 100)};
     std::erase_if(all, [&](double value) { return !(value > now); });
   }
   return all;
@@ -82,16 +85,11 @@ std::string exact(double value) {
 
 // The number in `optimizers` belongs to the group only where it has one of its own.
 void set_setting(Experiment& experiment, const std::string& name, const std::string& value) {
-  constexpr std::string_view kGroups = "optimizers[";
-  if (!name.starts_with(kGroups)) return apply_override(experiment, Override(fmt::format("{}={}", name, value)));
-  size_t index = 0;
-  const char* const end = name.data() + name.size();
-  const auto [stop, error] = std::from_chars(name.data() + kGroups.size(), end, index);
-  if (error != std::errc() || index >= experiment.optimizers.size()) return;
-  const std::string_view key(stop + 2, end);  // behind "]."
-  for (auto& [each, has] : experiment.optimizers[index].values)
-    if (const auto number = parse_number<double>(value); each == key && number && std::holds_alternative<double>(has))
-      has = *number;
+  if (const auto of_group = optimizer_key(name)) {
+    const auto& values = experiment.optimizers.at(of_group->index).values;
+    if (std::none_of(values.begin(), values.end(), [&](const auto& each) { return each.first == of_group->key; })) return;
+  }
+  apply_override(experiment, Override(fmt::format("{}={}", name, value)));
 }
 
 // The ops that update its parameters.
@@ -131,9 +129,11 @@ void set_rate(OptimizerGroup& group, double rate) {
     if (key == "learning_rate") value = rate;
 }
 
+std::string rate_of_group(size_t index) { return fmt::format("optimizers[{}].learning_rate", index); }
+
 void divide_rates(Experiment& experiment, double by) {
-  for (OptimizerGroup& group : experiment.optimizers) set_rate(group, experiment.settings_of(group).learning_rate / by);
-  experiment.optimizer.learning_rate /= by;
+  for (OptimizerGroup& group : experiment.optimizers) set_rate(group, as_written(experiment.settings_of(group).learning_rate / by));
+  experiment.optimizer.learning_rate = as_written(experiment.optimizer.learning_rate / by);
 }
 
 void ChangedExperiments::add(std::string text, ChangeOf what, const std::function<void(Experiment&)>& change) {
@@ -147,7 +147,7 @@ void ChangedExperiments::add(std::string text, ChangeOf what, const std::functio
   }
   auto same = std::find_if(all_.begin(), all_.end(), [&](const auto& each) { return each.experiment == changed.experiment; });
   if (same == all_.end()) same = all_.insert(all_.end(), std::move(changed));
-  if (by_ != nullptr) same->by.push_back(*by_);
+  if (by_ != nullptr && std::find(same->by.begin(), same->by.end(), *by_) == same->by.end()) same->by.push_back(*by_);
 }
 
 void ChangedExperiments::add(const SettingChange& change) {
@@ -218,7 +218,10 @@ void ChangedExperiments::add(const SettingChange& change) {
       }
       break;
     case SettingKind::learning_rate:
-      add_rates(change);
+      if (const auto of_group = optimizer_key(change.name); of_group && of_group->index < original_.optimizers.size())
+        add_rates_of_group(of_group->index, change.way);
+      else
+        add_rates(change.way);
       break;
     default:
       if (!change.module.empty())
@@ -230,11 +233,11 @@ void ChangedExperiments::add(const SettingChange& change) {
   by_ = nullptr;
 }
 
-void ChangedExperiments::add_rates(const SettingChange& change) {
-  const bool has_groups = !original_.optimizers.empty(), is_lower = change.way == Way::lower;
+void ChangedExperiments::add_rates(Way way) {
+  const bool has_groups = !original_.optimizers.empty(), is_lower = way == Way::lower;
   for (const double by : is_lower ? std::vector{10.0, 100.0, 1000.0} : std::vector{10.0, 100.0})
     add(fmt::format("{} {} {:g}: optimizer.learning_rate = {}{}", has_groups ? "all learning rates" : "the learning rate",
-                    is_lower ? "/" : "times", by, exact(original_.optimizer.learning_rate / (is_lower ? by : 1 / by)),
+                    is_lower ? "/" : "times", by, exact(as_written(original_.optimizer.learning_rate / (is_lower ? by : 1 / by))),
                     has_groups ? " and those of [[optimizers]]" : ""),
         ChangeOf::rate, [&](Experiment& changed) { divide_rates(changed, is_lower ? by : 1 / by); });
   // Of one that is far from them parts are, too.
@@ -243,6 +246,21 @@ void ChangedExperiments::add_rates(const SettingChange& change) {
   for (const double by : {100.0, 10.0, 1.0})
     add(fmt::format("a usual learning rate: optimizer.learning_rate = {}", exact(by * usual)), ChangeOf::rate,
         [&](Experiment& changed) { changed.optimizer.learning_rate = by * usual; });
+}
+
+// Of a group that has one of its own.
+void ChangedExperiments::add_rates_of_group(size_t index, Way way) {
+  const OptimizerGroup& group = original_.optimizers[index];
+  if (group.modules.empty()) return;
+  const double rate = original_.settings_of(group).learning_rate, others = original_.optimizer.learning_rate;
+  const bool is_lower = way == Way::lower;
+  const auto add_rate = [&](const std::string& words, double value) {
+    add(fmt::format("the learning rate of {} {}: {} = {}", group.modules.front(), words, rate_of_group(index), exact(value)),
+        ChangeOf::rate, [&](Experiment& changed) { set_rate(changed.optimizers[index], value); });
+  };
+  if (is_lower ? rate > others : rate < others) add_rate("as of the others", others);
+  for (const double by : {10.0, 100.0})
+    add_rate(fmt::format("{} {:g}", is_lower ? "/" : "times", by), as_written(is_lower ? rate / by : rate * by));
 }
 
 // All settings of the kind, those of groups with the others.

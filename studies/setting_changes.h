@@ -47,7 +47,8 @@ class ChangedExperiments {
 
  private:
   void add_numbers(const SettingChange& change);
-  void add_rates(const SettingChange& change);
+  void add_rates(SettingChange::Way way);
+  void add_rates_of_group(size_t index, SettingChange::Way way);
   void add_constants(const SettingChange& change);
 
   const Experiment& original_;
@@ -59,6 +60,7 @@ class ChangedExperiments {
 void change_layers(std::vector<LayerSpec>& layers, const std::function<void(LayerSpec&)>& change);
 // Of a group that has one of its own.
 void set_rate(OptimizerGroup& group, double rate);
+std::string rate_of_group(size_t index);  // as settings are called: "optimizers[0].learning_rate"
 // The learning rates of all optimizers, divided.
 void divide_rates(Experiment& experiment, double by);
 

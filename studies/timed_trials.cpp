@@ -11,14 +11,20 @@
 
 namespace ulpscope {
 
-double TimedTrials::Outcome::end() const {
-  const auto count = static_cast<std::ptrdiff_t>(std::min(losses.size(), kEndLosses));
-  return median({losses.end() - count, losses.end()});
+namespace {
+
+double end_of(std::span<const double> losses) {
+  const std::span<const double> last = losses.last(std::min(losses.size(), kEndLosses));
+  return median({last.begin(), last.end()});
 }
+
+}  // namespace
+
+double TimedTrials::Outcome::end() const { return end_of(losses); }
 
 bool TimedTrials::Outcome::trains() const {
   const auto last = static_cast<std::ptrdiff_t>(std::min(kEndLosses, losses.size() / 2));
-  return is_whole() && !failure && skipped_at_end == 0 && has_enough_steps() &&
+  return is_whole() && !failure && skipped_at_end == 0 && tells_of_training() &&
          std::all_of(losses.end() - last, losses.end(), [&](double loss) { return loss < losses.front(); });
 }
 
@@ -28,8 +34,10 @@ TimedTrials::Outcome TimedTrials::run(const std::string& text, const Experiment&
   if (!has_time()) return outcome;
   Trial trial = start_;
   trial.experiment = experiment;
+  trial.experiment->training.evaluation = Evaluation::never;
   trial.changes.clear();
   trial.steps = steps_;
+  trial.beyond_end = true;
   trial.trace_path = trace;
   trial.overwrite = true;
   trial.guesses = true;
@@ -37,6 +45,7 @@ TimedTrials::Outcome TimedTrials::run(const std::string& text, const Experiment&
   const double as_before = factor_ / experiment.loss.factor;
   trial.goes_on = [&](const StepResult& step) {
     watch.add(step.step, step.loss, step.skipped);
+    outcome.skipped += step.skipped;
     outcome.losses.push_back(as_before == 1 ? step.loss : step.loss * as_before);
     return has_time() && !watch.is_lost();
   };
@@ -47,12 +56,21 @@ TimedTrials::Outcome TimedTrials::run(const std::string& text, const Experiment&
     outcome.skipped_at_end = watch.skipped_at_end();
     outcome.guessing = ended.loss_of_guessing;
     if (outcome.guessing) *outcome.guessing *= as_before;
+    if (ended.experiment.data.kind == DataKind::capsule && ended.original.steps.size() < kEndLosses)
+      outcome.only_steps = ended.original.steps.size();
     if (ended.trace.failed) outcome.refusal = one_line(ended.trace.failure);
   } catch (const Error& error) {
     outcome.ran = true;
     outcome.refusal = one_line(error.what());
   }
   return outcome;
+}
+
+double Reference::bound(uint64_t skipped) const {
+  // At least its first losses: what was skipped that often is told otherwise.
+  const size_t count = losses.size() - std::min<uint64_t>(skipped, losses.size() - std::min(losses.size(), kEndLosses));
+  const double then = end_of(std::span(losses).first(count));
+  return then + kTrialMargin * (start - then);
 }
 
 void Reference::demand_below(double loss, const std::string& what) {
@@ -73,7 +91,11 @@ Reference reference_of(const std::string& name, const TimedTrials::Outcome& outc
     reference.lack = fmt::format("{} cannot be run: {}", name, outcome.refusal);
   } else if (!outcome.ran) {
     reference.lack = fmt::format("the time was up before {} had been run", name);
-  } else if (!outcome.failure && !outcome.has_enough_steps()) {
+  } else if (!outcome.failure && outcome.only_steps > 0) {
+    reference.lack =
+        fmt::format("the capsule has samples of {} alone, which come again and again: what learns them tells nothing of the run",
+                    outcome.only_steps == 1 ? "one step" : fmt::format("{} steps", outcome.only_steps));
+  } else if (!outcome.failure && !outcome.tells_of_training()) {
     reference.lack = fmt::format("one step of {} does not tell whether it trains", name);
   } else if (!outcome.trains()) {
     reference.lack = fmt::format("it does not train in {} either", name);
@@ -81,7 +103,7 @@ Reference reference_of(const std::string& name, const TimedTrials::Outcome& outc
     reference.name = name;
     reference.start = outcome.losses.front();
     reference.end = outcome.end();
-    reference.bound = reference.end + kTrialMargin * (reference.start - reference.end);
+    reference.losses = outcome.losses;
     if (outcome.guessing) reference.demand_below(*outcome.guessing, "what guessing gives");
   }
   return reference;

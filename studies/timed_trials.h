@@ -25,14 +25,18 @@ class TimedTrials {
     bool ran = false;  // to its end: the time was not up
     std::optional<RunFailure> failure;
     unsigned skipped_at_end = 0;     // FailureWatch has it
+    uint64_t skipped = 0;            // of all its steps
     std::vector<double> losses;      // with the start's loss.factor, whatever its own is
     std::optional<double> guessing;  // what guessing gives (guessing.h)
     std::string refusal;             // why it could not run, or what of it could not be recorded; or ""
+    // There are samples of so many steps alone, fewer than the last losses that are judged: the capsule's. A model that gets them
+    // again and again knows them by heart. 0: there are more.
+    size_t only_steps = 0;
 
     bool is_whole() const { return ran && refusal.empty(); }
     double end() const;  // the median of the last losses, at most ten
-    // Of one step nothing can be said.
-    bool has_enough_steps() const { return losses.size() >= 2; }
+    // Of one step nothing can be said, nor of few that come again and again.
+    bool tells_of_training() const { return losses.size() >= 2 && only_steps == 0; }
     // It stayed finite, took most of its last steps, and the last losses, ten or half of them, are all below the first.
     bool trains() const;
   };
@@ -59,12 +63,15 @@ struct Reference {
   std::string name;  // "FP32", or "FP32 and " what it takes to train; "": there is none
   std::string lack;  // why there is none
   double start = 0, end = 0;
-  double bound = 0;                                        // the loss up to which a trial trains as it does, and
-  double below = std::numeric_limits<double>::infinity();  // below which it has to be: that of guessing, and that at the onset
+  std::vector<double> losses;
+  double below = std::numeric_limits<double>::infinity();  // a trial has to end there: the loss of guessing, and that at the onset
   std::string below_what;                                  // which of them
 
   bool exists() const { return !name.empty(); }
-  bool is_reached_by(double loss) const { return exists() && loss <= bound && loss < below; }
+  // The loss up to which a trial that skipped so many steps trains as it does: as many steps earlier. A skipped step teaches
+  // nothing, and is nothing that a longer run would not make up for.
+  double bound(uint64_t skipped = 0) const;
+  bool is_reached_by(double loss, uint64_t skipped = 0) const { return exists() && loss <= bound(skipped) && loss < below; }
   // It has to end below `loss`, too; where it does not itself, it is none.
   void demand_below(double loss, const std::string& what);
 };

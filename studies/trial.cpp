@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/core/data/data_files.h"
 #include "ulpscope/core/nn/model.h"
 #include "ulpscope/studies/guessing.h"
@@ -15,8 +16,17 @@ namespace {
 
 bool is_same(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
 
+// What a capsule has is no matter of how it is used.
+Experiment experiment_in(const std::string& capsule, const std::string& text) {
+  try {
+    return parse_experiment(text, "its experiment");
+  } catch (const Error& error) {
+    throw unreadable_error("'{}' is damaged: {}", capsule, one_line(error.what()));
+  }
+}
+
 Experiment experiment_of(const Trial& trial, const CheckpointInfo& start) {
-  Experiment experiment = trial.experiment ? *trial.experiment : parse_experiment(start.experiment, trial.capsule);
+  Experiment experiment = trial.experiment ? *trial.experiment : experiment_in(trial.capsule, start.experiment);
   experiment.given = {};  // the text of a checkpoint has all keys
   for (const Override& change : trial.changes) apply_override(experiment, change);
   for (const char* key : {"training.steps", "training.epochs", "training.batch_size"}) {
@@ -111,9 +121,9 @@ TrialOutcome run(const Trial& trial) {
   if (trial.guesses)
     outcome.loss_of_guessing = loss_of_guessing(outcome.experiment, trainer.training_data(), trainer.model().output_shape());
 
-  // Not to where the experiment ends: the capsule may end before, and recording.stop_on may want to.
+  // Not by finished(): the capsule may end before the experiment, recording.stop_on may want to, and trials may go on behind it.
   const size_t known = outcome.original.steps.size(), count = trial.steps > 0 ? trial.steps : options.batches.size();
-  for (size_t i = 0; i < count && trainer.first_step() + i < trainer.total_steps(); ++i) {
+  for (size_t i = 0; i < count && (trial.beyond_end || trainer.first_step() + i < trainer.total_steps()); ++i) {
     if (trial.before_step && !trial.before_step(trainer, i)) break;
     TrialStep& step = outcome.steps.emplace_back();
     if (i < known) step.original = outcome.original.steps[i];

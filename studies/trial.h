@@ -20,6 +20,7 @@ struct Trial {
   std::optional<Experiment> experiment;            // nothing: the capsule's
   std::vector<Override> changes;                   // of that, in this order
   uint64_t steps = 0;                              // how many; 0: those of the capsule. Any beyond have the batches that come next
+  bool beyond_end = false;                         // they go on where the experiment ends, with the learning rate of its last step
   std::function<bool(const StepResult&)> goes_on;  // false: the step is the last one, whatever `steps` says
   // Before each step, when so many were taken. False: neither that step nor another one is.
   std::function<bool(Trainer& trainer, uint64_t taken)> before_step;

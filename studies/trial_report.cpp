@@ -33,6 +33,11 @@ Cell number_or_none(const std::optional<double>& value) { return value ? Cell(*v
 
 }  // namespace
 
+Helps TriedChange::helps_against(const std::string& code) const {
+  const bool is_left = left.empty() || std::find(left.begin(), left.end(), code) != left.end();
+  return is_left ? helps : Helps::unknown;
+}
+
 std::vector<SettingChange> changes_of(const Report& report) {
   std::vector<SettingChange> all;
   for (const Finding& finding : report.findings)
@@ -52,9 +57,10 @@ void add_reference(const Reference& reference, Report& report) {
   }
   report.add_fact("reference", reference.name);
   report.add_fact("reference_loss", fmt::format("{:.4g} to {:.4g}", reference.start, reference.end));
-  report.add_fact("counts_as_training", reference.below <= reference.bound
+  const double bound = reference.bound();
+  report.add_fact("counts_as_training", reference.below <= bound
                                             ? fmt::format("a loss below {}, {:.4g}", reference.below_what, reference.below)
-                                            : fmt::format("a loss up to {:.4g}", reference.bound));
+                                            : fmt::format("a loss up to {:.4g}", bound));
 }
 
 void add_tried(uint64_t first_step, uint64_t steps, const std::vector<Column>& measured, std::string_view note,
@@ -87,18 +93,19 @@ void judge_advice(const std::vector<TriedChange>& tried, Report& report) {
   const bool type_helps =
       std::any_of(tried.begin(), tried.end(), [](const TriedChange& each) { return each.is_type && each.helps == Helps::yes; });
   for (size_t i = 0; i < report.findings.size(); ++i) {
+    const std::string& code = report.findings[i].code;
     std::vector<const TriedChange*> help, fail;
     for (const SettingChange& change : report.findings[i].changes) {
       std::vector<const TriedChange*> made;
       for (const TriedChange& each : tried)
         if (std::find(each.by.begin(), each.by.end(), change) != each.by.end()) made.push_back(&each);
       const auto any = [&](Helps helps) {
-        return std::any_of(made.begin(), made.end(), [&](const TriedChange* each) { return each->helps == helps; });
+        return std::any_of(made.begin(), made.end(), [&](const TriedChange* each) { return each->helps_against(code) == helps; });
       };
       // Of several values the first that helps is what the advice means; all have to fail for it to be wrong.
       const bool fails = any(Helps::no) && !any(Helps::yes) && !any(Helps::unknown);
       for (const TriedChange* each : made)
-        if (fails || each->helps == Helps::yes) (fails ? fail : help).push_back(each);
+        if (fails || each->helps_against(code) == Helps::yes) (fails ? fail : help).push_back(each);
     }
     std::string text = report.findings[i].suggestion;
     if (const size_t at = text.find(kNoFormatHelps); type_helps && at != std::string::npos) text.erase(at, kNoFormatHelps.size());

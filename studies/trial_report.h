@@ -26,11 +26,14 @@ struct TriedChange {
   std::string text;
   std::vector<SettingChange> by = {};  // as Fix has them
   Helps helps = Helps::unknown;
+  std::vector<std::string> left = {};                // codes of the findings that it leaves, where it fails for these alone
   bool is_type = false;                              // it changes types only
   std::string result = {};                           // FixResult; "": of the run as it was
   std::vector<std::optional<double>> measures = {};  // in the study's own columns
   std::optional<double> end_loss = {};
   std::string detail = {};
+
+  Helps helps_against(const std::string& code) const;
 };
 // The table fixes, before all others: change, result, `measured`, end loss, detail. `tried` is judged as advice, too.
 void add_tried(uint64_t first_step, uint64_t steps, const std::vector<Column>& measured, std::string_view note,

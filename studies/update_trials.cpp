@@ -22,10 +22,8 @@ class UpdateTrials {
 
   // Its losses, and in `trial` what became of its updates.
   TimedTrials::Outcome run(Experiment experiment, UpdateTrial& trial) {
-    experiment.training.evaluation = Evaluation::never;
     experiment.recording = {};
     experiment.recording.phases = {Phase::optimizer};
-    loses_ = false;
     TimedTrials::Outcome outcome = trials_.run(trial.text, experiment, options_.scratch);
     if (outcome.is_whole()) outcome.refusal = judge(trial);
     trial.ran = outcome.ran;
@@ -33,10 +31,8 @@ class UpdateTrials {
     if (outcome.is_whole() && !outcome.failure) trial.end_loss = outcome.end();
     return outcome;
   }
-  bool loses() const { return loses_; }  // the last one
   // Nothing of it is recorded.
-  Reference reference(Experiment experiment) {
-    experiment.training.evaluation = Evaluation::never;
+  Reference reference(const Experiment& experiment) {
     const std::string name = format_of(experiment);
     return reference_of(name, trials_.run(name, experiment));
   }
@@ -48,7 +44,7 @@ class UpdateTrials {
       const Report report = analyze_updates(Snapshot(options_.scratch), options_.analysis);
       trial.lost = find_fact<double>(report, "lost");
       trial.decay_arrived = find_fact<double>(report, "decay_arrived");
-      loses_ = tells_of_losses(report);
+      trial.losses = findings_of_losses(report);
       return "";
     } catch (const Error& error) {
       return one_line(error.what());
@@ -57,8 +53,9 @@ class UpdateTrials {
 
   TimedTrials trials_;
   const UpdateTrialOptions& options_;
-  bool loses_ = false;
 };
+
+constexpr const char *kLost = "updates.lost", *kDecayLost = "updates.decay_lost", *kNoneApplied = "updates.none_applied";
 
 std::string detail_of(const UpdateTrial& trial) {
   switch (trial.result) {
@@ -71,7 +68,7 @@ std::string detail_of(const UpdateTrial& trial) {
     case FixResult::trains_worse:
       return "keeps the updates, and ends above what counts as training";
     case FixResult::still_loses:
-      return "still loses updates or weight decay";
+      return fmt::format("still loses {}", trial.losses == std::vector<std::string>{kDecayLost} ? "weight decay" : "updates");
     case FixResult::skips_steps:
       return "half of its last steps or more are skipped";
     case FixResult::fails:
@@ -87,20 +84,27 @@ TriedChange tried(const UpdateTrial& trial, std::string result, std::string deta
   const bool fails = trial.result == FixResult::fails || trial.result == FixResult::skips_steps ||
                      trial.result == FixResult::still_loses || trial.result == FixResult::trains_worse;
   const Helps helps = trial.result == FixResult::verified ? Helps::yes : fails ? Helps::no : Helps::unknown;
-  return {trial.text,     trial.by,         helps, false, std::move(result), {trial.lost, trial.decay_arrived},
-          trial.end_loss, std::move(detail)};
+  return {.text = trial.text,
+          .by = trial.by,
+          .helps = helps,
+          .left = trial.result == FixResult::still_loses ? trial.losses : std::vector<std::string>{},
+          .result = std::move(result),
+          .measures = {trial.lost, trial.decay_arrived},
+          .end_loss = trial.end_loss,
+          .detail = std::move(detail)};
 }
 
 }  // namespace
 
-bool tells_of_losses(const Report& updates) {
+std::vector<std::string> findings_of_losses(const Report& updates) {
+  std::vector<std::string> codes;
   // Where every update was zero, for its gradient or its rate was, no rounding took any.
-  return find_fact<double>(updates, "lost") &&
-         std::any_of(updates.findings.begin(), updates.findings.end(), [](const Finding& finding) {
-           return finding.severity >= Severity::warning &&
-                  (finding.code == "updates.lost" || finding.code == "updates.decay_lost" ||
-                   finding.code == "updates.none_applied");
-         });
+  if (!find_fact<double>(updates, "lost")) return codes;
+  for (const Finding& finding : updates.findings)
+    if (finding.severity >= Severity::warning &&
+        (finding.code == kLost || finding.code == kDecayLost || finding.code == kNoneApplied))
+      codes.push_back(finding.code);
+  return codes;
 }
 
 UpdateStudy try_updates(const Trial& start, uint64_t steps, const UpdateTrialOptions& options) {
@@ -111,7 +115,7 @@ UpdateStudy try_updates(const Trial& start, uint64_t steps, const UpdateTrialOpt
   study.original.text = kAsItWas;
   UpdateTrials trials(start, steps, options);
   trials.run(original, study.original);
-  if (!study.original.ran || !trials.loses()) return study;
+  if (!study.original.ran || study.original.losses.empty()) return study;
   study.original.result = FixResult::still_loses;
 
   if (const std::optional<Experiment> wide = wider_than(original)) {
@@ -124,15 +128,15 @@ UpdateStudy try_updates(const Trial& start, uint64_t steps, const UpdateTrialOpt
     trial.text = fix.text;
     trial.by = fix.by;
     const TimedTrials::Outcome outcome = trials.run(fix.experiment, trial);
-    trial.result = !outcome.refusal.empty()                         ? FixResult::refused
-                   : !outcome.ran                                   ? FixResult::not_tried
-                   : outcome.failure                                ? FixResult::fails
-                   : outcome.skipped_at_end > 0                     ? FixResult::skips_steps
-                   : trials.loses()                                 ? FixResult::still_loses
-                   : is_other_training(fix.what)                    ? FixResult::other_training
-                   : !study.reference.exists()                      ? FixResult::keeps_updates
-                   : study.reference.is_reached_by(*trial.end_loss) ? FixResult::verified
-                                                                    : FixResult::trains_worse;
+    trial.result = !outcome.refusal.empty()                                          ? FixResult::refused
+                   : !outcome.ran                                                    ? FixResult::not_tried
+                   : outcome.failure                                                 ? FixResult::fails
+                   : outcome.skipped_at_end > 0                                      ? FixResult::skips_steps
+                   : !trial.losses.empty()                                           ? FixResult::still_loses
+                   : is_other_training(fix.what)                                     ? FixResult::other_training
+                   : !study.reference.exists()                                       ? FixResult::keeps_updates
+                   : study.reference.is_reached_by(*trial.end_loss, outcome.skipped) ? FixResult::verified
+                                                                                     : FixResult::trains_worse;
   }
   return study;
 }

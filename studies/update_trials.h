@@ -16,8 +16,8 @@
 
 namespace ulpscope {
 
-// Whether the report on updates has a warning that updates or weight decay were lost to rounding.
-bool tells_of_losses(const Report& updates);
+// The codes of the warnings in a report on updates that rounding took updates or weight decay.
+std::vector<std::string> findings_of_losses(const Report& updates);
 
 struct UpdateTrial {
   std::string text;
@@ -27,6 +27,7 @@ struct UpdateTrial {
   // learning rate is another training, whatever it trains to.
   FixResult result = FixResult::not_tried;
   std::optional<double> lost, decay_arrived;  // shares, as `ulpscope updates` has them
+  std::vector<std::string> losses;            // findings_of_losses()
   std::optional<double> end_loss;             // the median of the last losses, at most ten
   std::string refusal;
 };

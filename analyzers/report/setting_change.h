@@ -15,7 +15,8 @@ struct SettingChange {
   Way way = Way::set;
   std::string value = {};   // Way::set: as the producer would read it
   std::string module = {};  // of that module, or for SettingKind::precision_of_ops of that op; "": of the run
-  // SettingKind::other: the producer's name of it, or the value that a constant of the module has now.
+  // SettingKind::other, and one of several of a kind: the producer's name of it. Or the value that a constant of the module has
+  // now.
   std::string name = {};
   std::optional<double> now = {};
 

@@ -39,7 +39,7 @@ KeptDataset::KeptDataset(KeptSamples samples)
       target_shape_(samples_.batch.target_shape.begin() + 1, samples_.batch.target_shape.end()) {}
 
 std::vector<SourceInfo> KeptDataset::sources() const {
-  SourceInfo source = source_in("", name_of(DataKind::capsule));
+  SourceInfo source = source_in("the samples that the capsule holds");
   source.samples = static_cast<uint64_t>(size());
   return {std::move(source)};
 }

@@ -93,11 +93,64 @@ TEST_F(Nan, OfACapsuleIsTheSame) {
   for (const char* verb : {"report", "ranges", "scale"}) {
     const Result refused = run_verb(verb, {"kept"});
     EXPECT_EQ(refused.exit_code, 3) << verb;
-    EXPECT_EQ(refused.err, "ulpscope: 'kept' is a capsule, and no trace: `ulpscope nan kept` and `ulpscope replay kept` take it\n");
+    EXPECT_EQ(refused.err,
+              "ulpscope: 'kept' is a capsule, and no trace: `ulpscope nan kept`, `ulpscope updates kept` and `ulpscope replay "
+              "kept` take it\n");
   }
   for (const char* fact : {"tensor", "step", "element", "cause", "phase", "module"}) EXPECT_EQ(capsule[fact], trace[fact]) << fact;
   EXPECT_EQ(capsule["sources"][0]["path"], "kept");
   EXPECT_TRUE(table(capsule, "fixes").contains("rows"));
+}
+
+// What trials from weights that are ruined already fail at is no word on what would have kept the run from that.
+TEST_F(Nan, OfACapsuleThatBeginsTooLateSaysSo) {
+  ASSERT_EQ(train({"mlp", "--precision", "bf16", "--threads", "1", "--steps", "60", "--set", "optimizer.type=sgd", "--set",
+                   "optimizer.learning_rate=30", "--set", "optimizer.momentum=0.9", "--capsule", "kept", "--keep-steps", "2"})
+                .exit_code,
+            0);
+  const Result late = nan({"kept", kNoLimit});
+  EXPECT_THAT(late.out, AllOf(HasSubstr("weights may be ruined already"), Not(HasSubstr("Of no help"))));
+}
+
+// The value that makes a batch unlike the others was captured, and its sample is known.
+TEST_F(Nan, ASampleThatWasCapturedIsNamed) {
+  ASSERT_EQ(train({"mlp", "--precision", "fp16", "--threads", "1", "--steps", "64", "--set", "data.train_size=2048", "--set",
+                   "training.evaluation=never"})
+                .exit_code,
+            0);
+  const std::string experiment = Json::parse(run_verb("export", {"run.h5", "--table", "run", "--json"}).out)[0]["experiment"];
+  write_file(file("bad.toml"), experiment + "\n[[inject]]\nsample = 77\nelement = 3\nsteps = 0\nset = 1e30\n");
+  ASSERT_EQ(train({"bad.toml", "--threads", "1", "--force"}).exit_code, 0);
+  EXPECT_THAT(run_verb("report", {"run.h5"}).out, HasSubstr("element 3 of sample 77 of train"));
+}
+
+// A sum in FP8 that its scales make too large, and a variance beyond FP32.
+TEST_F(Nan, WhatOverflowsBehindASumIsSaid) {
+  ASSERT_EQ(train({"mlp", "--precision", "fp8", "--threads", "1", "--steps", "30", "--set", "optimizer.type=sgd", "--set",
+                   "optimizer.learning_rate=1e5", "--set", "optimizer.momentum=0.9", "--set", "training.evaluation=never"})
+                .exit_code,
+            0);
+  Json json = Json::parse(nan({"run.h5", "--json", "--no-trials"}).out);
+  EXPECT_EQ(json["made_by"], "scaled_matmul");
+  EXPECT_EQ(json["cause"], "overflow_of_a_sum");
+  write_file(file("norm.toml"), R"([model]
+layers = [{ type = "linear", name = "wide", out_features = 8 }, { type = "batch_norm", name = "norm" }]
+[data]
+kind = "random_classification"
+shape = [4]
+classes = 8
+[training]
+steps = 2
+[[inject]]
+parameter = "wide.weight"
+element = 0
+steps = 0
+set = 1e25
+)");
+  ASSERT_EQ(train({"norm.toml", "--threads", "1", "--force"}).exit_code, 0);
+  json = Json::parse(nan({"run.h5", "--json", "--no-trials"}).out);
+  EXPECT_EQ(json["tensor"], "norm.running_var");
+  EXPECT_EQ(json["cause"], "overflow_of_a_sum");
 }
 
 TEST_F(Nan, OfAHealthyRunSaysSo) {

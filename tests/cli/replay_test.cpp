@@ -11,6 +11,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class Replay : public Train {
  protected:
@@ -55,6 +56,10 @@ set = 1e6
   EXPECT_EQ(json["samples_left"], "37");
   EXPECT_EQ(replay({"small"}).exit_code, 0);
   EXPECT_THAT(replay({"small", "--as", "fp32"}).out, HasSubstr("losses finite                 yes"));
+  // Any change that keeps it finite learns its one sample by heart.
+  EXPECT_THAT(run_verb("nan", {"small"}).out,
+              AllOf(HasSubstr("fails again"), HasSubstr("none: the capsule has samples of one step alone"),
+                    HasSubstr("stays_finite"), Not(HasSubstr("verified")), Not(HasSubstr("Tried: it trains"))));
   EXPECT_EQ(replay({"kept", "--minimize", "small"}).exit_code, 2);  // it is there
   EXPECT_EQ(replay({"kept", "--minimize", "other", "--as", "fp32"}).exit_code, 2);
   EXPECT_THAT(replay({"kept", "--budget", "3"}).err, HasSubstr("--budget belongs to --minimize"));

@@ -91,13 +91,13 @@ TEST_F(Capsules, EditedCapsulesAreRefusedOrDiffer) {
       {"del file['steps'].attrs['machine']", "it has no attribute 'machine'"},
       {"del file['experiment']; file['experiment'] = numpy.frombuffer(b'no = [toml', 'u1')", ""},
       {"file['steps/batch_hash'][0] += 1", "the data are not those of step 3: the samples of its batch 0"},
+      {"del file['experiment']; file['experiment'] = numpy.frombuffer(b'data.kind = \"exec\"', 'u1')", "data.kind"},
   };
   const std::vector<Change> usage{
       {"del file['steps']; file['steps'] = h5py.SoftLink('/optimizer')", "is a checkpoint without steps to run again"},
       {"file['steps/samples'][0] = 10**9", "the steps to run again have sample 1000000000, and the data 36 samples"},
       {"file['steps/samples'][0] = -1", "the steps to run again have sample -1"},
       {"file['parameters/..%2F..%2Fetc'] = numpy.zeros(3, 'f4')", "is of another model"},
-      {"del file['experiment']; file['experiment'] = numpy.frombuffer(b'data.kind = \"exec\"', 'u1')", "data.kind"},
       {"file['steps'].attrs['isa_asked'] = numpy.bytes_(b'; rm -rf')", "unknown instruction set"},
   };
   // These run, and are not what the capsule says.

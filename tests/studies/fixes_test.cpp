@@ -111,7 +111,7 @@ TEST(Fixes, AFixedScaleTooLargeIsMendedByADynamicOneAndByBf16) {
   const FixTrial* const rate = find(study, "the learning rate / 10:");
   ASSERT_TRUE(dynamic && bf16 && rate);
   EXPECT_EQ(bf16->result, FixResult::verified);
-  EXPECT_LE(*bf16->end_loss, study.reference.bound);
+  EXPECT_LE(*bf16->end_loss, study.reference.bound());
   EXPECT_EQ(rate->result, FixResult::fails);
   EXPECT_EQ(dynamic->result, FixResult::verified);
 }
@@ -168,10 +168,12 @@ TEST(Fixes, NoneIsOfferedForWhatNoSettingCauses) {
   study.fails_again = true;
   study.failure = RunFailure{RunFailure::Way::loss, 1};
   study.reference.name = "FP32";
+  study.reference.losses = {2, 1};
   for (const auto& [text, offered] :
        {std::pair("rnn in FP32", "It broke. Tried: it trains as in FP32 with rnn in FP32."),
         {"FP32: precision = \"fp32\"", "It broke. Tried: it trains with FP32: precision = \"fp32\"."}}) {
-    study.trials = {{{text, ChangeOf::type, {}, {}}, FixResult::verified, {}, 0, 1.0, ""}};
+    study.trials = {
+        {.fix = {text, ChangeOf::type, {}, {}}, .result = FixResult::verified, .failure = {}, .end_loss = 1.0, .refusal = ""}};
     for (const auto& [code, expected] : {std::pair("run.diverged", offered),
                                          {"data.nonfinite", "It broke."},
                                          {"data.outlier", "It broke."},
@@ -318,7 +320,7 @@ learning_rate = 5
 )";
   const Experiment run = parse_experiment(kLayers, "test");
   EXPECT_THAT(texts(run), AllOf(HasSubstr("mask_value = -1e4"), HasSubstr("subtract_max = true"), HasSubstr("fused = true"),
-                                HasSubstr("the learning rate of head as of the others: 0.01")));
+                                HasSubstr("the learning rate of head as of the others: optimizers[0].learning_rate = 0.01")));
   for (const Fix& fix : fixes_of(run, "", {})) {
     const bool is_of_softmax = fix.text.find("subtract_max") != std::string::npos;
     EXPECT_EQ(fix.experiment.model.layers[0].layers("layers")[0].flag("subtract_max"), is_of_softmax) << fix.text;
@@ -393,6 +395,38 @@ TEST(Fixes, DataThatAreElsewhereAreSaidToBe) {
   run.data.train_size = run.data.test_size = 0;
   EXPECT_THAT(study_of(run, {RunFailure::Way::loss, 5}).refusal,
               AllOf(HasSubstr("no_such_folder/features.csv"), HasSubstr("relative to the folder in which the run was trained")));
+}
+
+// A run that ends soon does not say how a change trains: trials have as many steps as they say.
+TEST(Fixes, TrialsGoOnBehindTheEndOfTheRun) {
+  Experiment run = experiment("fp16", "[scaler]\ninitial = \"2^24\"\ndynamic = false\n[optimizer]\nlearning_rate = 0.01\n");
+  run.training.steps = 22;
+  const FixStudy study = study_of(run, {RunFailure::Way::skipped, 0});
+  ASSERT_TRUE(study.fails_again);
+  EXPECT_EQ(study.steps, 50u);
+  Experiment longer = run;
+  longer.precision = Precision::fp32;
+  longer.training.steps = 50;
+  std::vector<double> losses;
+  TrainerOptions options;
+  Trainer trainer(longer, options);
+  while (!trainer.finished()) losses.push_back(trainer.step().loss);
+  EXPECT_EQ(study.reference.losses, losses);
+}
+
+// What was skipped at first is made up for by as many steps.
+TEST(Fixes, AStepThatWasSkippedIsNoLoss) {
+  TimedTrials::Outcome outcome{.ran = true, .failure = {}, .losses = {}, .guessing = {}, .refusal = ""};
+  for (int i = 0; i < 50; ++i) outcome.losses.push_back(100 - i);
+  const Reference reference = reference_of("FP32", outcome);
+  ASSERT_TRUE(reference.exists());
+  EXPECT_DOUBLE_EQ(reference.end, 55.5);
+  EXPECT_DOUBLE_EQ(reference.bound(), 55.5 + 0.1 * 44.5);
+  EXPECT_DOUBLE_EQ(reference.bound(8), 63.5 + 0.1 * 36.5);
+  EXPECT_FALSE(reference.is_reached_by(62));
+  EXPECT_TRUE(reference.is_reached_by(62, 8));
+  // Not by more than there were.
+  EXPECT_DOUBLE_EQ(reference.bound(1000), reference.bound(40));
 }
 
 TEST(Fixes, ARunThatGoesOnIsNotRunAgain) {

@@ -178,6 +178,10 @@ TEST(Advice, ThatWasTriedSaysWhatCameOfIt) {
   Report open = report_with({rate});
   judge_advice({slow, {.text = "slower: a = 3", .by = {rate}}, clipped}, open);
   EXPECT_EQ(open.findings[0].suggestion, "Do it. Look.");
+  // Nor is it of no help where what it leaves is another matter.
+  Report other = report_with({clip});
+  judge_advice({{.text = "b = 1", .by = {clip}, .helps = Helps::no, .left = {"updates.decay_lost"}}}, other);
+  EXPECT_EQ(other.findings[0].suggestion, "Do it. Look.");
   // Trials may refute that no format helps.
   for (const auto& [helps, expected] : {std::pair(Helps::yes, "Do it."), {Helps::no, "Do it: no format would have helped."}}) {
     Report report = report_with({rate});

@@ -73,10 +73,10 @@ TEST_F(UpdateTrialsTest, UpdatesBelowHalfAnUlpTakeMasterWeightsOrChance) {
   // However low its loss ends: it is another training than was asked for.
   EXPECT_EQ(find(tried, "the learning rate times 10:").result, FixResult::other_training);
   // As what is proposed does when somebody sets it.
-  EXPECT_LE(final_loss(failure("updates_lost_bf16", {"optimizer.master_weights=true"})), tried.reference.bound);
+  EXPECT_LE(final_loss(failure("updates_lost_bf16", {"optimizer.master_weights=true"})), tried.reference.bound());
   EXPECT_LE(final_loss(failure("updates_lost_bf16", {"arithmetic.ops.adam_update.rounding=sr", "optimizer.math=fp32"})),
-            tried.reference.bound);
-  EXPECT_GT(final_loss(run), tried.reference.bound);
+            tried.reference.bound());
+  EXPECT_GT(final_loss(run), tried.reference.bound());
   EXPECT_THAT(chance.text, HasSubstr("arithmetic.ops.adam_update.rounding = \"sr\", optimizer.math = \"fp32\""));
 
   Report report;
