@@ -121,7 +121,7 @@ class Minimizer {
       throw failed_error("internal: what was left fails no more");
     }
     for (const RowsOfBatch& taken : part_.rows)
-      for (const size_t row : taken.rows) found_.samples.push_back(last().batches[taken.batch].samples[row]);
+      for (const size_t row : taken.rows) found_.samples.push_back(origins_[taken.batch][row]);
     if (part_.first > 0) found_.replaced_up_to = experiment_.model.layers[part_.first - 1].name;
     std::vector<int64_t> sample;
     for (const Places& extent : part_.extents) sample.push_back(extent.size());
@@ -160,7 +160,12 @@ class Minimizer {
       const Dataset& data = trainer.training_data();
       like_ = {{}, data.target_kind(), data.input_indices(), data.classes()};
       given_.resize(1);
-      for (const CapsuleBatch& batch : last().batches) data.fill_batch(batch.samples, given_[0].emplace_back());
+      for (const CapsuleBatch& batch : last().batches) {
+        std::vector<int64_t>& origins = origins_.emplace_back();
+        for (const int64_t sample : batch.samples) origins.push_back(data.origin_of(sample));
+        data.fill_batch(batch.samples, given_[0].emplace_back());
+        given_[0].back().numbers = origins;
+      }
       return true;
     };
     const TrialOutcome outcome = ulpscope::run(trial);
@@ -208,8 +213,7 @@ class Minimizer {
         [&](size_t count) { return cause_of(count, "") == found_.cause; });
     cause_of(enough, options_.output);
     const CapsuleSteps left = read_capsule_steps(options_.output);
-    for (const CapsuleBatch& batch : last().batches)
-      found_.samples.insert(found_.samples.end(), batch.samples.begin(), batch.samples.end());
+    for (const std::vector<int64_t>& batch : origins_) found_.samples.insert(found_.samples.end(), batch.begin(), batch.end());
     found_.before = size_of(capsule_, original_, experiment_.model.layers, sample_shape());
     found_.after = size_of(options_.output, left, experiment_.model.layers, sample_shape());
   }
@@ -230,7 +234,11 @@ class Minimizer {
     Trial trial = trial_from(options_.scratch, whole_step, steps_of(samples, rows));
     trial.samples = std::move(samples);
     size_t shown = 0;
-    trial.watch_batches = [&](const Batch& batch) { given_[0][shown++] = batch; };
+    trial.watch_batches = [&](const Batch& batch) {
+      given_[0][shown] = batch;
+      given_[0][shown].numbers = origins_[shown];
+      ++shown;
+    };
     record(trial);
     given_.resize(experiment_.model.layers.size());
     size_t bytes = 0;
@@ -470,8 +478,9 @@ class Minimizer {
   CapsuleSteps original_;
   Experiment whole_, experiment_;  // of experiment_ the layers are flattened
   CpuOptions cpu_;
-  KeptSamples like_;                       // what kind of samples the data have
-  std::vector<std::vector<Batch>> given_;  // to each layer up to the one that fails at most, of each batch of the step
+  KeptSamples like_;                           // what kind of samples the data have
+  std::vector<std::vector<int64_t>> origins_;  // of the samples of each batch, as Dataset::origin_of
+  std::vector<std::vector<Batch>> given_;      // to each layer up to the one that fails at most, of each batch of the step
   Minimized found_;
   Part part_;
   bool skipped_ = false;

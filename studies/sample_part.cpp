@@ -72,6 +72,7 @@ KeptSamples part_of(std::span<const Batch> batches, const KeptSamples& like, std
       append_row(from.labels, target, row, of_target, to.labels);
       append_row(from.values, target, row, of_target, to.values);
       to.numbers.push_back(static_cast<int64_t>(to.numbers.size()));
+      part.origins.push_back(from.numbers[row]);
     }
   }
   to.input_shape = shape_of(static_cast<int64_t>(to.numbers.size()), extents);

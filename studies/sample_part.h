@@ -30,7 +30,8 @@ std::vector<size_t> dimensions_of(std::span<const int64_t> sample, bool is_indic
 std::vector<Places> target_extents(std::span<const int64_t> sample, std::span<const int64_t> target, std::span<const Places> taken,
                                    bool is_indices);
 
-// `batches`: all that the step read; `like`: what kind of samples they are. `extents`: one for each dimension of a sample.
+// `batches`: all that the step read, their numbers those that Dataset::origin_of gives; `like`: what kind of samples they are.
+// `extents`: one for each dimension of a sample.
 KeptSamples part_of(std::span<const Batch> batches, const KeptSamples& like, std::span<const RowsOfBatch> rows,
                     std::span<const Places> extents);
 

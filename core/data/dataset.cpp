@@ -75,6 +75,7 @@ class InputAsTarget : public Dataset {
     for (SourceInfo& source : sources) source.part.clear();
     return sources;
   }
+  int64_t origin_of(int64_t index) const override { return data_->origin_of(index); }
   void fill_batch(std::span<const int64_t> indices, Batch& batch) const override {
     data_->fill_batch(indices, batch);
     batch.labels.clear();

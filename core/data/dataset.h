@@ -65,6 +65,8 @@ class Dataset {
   virtual void prefetch(std::span<const int64_t> /*blocks*/) const {}
   // Where its samples come from, but for `source` and `name`, which are given to data sets by who has several; {}: not known.
   virtual std::vector<SourceInfo> sources() const { return {}; }
+  // The number that a sample had in the data that the run was first trained on: of a capsule's samples another one.
+  virtual int64_t origin_of(int64_t index) const { return index; }
   // Samples in the order of `indices`, each in [0, size()).
   virtual void fill_batch(std::span<const int64_t> indices, Batch& batch) const = 0;
 };

@@ -30,6 +30,7 @@ KeptSamples keep_samples(const Dataset& data, std::span<const int64_t> numbers) 
   KeptSamples kept{{}, data.target_kind(), data.input_indices(), data.classes()};
   data.fill_batch(numbers, kept.batch);
   kept.batch.numbers.assign(numbers.begin(), numbers.end());
+  for (const int64_t number : numbers) kept.origins.push_back(data.origin_of(number));
   return kept;
 }
 
@@ -39,9 +40,17 @@ KeptDataset::KeptDataset(KeptSamples samples)
       target_shape_(samples_.batch.target_shape.begin() + 1, samples_.batch.target_shape.end()) {}
 
 std::vector<SourceInfo> KeptDataset::sources() const {
-  SourceInfo source = source_in("the samples that the capsule holds");
-  source.samples = static_cast<uint64_t>(size());
-  return {std::move(source)};
+  // One for all that stood one behind the other.
+  std::vector<SourceInfo> sources;
+  for (int64_t i = 0; i < size(); ++i) {
+    if (i == 0 || origin_of(i) != origin_of(i - 1) + 1) {
+      sources.push_back(source_in("the data that the capsule was trained on"));
+      sources.back().first_sample = static_cast<uint64_t>(i);
+      sources.back().first_row = static_cast<uint64_t>(origin_of(i));
+    }
+    ++sources.back().samples;
+  }
+  return sources;
 }
 
 void KeptDataset::fill_batch(std::span<const int64_t> indices, Batch& batch) const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "ulpscope/core/data/dataset.h"
 
@@ -12,6 +13,7 @@ struct KeptSamples {
   Batch batch;  // all of them; its numbers are those that they had in the data that they come from, ascending
   TargetKind target_kind = TargetKind::labels;
   int64_t input_indices = 0, classes = 0;  // as Dataset has them
+  std::vector<int64_t> origins = {};       // of each, as Dataset::origin_of
 
   // Where among them the sample is that had this number; -1: it is not there.
   int64_t place_of(int64_t number) const;
@@ -30,6 +32,7 @@ class KeptDataset : public Dataset {
   TargetKind target_kind() const override { return samples_.target_kind; }
   int64_t classes() const override { return samples_.classes; }
   std::vector<SourceInfo> sources() const override;
+  int64_t origin_of(int64_t index) const override { return samples_.origins[static_cast<size_t>(index)]; }
   void fill_batch(std::span<const int64_t> indices, Batch& batch) const override;
   const KeptSamples& samples() const { return samples_; }
 

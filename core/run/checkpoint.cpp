@@ -46,6 +46,7 @@ constexpr uint64_t kMostSamples = uint64_t{1} << 28;  // 2 GB of their numbers
 // Of one that has its samples in it.
 constexpr const char* kData = "data";
 constexpr const char* kInputs = "data/inputs";
+constexpr const char* kNumbers = "data/numbers";
 constexpr const char* kTargets = "data/targets";
 constexpr const char* kInputType = "input_type";
 constexpr const char* kInputIndices = "input_indices";
@@ -210,6 +211,7 @@ void write(hdf5::File& file, const KeptSamples& samples) {
   const auto write_all = [&](const char* name, ElementType type, const std::vector<int64_t>& shape, const void* values) {
     file.create_array(name, type, extents(shape)).write_all(values);
   };
+  write_all(kNumbers, ElementType::i64, {batch.samples()}, samples.origins.data());
   if (samples.input_indices > 0) {
     write_all(kInputs, ElementType::i64, batch.input_shape, batch.indices.data());
   } else {
@@ -337,6 +339,12 @@ class CheckpointFile {
     if (batch.input_shape[0] != batch.target_shape[0] || batch.input_shape.size() < 2)
       throw unreadable_error("'{}' is damaged: its samples are {}, and their targets {}", path_, describe_shape(batch.input_shape),
                              describe_shape(batch.target_shape));
+    std::vector<int64_t> numbers;
+    kept.origins = array<int64_t>(kNumbers, ElementType::i64, numbers);
+    if (numbers != std::vector{batch.input_shape[0]})
+      throw unreadable_error("'{}' is damaged: it has {} samples, and numbers of them are {}", path_, batch.input_shape[0],
+                             describe_shape(numbers));
+    check_range(kNumbers, kept.origins, kMostCounted, {});
     return kept;
   }
 

@@ -153,6 +153,7 @@ TEST_F(MinimizeTest, OneSampleThatIsAtFaultIsFound) {
   EXPECT_THAT(kept.batch.input_shape, ElementsAre(1, 16));
   EXPECT_EQ(kept.batch.inputs[3], 1e6f);
   EXPECT_EQ(std::count(kept.batch.inputs.begin(), kept.batch.inputs.end(), 1e6f), 1);
+  EXPECT_THAT(kept.origins, ElementsAre(37));
 }
 
 // batch_norm, in which it fails, takes no single sample: what cannot be tried is no part that fails.

@@ -391,6 +391,7 @@ evaluation = "never"
   for (size_t i = 0; i < 8; ++i) {
     EXPECT_EQ(kept.batch.inputs[2 * i + 1], kept.batch.inputs[2 * i] * kept.batch.inputs[2 * i]);
     EXPECT_EQ(kept.batch.values[i], 0.5f * kept.batch.inputs[2 * i]);
+    EXPECT_EQ(kept.origins[i], static_cast<int64_t>(kept.batch.inputs[2 * i])) << "column a has the row's number";
   }
 
   write_file(file("text"), "It was the best of times, it was the worst of times, it was the age of wisdom");
