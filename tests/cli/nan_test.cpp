@@ -122,6 +122,31 @@ TEST_F(Nan, ASampleThatWasCapturedIsNamed) {
   write_file(file("bad.toml"), experiment + "\n[[inject]]\nsample = 77\nelement = 3\nsteps = 0\nset = 1e30\n");
   ASSERT_EQ(train({"bad.toml", "--threads", "1", "--force"}).exit_code, 0);
   EXPECT_THAT(run_verb("report", {"run.h5"}).out, HasSubstr("element 3 of sample 77 of train"));
+  // As the layer reads it, [64, 8, 8] is [512, 8].
+  write_file(file("places.toml"), R"(precision = "fp16"
+[model]
+layers = [
+  { type = "reshape", shape = [8, 8] },
+  { type = "linear", name = "each", out_features = 4 },
+  { type = "flatten" },
+  { type = "linear", name = "head", out_features = 10 },
+]
+[data]
+kind = "random_classification"
+shape = [64]
+train_size = 2048
+[training]
+batch_size = 64
+steps = 32
+evaluation = "never"
+[[inject]]
+sample = 77
+element = 19
+steps = 0
+set = 1e30
+)");
+  ASSERT_EQ(train({"places.toml", "--threads", "1", "--force"}).exit_code, 0);
+  EXPECT_THAT(run_verb("report", {"run.h5"}).out, HasSubstr("element 19 of sample 77 of train"));
 }
 
 // A sum in FP8 that its scales make too large, and a variance beyond FP32.
