@@ -35,13 +35,15 @@ AnalysisOptions AnalysisOptions::of_all() const {
 StepRange parse_step_range(std::string_view option, const std::string& text) {
   const size_t dots = text.find("..");
   const std::string first = text.substr(0, dots), last = dots == std::string::npos ? first : text.substr(dots + 2);
-  const auto number = [&](const std::string& part, int64_t otherwise) {
-    const auto value = part.empty() && dots != std::string::npos ? std::optional(otherwise) : parse_number<int64_t>(part);
+  const bool is_range = dots != std::string::npos;
+  const auto number = [&](const std::string& part) {
+    const auto value = part.empty() && is_range ? std::optional<int64_t>(0) : parse_number<int64_t>(part);
     if (!value || *value < 0)
       throw usage_error("{} takes a step or a range like 3..7, 3.. or ..7, not '{}'", option, one_line(text));
-    return *value;
+    return static_cast<uint64_t>(*value);
   };
-  const StepRange range{static_cast<uint64_t>(number(first, 0)), static_cast<uint64_t>(number(last, INT64_MAX)) + 1};
+  StepRange range{number(first), UINT64_MAX};
+  if (!last.empty() || !is_range) range.last = number(last) + 1;
   if (range.last <= range.first) throw usage_error("{} {} ends before it begins", option, one_line(text));
   return range;
 }

@@ -161,7 +161,7 @@ void App::show_head(const Canvas& canvas, const Results& results) {
 void App::show_foot(const Results& results) {
   std::string text = results.name + "  |  " + text_of(results.run);
   if (!results.other.empty()) text += "  |  and " + results.other + "  |  " + text_of(results.other_run);
-  if (state_.steps.first > 0 || state_.steps.last < UINT64_MAX)
+  if ((state_.steps.first > 0 || state_.steps.last < UINT64_MAX) && results.recorded.last > results.recorded.first)
     text += fmt::format("  |  steps {} to {}", std::max(state_.steps.first, results.recorded.first),
                         std::min(state_.steps.last, results.recorded.last) - 1);
   if (state_.step) text += fmt::format("  |  step {}", *state_.step);
@@ -186,11 +186,11 @@ void App::go_to_anomaly(const Results& results, bool forward) {
       if (finding.extent.first_step) steps.insert(*finding.extent.first_step);
   if (steps.empty()) return;
   if (!state_.step) {
-    state_.step = forward ? *steps.begin() : *steps.rbegin();
+    select_step(state_, forward ? *steps.begin() : *steps.rbegin());
   } else if (forward) {
-    if (const auto next = steps.upper_bound(*state_.step); next != steps.end()) state_.step = *next;
+    if (const auto next = steps.upper_bound(*state_.step); next != steps.end()) select_step(state_, *next);
   } else if (const auto at = steps.lower_bound(*state_.step); at != steps.begin()) {
-    state_.step = *std::prev(at);
+    select_step(state_, *std::prev(at));
   }
 }
 
@@ -441,8 +441,7 @@ void App::show_finder(const Results& results) {
   if (results.report) {
     for (const Finding& finding : results.report->findings) {
       if (!offer("finding", finding.title)) continue;
-      if (!finding.evidence.empty()) select_place(state_, finding.evidence.front().key);
-      if (finding.extent.first_step) state_.step = finding.extent.first_step;
+      show_place_of(state_, finding);
     }
   }
   // Commands are few, and are offered before the many tensors once something is sought.

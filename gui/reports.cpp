@@ -24,8 +24,7 @@ std::string words(std::string text) {
 }
 
 // To where the finding is seen: among the tensors, over the steps, or in the report of its matter.
-void open_finding(const Canvas& canvas, const Finding& finding) {
-  ViewState& state = *canvas.state;
+void open_finding(ViewState& state, const Finding& finding) {
   const std::string_view code = finding.code;
   const auto tells = [&](const char* word) { return code.find(word) != std::string_view::npos; };
   if (tells("nonfinite")) {
@@ -67,7 +66,7 @@ void show_finding(const Canvas& canvas, const Finding& finding, const std::strin
     ImGui::TextUnformatted(one_line(text).c_str());
     if (ImGui::IsItemClicked()) {
       select_place(*canvas.state, evidence.key);
-      open_finding(canvas, finding);
+      open_finding(*canvas.state, finding);
     }
   }
   ImGui::PopStyleColor();
@@ -79,10 +78,7 @@ void show_finding(const Canvas& canvas, const Finding& finding, const std::strin
   ImGui::PopTextWrapPos();
   ImGui::Unindent(line);
   ImGui::GetWindowDrawList()->AddRectFilled({at.x, at.y}, {at.x + 4, std::max(foot, at.y + line)}, color, 2);
-  if (is_clicked) {
-    if (place_of(finding)) select_place(*canvas.state, *place_of(finding));
-    open_finding(canvas, finding);
-  }
+  if (is_clicked) show_place_of(*canvas.state, finding);
   ImGui::PopID();
 }
 
@@ -128,6 +124,11 @@ const std::vector<size_t>& sorted_rows(const Canvas& canvas, const Table& table,
 
 }  // namespace
 
+void show_place_of(ViewState& state, const Finding& finding) {
+  if (place_of(finding)) select_place(state, *place_of(finding));
+  open_finding(state, finding);
+}
+
 void show_verdict(const Canvas& canvas, const Report& report) {
   if (!report.verdict) return;
   const ImU32 color = canvas.theme->of(*report.verdict);
@@ -155,15 +156,20 @@ void take_finding_keys(const Canvas& canvas, const Report& report) {
   for (size_t i = 0; i < report.findings.size(); ++i)
     if (std::find(order.begin(), order.end(), i) == order.end()) order.push_back(i);
   std::erase_if(order, [&](size_t i) { return !place_of(report.findings[i]); });
-  std::optional<size_t> selected;
-  for (size_t i = 0; i < order.size() && !(selected && canvas.hands->down < 0); ++i) {
-    const RowKey& key = *place_of(report.findings[order[i]]);
-    if (key.name == canvas.state->tensor && (!key.step || key.step == canvas.state->step) && !(key.name.empty() && !key.step))
-      selected = i;
-  }
-  if (selected && std::exchange(canvas.hands->enters, false)) open_finding(canvas, report.findings[order[*selected]]);
-  if (const size_t row = canvas.hands->take_row(order.size(), selected); row != SIZE_MAX)
+  // Of several findings on one place it is the one that a key led to, and else the first.
+  const auto is_selected = [&](size_t finding) {
+    const RowKey& key = *place_of(report.findings[finding]);
+    return key.name == canvas.state->tensor && (!key.step || key.step == canvas.state->step) && !(key.name.empty() && !key.step);
+  };
+  int& led_to = *ImGui::GetStateStorage()->GetIntRef(ImGui::GetID("finding that keys led to"), -1);
+  auto found = std::find(order.begin(), order.end(), static_cast<size_t>(led_to));
+  if (found == order.end() || !is_selected(*found)) found = std::find_if(order.begin(), order.end(), is_selected);
+  const auto selected = found == order.end() ? std::nullopt : std::optional(static_cast<size_t>(found - order.begin()));
+  if (selected && std::exchange(canvas.hands->enters, false)) open_finding(*canvas.state, report.findings[order[*selected]]);
+  if (const size_t row = canvas.hands->take_row(order.size(), selected); row != SIZE_MAX) {
+    led_to = static_cast<int>(order[row]);
     select_place(*canvas.state, *place_of(report.findings[order[row]]));
+  }
 }
 
 void show_findings(const Canvas& canvas, const Report& report) {

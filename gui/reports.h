@@ -10,6 +10,8 @@ namespace ulpscope::gui {
 
 // The verdict in a sentence, coloured; nothing where there is none.
 void show_verdict(const Canvas& canvas, const Report& report);
+// To the place and the moment of a finding, in the view that shows it.
+void show_place_of(ViewState& state, const Finding& finding);
 // Causes with what came of them, then other findings, the most severe first.
 void show_findings(const Canvas& canvas, const Report& report);
 void show_facts(const Canvas& canvas, const Report& report);

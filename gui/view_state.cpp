@@ -156,7 +156,12 @@ void select_tensor(ViewState& state, const std::string& tensor) {
 
 void select_place(ViewState& state, const RowKey& key) {
   if (!key.name.empty()) select_tensor(state, key.name);
-  if (key.step) state.step = key.step;
+  if (key.step) select_step(state, *key.step);
+}
+
+void select_step(ViewState& state, uint64_t step) {
+  state.step = step;
+  if (step < state.steps.first || step >= state.steps.last) state.steps = {};
 }
 
 void toggle_fold(ViewState& state, const std::string& module) {

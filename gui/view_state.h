@@ -58,6 +58,8 @@ std::string to_options(const ViewState& state);
 void select_tensor(ViewState& state, const std::string& tensor);
 // What of a tensor and a step the key names.
 void select_place(ViewState& state, const RowKey& key);
+// All steps are shown where it is not among those that are.
+void select_step(ViewState& state, uint64_t step);
 void toggle_fold(ViewState& state, const std::string& module);
 
 // True iff the name matches the filter.

@@ -9,6 +9,7 @@
 namespace ulpscope::gui {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 // Words as a POSIX shell takes them apart, of what to_options uses of it.
@@ -72,6 +73,14 @@ TEST(ViewState, StepsAreThoseOfOtherCommands) {
   EXPECT_EQ(state.steps.first, 3u);
   EXPECT_EQ(state.steps.last, 8u);
   EXPECT_THAT(to_options(state), HasSubstr("--steps 3..7"));
+  for (const char* open : {"3..", "..7"}) {
+    set(state, "steps", open);
+    EXPECT_THAT(to_options(state), EndsWith(std::string("--steps ") + open));
+  }
+  for (const char* all : {"..", "0.."}) {
+    set(state, "steps", all);
+    EXPECT_EQ(to_options(state), "--view overview");
+  }
   set(state, "steps", "5");
   EXPECT_THAT(to_options(state), HasSubstr("--steps 5..5"));
 }
