@@ -50,9 +50,10 @@ Report NanAnalysis::report(const Snapshot& trace) {
   report.add_fact("beginnings", count_cell(beginnings.size()), Unit::count);
   const RunFacts& of_run = run_.whole().facts();
   const AnalysisOptions& options = facts.context.options;
-  if (const auto& all = of_run.ranges().beginnings(); beginnings.empty() && facts.ranges().main_origin() != nullptr &&
-                                                      !all.empty() && all.front().first.step < options.steps.first) {
-    report.add_fact("began", fmt::format("before these steps, first in step {}", all.front().first.step));
+  const NonfiniteOrigin* const of_all = of_run.ranges().main_origin();
+  if (beginnings.empty() && facts.ranges().main_origin() != nullptr && of_all != nullptr &&
+      of_all->position.step < options.steps.first) {
+    report.add_fact("began", fmt::format("before these steps, in step {}", of_all->position.step));
     return report;
   }
   // Gradients that overflowed in skipped steps are no part of what a run is judged by.

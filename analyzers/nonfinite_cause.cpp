@@ -311,9 +311,8 @@ NonfiniteExplanation Origin::of_sum() const {
 
 // What was added up is multiplied by the inverse scales of both factors.
 NonfiniteExplanation Origin::of_scaled_sum(const std::string& sum) const {
-  constexpr uint32_t kFirstScale = 2, kSecondScale = 3;
   if (op_.function != OpFunction::scaled_matmul) return {};
-  const CaptureRow *const first = capture_->operand(kFirstScale), *const second = capture_->operand(kSecondScale);
+  const CaptureRow *const first = capture_->operand(kFirstInverseScale), *const second = capture_->operand(kSecondInverseScale);
   if (first == nullptr || second == nullptr) return {};
   const double scaled = capture_->element().partial_sum * first->value * second->value;
   if (!(std::abs(scaled) >= limit())) return {};
@@ -339,17 +338,22 @@ NonfiniteExplanation Origin::of_masked_row() const {
 }
 
 // The variance of n values is at least (largest - smallest)^2 / (2 n): that of these two and of n - 2 in their middle.
+// momentum times it, unbiased, is added to what is no less than zero.
 NonfiniteExplanation Origin::of_running_variance() const {
+  const auto momentum = attribute(op_, "momentum");
+  if (!momentum) return {};
   for (const CaptureRow* const node : capture_->operands(capture_->element())) {
     const CaptureRow::Row& row = node->row;
     if (row.count < 2 || row.nonfinite > 0) continue;
-    const double range = row.largest - row.smallest, least = range * range / (2 * static_cast<double>(row.count));
-    if (!(least >= limit())) continue;
+    const double n = static_cast<double>(row.count), range = row.largest - row.smallest;
+    const double least = range * range / (2 * n), added = *momentum * least * n / (n - 1);
+    if (!(added >= limit())) continue;
     return {NonfiniteCause::overflow_of_a_sum,
-            fmt::format(
-                "Element {} is an average with the variance of {} values from {:.6g} to {:.6g}, which is {:.6g} at least, and {} "
-                "is infinite from {:.6g} on. ",
-                capture_->element().element, row.count, row.smallest, row.largest, least, info(made_.dtype).format->name, limit()),
+            fmt::format("Element {} is an average with the variance of {} values from {:.6g} to {:.6g}, which is {:.6g} at least; "
+                        "of it {:g} is "
+                        "{:.6g}, and {} is infinite from {:.6g} on. ",
+                        capture_->element().element, row.count, row.smallest, row.largest, least * n / (n - 1), *momentum, added,
+                        info(made_.dtype).format->name, limit()),
             "Make what is normalised smaller: its square has to fit. "};
   }
   return {};
@@ -358,7 +362,7 @@ NonfiniteExplanation Origin::of_running_variance() const {
 // Where all values of a row are the same, their variance is zero.
 NonfiniteExplanation Origin::of_normalisation() const {
   if (op_.function == OpFunction::masked_softmax) return of_masked_row();
-  if (is_running_statistic(made_, op_)) return of_running_variance();
+  if (is_running_statistic(made_, op_)) return made_.slot == kRunningVarianceSlot ? of_running_variance() : NonfiniteExplanation{};
   const auto eps = attribute(op_, "eps");
   const bool has_variance = op_.function == OpFunction::batch_norm || op_.function == OpFunction::layer_norm ||
                             op_.function == OpFunction::group_norm || op_.function == OpFunction::rms_norm;

@@ -10,6 +10,9 @@ namespace ulpscope {
 inline constexpr uint8_t kSecondMomentSlot = 2;       // adam_update
 inline constexpr uint8_t kSumsOfExponentsSlot = 1;    // cross_entropy: their logarithms, of each row of logits
 inline constexpr uint8_t kRunningStatisticsSlot = 3;  // batch_norm: from this one on; and its inputs that they are averages with
+inline constexpr uint8_t kRunningVarianceSlot = 4;    // batch_norm
+// Inputs of scaled_matmul: the inverse scales of its factors.
+inline constexpr int kFirstInverseScale = 2, kSecondInverseScale = 3;
 
 inline bool is_running_statistic(const TensorInfo& tensor, const OpInfo& op) {
   return op.function == OpFunction::batch_norm && tensor.slot >= kRunningStatisticsSlot;
