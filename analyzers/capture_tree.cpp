@@ -1,11 +1,32 @@
 #include "ulpscope/analyzers/capture_tree.h"
 
+#include <algorithm>
+#include <cmath>
+#include <unordered_map>
+
 namespace ulpscope {
 
 std::vector<const CaptureRow*> CaptureTree::operands(const CaptureRow& of) const {
   std::vector<const CaptureRow*> found;
   for (const CaptureRow& node : nodes_)
     if (node.parent == static_cast<int64_t>(of.node) && node.node > of.node) found.push_back(&node);
+  return found;
+}
+
+std::vector<const CaptureRow*> CaptureTree::operands_by_size(const CaptureRow& of) const {
+  std::vector<const CaptureRow*> found = operands(of);
+  std::unordered_map<int64_t, double> size;
+  for (const CaptureRow* const operand : found)
+    if (operand->term >= 0) size.try_emplace(operand->term, 1.0).first->second *= std::abs(operand->value);
+  const auto rank = [&](const CaptureRow* operand) -> double {
+    if (operand->term < 0) return -INFINITY;
+    const double is = size[operand->term];
+    return operand->term == of.broke_at || std::isnan(is) ? -INFINITY : -is;
+  };
+  std::stable_sort(found.begin(), found.end(), [&](const CaptureRow* a, const CaptureRow* b) {
+    const double x = rank(a), y = rank(b);
+    return x < y || (x == y && a->term < b->term);
+  });
   return found;
 }
 

@@ -17,6 +17,8 @@ class CaptureTree {
   const std::vector<CaptureRow>& nodes() const { return nodes_; }
   // Of a node, in the order in which its op reads them. An operand has a higher number than what it is an operand of.
   std::vector<const CaptureRow*> operands(const CaptureRow& of) const;
+  // First what is no term of a sum, then those of the term at which it broke, then those of the largest products.
+  std::vector<const CaptureRow*> operands_by_size(const CaptureRow& of) const;
   // Of the element: single values, no term of a sum, that the op reads as that input; nullptr: none was captured.
   const CaptureRow* operand(int input) const;
 

@@ -79,7 +79,7 @@ Plot way_plot(const Selection& selection, const std::string& trace, const Nonfin
   std::vector<size_t> operands;
   if (explanation.capture) {
     const CaptureTree& tree = *explanation.capture;
-    for (const CaptureRow* const operand : tree.operands(tree.element())) {
+    for (const CaptureRow* const operand : tree.operands_by_size(tree.element())) {
       if (operands.size() == kMostOperands) break;
       const bool is_known = operand->made_by >= 0;
       const auto tensor = static_cast<uint32_t>(std::max<int64_t>(operand->made_by, 0));
@@ -97,8 +97,10 @@ Plot way_plot(const Selection& selection, const std::string& trace, const Nonfin
   PlotNode& node = plot.nodes[beginning];
   if (any.empty()) node.detail = fmt::format("step {}", origin.position.step);
   if (explanation.capture)
-    node.detail = fmt::format("element {}: {:.9g}; {}", explanation.capture->element().element,
-                              explanation.capture->element().value, node.detail);
+    node.detail = fmt::format(
+        "element {}: {:.9g}{}; {}", explanation.capture->element().element, explanation.capture->element().value,
+        explanation.capture->element().terms > 0 ? fmt::format(", of {} terms", explanation.capture->element().terms) : "",
+        node.detail);
   for (const size_t operand : operands) graph.link(operand, beginning, false);
   graph.add(ways.to_loss, "the loss");
   graph.add(ways.to_weights, "the weights");

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
-#include <unordered_map>
 
 #include "ulpscope/analyzers/nan_plots.h"
 #include "ulpscope/analyzers/range_judgement.h"
@@ -39,23 +38,6 @@ std::string encoding_text(DType dtype, double value) {
   if (!is_float(dtype)) return "";
   const FloatFormat& format = *info(dtype).format;
   return fmt::format("0x{:0{}x}", round_to_encoding(format, value), (format.storage_bits() + 3) / 4);
-}
-
-// Of a node, those of the term at which a sum broke, then those whose product is largest.
-std::vector<const CaptureRow*> in_order_of_size(const CaptureRow& node, std::vector<const CaptureRow*> operands) {
-  std::unordered_map<int64_t, double> size;
-  for (const CaptureRow* const operand : operands)
-    if (operand->term >= 0) size.try_emplace(operand->term, 1.0).first->second *= std::abs(operand->value);
-  const auto rank = [&](const CaptureRow* operand) -> double {
-    if (operand->term < 0) return -INFINITY;
-    const double is = size[operand->term];
-    return operand->term == node.broke_at || std::isnan(is) ? -INFINITY : -is;
-  };
-  std::stable_sort(operands.begin(), operands.end(), [&](const CaptureRow* a, const CaptureRow* b) {
-    const double x = rank(a), y = rank(b);
-    return x < y || (x == y && a->term < b->term);
-  });
-  return operands;
 }
 
 // From where on, to the position, every loss was more than twice the least one before it.
@@ -213,7 +195,7 @@ Table NanTables::operands_table(const char* name, uint32_t of, const CaptureTree
           is_value ? Cell(fmt::format("{:.9g}", node.value)) : NotApplicable{},
           is_value && is_known ? text_or_none(encoding_text(dtype, node.value)) : NotApplicable{},
           is_known ? text_or_none(facts_.selection.op(tensor).name) : Cell(Unknown{}), text_or_none(std::move(note))}});
-    const std::vector<const CaptureRow*> operands = in_order_of_size(node, tree.operands(node));
+    const std::vector<const CaptureRow*> operands = tree.operands_by_size(node);
     // Fewer of what is further away, and the two factors of a term together.
     const size_t shown = limit == 0 ? operands.size() : std::min(operands.size(), std::max<size_t>(limit >> depth * 2, 2));
     table.rows_left_out += operands.size() - shown;

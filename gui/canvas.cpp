@@ -34,15 +34,20 @@ size_t Hands::take_row(size_t rows, std::optional<size_t> selected) {
 }
 
 std::string fitted(const std::string& text, float width) {
-  if (ImGui::CalcTextSize(text.c_str()).x <= width) return text;
-  size_t length = text.size();
-  while (length > 0) {
-    --length;
+  constexpr size_t kMostFittedBytes = 2000;  // no display is so wide
+  if (text.size() <= kMostFittedBytes && ImGui::CalcTextSize(text.c_str()).x <= width) return text;
+  const auto shortened = [&](size_t length) {
     while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;
-    const std::string shorter = text.substr(0, length) + "...";
-    if (ImGui::CalcTextSize(shorter.c_str()).x <= width) return shorter;
+    return text.substr(0, length) + "...";
+  };
+  // The longest that fits: longer ones are wider.
+  size_t fits = 0, too_long = std::min(text.size(), kMostFittedBytes);
+  while (too_long - fits > 1) {
+    const size_t middle = fits + (too_long - fits) / 2;
+    (ImGui::CalcTextSize(shortened(middle).c_str()).x <= width ? fits : too_long) = middle;
   }
-  return "";
+  const std::string shorter = shortened(fits);
+  return fits > 0 || ImGui::CalcTextSize(shorter.c_str()).x <= width ? shorter : "";
 }
 
 StepRange Canvas::shown() const {

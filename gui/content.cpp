@@ -94,9 +94,12 @@ std::string csv_of(const Table& table) {
 
 std::string csv_of(const Plot& plot) {
   std::string csv = fmt::format("series,{},{}\n", csv_field(plot.x.name), csv_field(plot.y.name));
+  // What is not known of a step is no point of its course.
+  const bool is_course = plot.kind == PlotKind::steps;
   for (const Series& series : plot.series)
     for (size_t i = 0; i < series.x.size(); ++i)
-      csv += fmt::format("{},{},{}\n", csv_field(series.name), series.x[i], std::isnan(series.y[i]) ? "" : csv_number(series.y[i]));
+      csv += fmt::format("{},{},{}\n", csv_field(series.name), series.x[i],
+                         std::isnan(series.y[i]) && !is_course ? "" : csv_number(series.y[i]));
   return csv;
 }
 

@@ -93,7 +93,10 @@ void draw_step_axis(const Canvas& canvas, ImDrawList& list, const Area& area, fl
     draw_text(list, {area.from.x - name_width - 4, area.to.y + 2}, canvas.theme->dim, "step");
   const int most = std::max(1, static_cast<int>(area.width() / (6 * ImGui::GetFontSize())));
   const double distance = tick_distance(area.last - area.first, most);
-  for (double step = std::ceil(area.first / distance) * distance; step < area.last; step += distance) {
+  // Of large steps a distance may be too small to be added to one.
+  const double begin = std::ceil(area.first / distance);
+  for (int i = 0; i <= most && (begin + i) * distance < area.last; ++i) {
+    const double step = (begin + i) * distance;
     const float x = std::floor(area.x(step));
     list.AddLine({x, area.to.y}, {x, area.to.y + 3}, canvas.theme->dim);
     const std::string text = fmt::format("{:.0f}", step);
@@ -235,7 +238,7 @@ std::string values_told(const Plot& plot, const Area& area) {
   std::string text = fmt::format("{} {:.0f}", plot.x.name, pointed);
   for (const Series& series : plot.series)
     if (const auto at = held_at(series, pointed))
-      text += fmt::format("\n{}: {}", series.name, value_text(series.y[*at], plot.y.unit));
+      text += fmt::format("\n{}: {}", series.name, std::isnan(series.y[*at]) ? "NaN" : value_text(series.y[*at], plot.y.unit));
   return text;
 }
 

@@ -251,14 +251,17 @@ class ViewModel::Reader {
   // The history of the steps that are shown: of fewer, with columns of their own.
   const Followed<History>& shown(const ViewState& state) {
     if (is_whole(state.steps)) return history_;
-    const std::string of = fmt::format("{} {} {}", number_, state.steps.first, state.steps.last);
-    if (zoomed_of_ != of) {
+    const std::string of = fmt::format("{} {}", state.steps.first, state.steps.last);
+    if (zoomed_of_ == of) {
+      if (zoomed_number_ != number_) zoomed_->update(*snapshot_);  // what a run has written since
+    } else {
       AnalysisOptions of_steps = options<AnalysisOptions>();
       of_steps.steps = state.steps;
       zoomed_ = std::make_unique<Followed<History>>([] { return History(); }, of_steps);
       zoomed_->update(*snapshot_);
       zoomed_of_ = of;
     }
+    zoomed_number_ = number_;
     return *zoomed_;
   }
 
@@ -339,7 +342,7 @@ class ViewModel::Reader {
   std::optional<RunSet> run_, other_run_;
   std::optional<Snapshot> snapshot_, other_;
   RunNumbers numbers_, other_numbers_;
-  uint64_t number_ = 0, other_number_ = 0, history_number_ = 0;  // of the snapshots
+  uint64_t number_ = 0, other_number_ = 0, history_number_ = 0, zoomed_number_ = 0;  // of the snapshots
   Followed<History> history_{[] { return History(); }, options<AnalysisOptions>()};
   std::unique_ptr<Followed<History>> zoomed_;
   std::string zoomed_of_;
@@ -471,7 +474,7 @@ void ViewModel::work() {
     if (!failure.empty()) {
       results.failure = failure;
       error_ = thrown;
-    } else if (number != done_number_) {
+    } else if (number != done_number_ || is_new) {
       results.failure = lost;
       if (lost.empty()) error_ = nullptr;
     }

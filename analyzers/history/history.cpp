@@ -80,6 +80,7 @@ void StepCell::append(const StepCell& later) {
   steps += later.steps;
   skipped += later.skipped;
   nonfinite_losses += later.nonfinite_losses;
+  nonfinite_norms += later.nonfinite_norms;
   take_last(loss, later.loss);
   take_last(gradient_norm, later.gradient_norm);
   take_last(learning_rate, later.learning_rate);
@@ -144,6 +145,7 @@ void History::update(const Block& block) {
     steps_.at(column).append({.steps = 1,
                               .skipped = row.skipped ? uint64_t{1} : 0,
                               .nonfinite_losses = has_nonfinite_loss(row) ? uint64_t{1} : 0,
+                              .nonfinite_norms = row.norm_known && !is_finite_norm ? uint64_t{1} : 0,
                               .loss = row.loss_known ? row.loss : kUnknown,
                               .gradient_norm = row.norm_known ? row.gradient_norm : kUnknown,
                               .learning_rate = row.learning_rate,

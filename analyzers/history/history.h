@@ -45,7 +45,7 @@ struct HistoryCell {
 
 // Of the steps of a column; of several ranks, those of the first.
 struct StepCell {
-  uint64_t steps = 0, skipped = 0, nonfinite_losses = 0;
+  uint64_t steps = 0, skipped = 0, nonfinite_losses = 0, nonfinite_norms = 0;
   double loss = kUnknown, gradient_norm = kUnknown, learning_rate = kUnknown, scale = kUnknown;  // of its last step that has one
   double highest_loss = kUnknown, highest_norm = kUnknown;                                       // finite ones
   double lowest_scale = kUnknown, highest_scale = kUnknown;

@@ -109,7 +109,9 @@ std::vector<Plot> course_plots(const History& history, const AnalysisContext& co
       of("loss", [](const StepCell& cell) { return cell.nonfinite_losses > 0 ? std::optional(cell.loss) : known(cell.loss); })};
   if (is_wide) loss.push_back(of("highest", [](const StepCell& cell) { return known(cell.highest_loss); }));
   add("loss", "Loss", {"loss", Unit::none}, std::move(loss));
-  std::vector<Series> norm{of("gradient norm", [](const StepCell& cell) { return known(cell.gradient_norm); })};
+  std::vector<Series> norm{of("gradient norm", [](const StepCell& cell) {
+    return cell.nonfinite_norms > 0 ? std::optional(cell.gradient_norm) : known(cell.gradient_norm);
+  })};
   if (is_wide) norm.push_back(of("highest", [](const StepCell& cell) { return known(cell.highest_norm); }));
   add("gradient_norm", "Norm of the gradients", {"norm", Unit::none}, std::move(norm));
 
@@ -207,11 +209,14 @@ Plot tensor_heatmap(const History& history, const AnalysisContext& context, Meas
 Plot exponent_heatmap(const Snapshot& trace, uint32_t tensor, const std::string& name, const ExponentPlotOptions& options) {
   // Counts by column and exponent; columns get wider as steps come.
   uint64_t width = 1;
+  bool is_quantized = false;
   std::map<uint64_t, std::map<int, double>> columns;
   trace.visit_history(tensor, options.steps, [&](std::span<const TensorRow> rows) {
     for (const TensorRow& row : rows) {
       if (row.known != StatisticsLevel::values) continue;
-      const double scale = row.quantization_scale * (options.is_true ? row.scale : 1.0);
+      // Of FP8 the values as they are stored: what its limits are about, and the only ones whose binades are known.
+      const double scale = options.is_true ? row.scale : 1.0;
+      is_quantized |= row.quantization_scale != 1;
       int exponent = 0;
       if (std::frexp(scale, &exponent) != 0.5) continue;
       const int shift = exponent - 1;
@@ -235,7 +240,9 @@ Plot exponent_heatmap(const Snapshot& trace, uint32_t tensor, const std::string&
 
   Plot plot;
   plot.name = "exponents_over_steps";
-  plot.title = fmt::format("{}: exponents of its values over the steps{}", name, options.is_true ? ", without the loss scale" : "");
+  plot.title =
+      fmt::format("{}: exponents of its values over the steps{}{}", name, is_quantized ? ", times their quantisation scale" : "",
+                  options.is_true ? ", without the loss scale" : "");
   plot.kind = PlotKind::heatmap;
   plot.x = step_axis();
   plot.y = {"elements", Unit::count};

@@ -35,7 +35,9 @@ std::string cell_html(const Column& column, const TableRow& row, const Cell& cel
   }
   std::string attributes = column.kind == ColumnKind::number ? " class=\"n\"" : "";
   if (const auto number = number_in(cell)) {
-    if (const std::string text = fmt::format("{}", *number); text != inside) attributes += fmt::format(" data-v=\"{}\"", text);
+    // As the script reads it.
+    const std::string text = std::isinf(*number) ? (*number > 0 ? "Infinity" : "-Infinity") : fmt::format("{}", *number);
+    if (text != inside) attributes += fmt::format(" data-v=\"{}\"", text);
   }
   return names_row ? fmt::format("<th scope=\"row\"{}>{}</th>", attributes, inside)
                    : fmt::format("<td{}>{}</td>", attributes, inside);
