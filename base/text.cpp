@@ -158,6 +158,16 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
+namespace {
+
+// The second and third byte, behind E2, of marks that let text run from right to left, so that what stands there reads otherwise.
+bool turns_direction(unsigned second, unsigned third) {
+  return (second == 0x80 && (third == 0x8E || third == 0x8F || (third >= 0xAA && third <= 0xAE))) ||
+         (second == 0x81 && third >= 0xA6 && third <= 0xA9);
+}
+
+}  // namespace
+
 std::string one_line(std::string_view text) {
   std::string line;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -168,6 +178,9 @@ std::string one_line(std::string_view text) {
     } else if (c == 0xC2 && next >= 0x80 && next < 0xA0) {
       line += fmt::format("\\u{:04X}", next);
       ++i;
+    } else if (c == 0xE2 && turns_direction(next, byte_at(i + 2))) {
+      line += fmt::format("\\u{:04X}", 0x2000 + (next - 0x80) * 0x40 + (byte_at(i + 2) - 0x80));
+      i += 2;
     } else {
       line += text[i];
     }

@@ -174,6 +174,7 @@ TEST(OneLine, ShowsControlCharactersAndNoOther) {
   // A no-break space, an e with an acute accent, an em dash, and half a character: none is a control character.
   for (const char* text : {"", "plain \\ text", "\xC2\xA0", "\xC3\xA9", "\xE2\x80\x94", "\xC2"}) EXPECT_EQ(one_line(text), text);
   EXPECT_EQ(one_line("\xC2\x1F"), "\xC2\\u001F");
+  EXPECT_EQ(one_line("a\u202Eb\u2069\u200F"), "a\\u202Eb\\u2069\\u200F");
   EXPECT_EQ(one_line(std::string_view("a\0b", 3)), "a\\u0000b");
 }
 
