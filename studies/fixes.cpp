@@ -139,7 +139,8 @@ FixStudy try_fixes(const Trial& start, const RunFailure& failure, const std::str
       study.reference.lack = lack + (trials.has_time() ? "; nothing else that was tried trained there" : "; then the time was up");
   }
   if (study.reference.exists()) demand_below_onset(again.losses, failure.step - study.first_step, study.reference);
-  if (!study.reference.exists() && study.first_step > 0 && again.only_steps == 0)
+  // Where what was tried ran, and did not train.
+  if (!study.reference.exists() && study.first_step > 0 && again.only_steps == 0 && in_wide.is_whole() && trials.has_time())
     study.reference.lack += fmt::format(
         "; in step {}, with which the capsule begins, the weights may be ruined already{}: the run's own trace, or a capsule of "
         "more "

@@ -6,7 +6,6 @@
 
 #include "ulpscope/analyzers/precision_facts.h"
 #include "ulpscope/base/error.h"
-#include "ulpscope/base/text.h"
 #include "ulpscope/core/run/describe_run.h"
 #include "ulpscope/studies/trial_report.h"
 
@@ -29,8 +28,7 @@ std::string detail_of(const FixTrial& trial, const FixStudy& study) {
   const std::optional<double>& guessing = study.guessing;
   switch (trial.result) {
     case FixResult::verified:
-      if (study.reference.is_reached_by(*trial.end_loss)) return "stays finite and trains as the reference does";
-      return fmt::format("stays finite and trains as the reference does, but for {}", count_of(trial.skipped, "skipped step"));
+      return "stays finite and " + as_reference(study.reference, *trial.end_loss, trial.skipped);
     case FixResult::trains_worse:
       if (guessing && *trial.end_loss >= *guessing)
         return fmt::format("stays finite, and ends no better than guessing, {:.4g}", *guessing);
@@ -166,8 +164,12 @@ void add_fixes(const FixStudy& study, Report& report) {
   add_tried(study.first_step, study.steps, {}, is_mendable ? "" : "No setting is the cause: one that helps hides it.",
             std::move(tried), report);
   if (!is_mendable) return;
-  const auto verified = std::find_if(study.trials.begin(), study.trials.end(),
-                                     [](const FixTrial& trial) { return trial.result == FixResult::verified; });
+  // The first that needs no allowance for steps that it skipped, if there is one.
+  const auto is_verified = [](const FixTrial& trial) { return trial.result == FixResult::verified; };
+  auto verified = std::find_if(study.trials.begin(), study.trials.end(), [&](const FixTrial& trial) {
+    return is_verified(trial) && study.reference.is_reached_by(*trial.end_loss);
+  });
+  if (verified == study.trials.end()) verified = std::find_if(study.trials.begin(), study.trials.end(), is_verified);
   if (verified != study.trials.end())
     report.verdict_text += fmt::format(
         " Tried: it trains{} with {}.",

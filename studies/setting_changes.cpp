@@ -48,7 +48,7 @@ NamedKind named(const SettingChange& change) {
 }
 
 // A tenth of 1e-6 is 1e-7, and no 1.0000000000000001e-7.
-double as_written(double value) { return *parse_number<double>(fmt::format("{:.15g}", value)); }
+double as_written(double value) { return parse_number<double>(fmt::format("{:.15g}", value)).value_or(value); }
 
 // Numbers to try for one that is `now`, the nearest first.
 std::vector<double> tried_for(const SettingChange& change, double now) {

@@ -50,6 +50,11 @@ void add_not_tried(std::string_view why, Report& report) {
   report.add_fact("run_again", fmt::format("{}; nothing was tried", why));
 }
 
+std::string as_reference(const Reference& reference, double end_loss, uint64_t skipped) {
+  return "trains as the reference does" +
+         (reference.is_reached_by(end_loss) ? "" : fmt::format(", but for {}", count_of(skipped, "skipped step")));
+}
+
 void add_reference(const Reference& reference, Report& report) {
   if (!reference.exists()) {
     report.add_fact("reference", "none: " + reference.lack);

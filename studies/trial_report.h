@@ -13,6 +13,8 @@ namespace ulpscope {
 
 // The fact run_again of what was not run again, or did not do again what trials are about: nothing was tried.
 void add_not_tried(std::string_view why, Report& report);
+// "trains as the reference does", of a trial that does; with the skipped steps where these made up for its loss.
+std::string as_reference(const Reference& reference, double end_loss, uint64_t skipped);
 // Facts: reference, reference_loss, counts_as_training.
 void add_reference(const Reference& reference, Report& report);
 

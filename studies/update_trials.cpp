@@ -27,6 +27,7 @@ class UpdateTrials {
     TimedTrials::Outcome outcome = trials_.run(trial.text, experiment, options_.scratch);
     if (outcome.is_whole()) outcome.refusal = judge(trial);
     trial.ran = outcome.ran;
+    trial.skipped = outcome.skipped;
     trial.refusal = outcome.refusal;
     if (outcome.is_whole() && !outcome.failure) trial.end_loss = outcome.end();
     return outcome;
@@ -57,10 +58,10 @@ class UpdateTrials {
 
 constexpr const char *kLost = "updates.lost", *kDecayLost = "updates.decay_lost", *kNoneApplied = "updates.none_applied";
 
-std::string detail_of(const UpdateTrial& trial) {
+std::string detail_of(const UpdateTrial& trial, const Reference& reference) {
   switch (trial.result) {
     case FixResult::verified:
-      return "keeps the updates, and trains as the reference does";
+      return "keeps the updates, and " + as_reference(reference, *trial.end_loss, trial.skipped);
     case FixResult::keeps_updates:
       return "keeps the updates; nothing tells whether it trains";
     case FixResult::other_training:
@@ -153,7 +154,8 @@ void add_trials(const UpdateStudy& study, Report& report) {
   report.add_fact("run_again", std::string("loses updates again"));
   add_reference(study.reference, report);
   std::vector<TriedChange> changes{tried(original, "", "")};
-  for (const UpdateTrial& trial : study.trials) changes.push_back(tried(trial, name_of(trial.result), detail_of(trial)));
+  for (const UpdateTrial& trial : study.trials)
+    changes.push_back(tried(trial, name_of(trial.result), detail_of(trial, study.reference)));
   add_tried(study.first_step, study.steps,
             {{"lost", ColumnKind::number, Unit::share}, {"decay_arrived", ColumnKind::number, Unit::share}},
             "Updates that are rounded stochastically arrive on average, however many leave the weight as it was.",

@@ -28,6 +28,7 @@ struct UpdateTrial {
   FixResult result = FixResult::not_tried;
   std::optional<double> lost, decay_arrived;  // shares, as `ulpscope updates` has them
   std::vector<std::string> losses;            // findings_of_losses()
+  uint64_t skipped = 0;                       // of all its steps
   std::optional<double> end_loss;             // the median of the last losses, at most ten
   std::string refusal;
 };

@@ -339,6 +339,8 @@ class CheckpointFile {
     if (batch.input_shape[0] != batch.target_shape[0] || batch.input_shape.size() < 2)
       throw unreadable_error("'{}' is damaged: its samples are {}, and their targets {}", path_, describe_shape(batch.input_shape),
                              describe_shape(batch.target_shape));
+    if (!file_.exists(kNumbers))
+      throw unreadable_error("'{}' does not tell where its samples come from ('{}'): an older ulpscope wrote it", path_, kNumbers);
     std::vector<int64_t> numbers;
     kept.origins = array<int64_t>(kNumbers, ElementType::i64, numbers);
     if (numbers != std::vector{batch.input_shape[0]})

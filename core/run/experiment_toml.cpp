@@ -581,6 +581,7 @@ void apply_override(Experiment& experiment, const Override& setting) {
   if (is_of(kLayers)) throw usage_error("{}: layers are set in a file only", place);
   if (is_of(kInject)) throw usage_error("{}: what to inject is set in a file only", place);
   if (const auto of_group = optimizer_key(key)) {
+    if (of_group->key == "modules") throw usage_error("{}: modules of an optimizer are set in a file only", place);
     if (of_group->index >= experiment.optimizers.size())
       throw usage_error("{}: the experiment has {} in {}", place, count_of(experiment.optimizers.size(), "table"), kOptimizers);
     const OptionType& type = type_of_optimizer_key(place, of_group->key);

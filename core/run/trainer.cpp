@@ -356,7 +356,8 @@ std::vector<Tensor> Trainer::State::run_batches() {
 }
 
 double Trainer::State::take_gradients(uint64_t step) {
-  const double factor = experiment.schedule.factor(step, total_steps);
+  // Trials go on behind the end of the run.
+  const double factor = experiment.schedule.factor(std::min(step, total_steps - 1), total_steps);
   for (size_t i = 0; i < optimizers.size(); ++i) {
     optimizers[i]->learning_rate = learning_rates[i] * factor;
     optimizers[i]->take_gradients();

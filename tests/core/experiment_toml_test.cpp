@@ -560,6 +560,7 @@ TEST(ExperimentToml, OptimizersTakeWhatTheyDoNotSayFromTheOptimizer) {
   };
   EXPECT_THAT(error("optimizers[2].learning_rate=1"), HasSubstr(": the experiment has 2 tables in optimizers"));
   EXPECT_THAT(error("optimizers[0].learning_rat=1"), HasSubstr("did you mean 'learning_rate'?"));
+  EXPECT_THAT(error("optimizers[0].modules=[]"), HasSubstr(": modules of an optimizer are set in a file only"));
   EXPECT_THAT(error("optimizers[0].eps=-1"), HasSubstr("optimizers[0].eps: expected a number >= 0, found -1"));
 }
 
