@@ -43,7 +43,7 @@ constexpr std::array kOptions{
     StateOption{"filter", "PATTERN", "show tensors whose names match, or contain it"},
     StateOption{"limits", "FORMAT", "the format whose limits are drawn, instead of the tensor's own"},
     StateOption{"true", "", "values without the loss scale"},
-    StateOption{"scale", "2^K", "what if the loss scale had been 2^K"},
+    StateOption{"scale", "2^K", "what if the loss scale had been 2^K, K from -16 to 40"},
     StateOption{"number", "VALUE", "the number or encoding that the view of that name is about: 0.1, 0x3C00, fp16:0x3C00"},
     StateOption{"light", "", "dark on light"},
 };

@@ -15,6 +15,16 @@ namespace ulpscope::gui {
 
 namespace {
 
+// Why the map is empty, and what to do about it.
+std::string lack_of_values(const ViewState& state, const Results& results) {
+  if (results.recorded.last <= results.recorded.first) return "The trace has no step yet.";
+  if (!state.filter.empty()) return "No tensor that passes the filter has a value of it here.";
+  const bool is_of_rounding = state.quantity == Measured::flushed || state.quantity == Measured::subnormal ||
+                              state.quantity == Measured::overflowed || state.quantity == Measured::rescued;
+  return is_of_rounding ? "Nothing was rounded to 16 or 8 bits here: choose another quantity, as headroom."
+                        : "No tensor of the trace has a value of it here.";
+}
+
 class Ranges : public ViewPanel {
  public:
   void show(const Canvas& canvas, const Results& results) override {
@@ -62,8 +72,7 @@ class Ranges : public ViewPanel {
     const float room = ImGui::GetContentRegionAvail().y;
     if (is_there(results.matrix, results, "the tensors")) {
       if (results.matrix->series.empty())
-        ImGui::TextDisabled("No tensor %s has a value of it here.",
-                            state.filter.empty() ? "of the trace" : "that passes the filter");
+        ImGui::TextDisabled("%s", lack_of_values(state, results).c_str());
       else if (const float height = state.tensor.empty() ? room - 3 * ImGui::GetTextLineHeightWithSpacing() : room * 0.5F;
                results.matrix_rows)
         show_tree(canvas, shown_matrix(canvas, results), *results.matrix_rows, height);
@@ -71,7 +80,7 @@ class Ranges : public ViewPanel {
         show_plot(canvas, shown_matrix(canvas, results), height);
     }
     if (state.tensor.empty()) {
-      ImGui::TextDisabled("Click a tensor to see its exponents.");
+      if (results.matrix && !results.matrix->series.empty()) ImGui::TextDisabled("Click a tensor to see its exponents.");
       return;
     }
     if (results.is_coarse) {
