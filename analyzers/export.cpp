@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/trace/columns.h"
@@ -60,12 +61,8 @@ class RowWriter {
   }
 
   void add(std::string_view name, double value) {
-    if (std::isfinite(value)) {
-      raw(name, fmt::format("{}", value));
-    } else {
-      const std::string_view word = std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
-      raw(name, json_ ? fmt::format("\"{}\"", word) : std::string(word));
-    }
+    const std::string text = exact_text(value);
+    raw(name, json_ && !std::isfinite(value) ? fmt::format("\"{}\"", text) : text);
   }
   void add(std::string_view name, bool value) { raw(name, value ? "true" : "false"); }
   template <typename T>

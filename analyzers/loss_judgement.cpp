@@ -22,14 +22,12 @@ constexpr double kGrown = 10;
 // The last losses before the first step that held NaN or infinity, skipped or not; fewer than kEndLosses where there are not as
 // many, and none where no step held any.
 std::vector<double> last_losses_before_nonfinite(const RunFacts& facts) {
-  const StepRange asked = facts.context.options.steps;
-  uint64_t first = UINT64_MAX;
-  for (const EventRow& event : facts.context.trace.events())
-    if (event.kind == EventKind::nonfinite && event.step >= asked.first) first = std::min(first, event.step);
+  const uint64_t first = first_nonfinite_step(facts, WhichSteps::all);
   std::vector<double> losses;
   if (first == UINT64_MAX) return losses;
   const uint64_t begin = first - std::min<uint64_t>(first, kEndLosses);
-  for (const StepLoss& one : losses_of(facts, {std::max(asked.first, begin), first})) losses.push_back(one.loss);
+  for (const StepLoss& one : losses_of(facts, {std::max(facts.context.options.steps.first, begin), first}))
+    losses.push_back(one.loss);
   return losses;
 }
 
@@ -111,6 +109,16 @@ std::string LossChange::text() const {
 std::vector<StepLoss> losses_of(const RunFacts& facts, StepRange steps) {
   const Snapshot& trace = facts.context.trace;
   return known_losses(trace.of_rank(trace.ranks().front()), steps);
+}
+
+uint64_t first_nonfinite_step(const RunFacts& facts, WhichSteps steps) {
+  uint64_t first = UINT64_MAX;
+  for (const EventRow& event : facts.context.trace.events()) {
+    const bool is_among = event.step >= facts.context.options.steps.first &&
+                          (steps == WhichSteps::all || !facts.steps().skipped.contains(event.step));
+    if (event.kind == EventKind::nonfinite && is_among) first = std::min(first, event.step);
+  }
+  return first;
 }
 
 bool stays_above_start(const RunFacts& facts) {

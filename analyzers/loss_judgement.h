@@ -49,6 +49,11 @@ struct LossJudgement {
   bool rose() const { return grew || grew_to_nonfinite || peaked || scattered; }
 };
 
+// The first step, of all that are asked for or of those that were taken, in which something was NaN or infinite: in a skipped one
+// that is how a scaler finds its level. UINT64_MAX: none.
+enum class WhichSteps : uint8_t { all, taken };
+uint64_t first_nonfinite_step(const RunFacts& facts, WhichSteps steps);
+
 // `first_nonfinite`: the first step that was taken with something NaN or infinite in it; `blind`: from which on the loss saw
 // nothing of the batch. UINT64_MAX: none. Nothing where the first loss is not known to be finite, or the last ones are not known.
 std::optional<LossJudgement> judge_losses(const RunFacts& facts, uint64_t first_nonfinite, uint64_t blind);

@@ -11,17 +11,12 @@ namespace ulpscope::gui {
 
 namespace {
 
-// With all its digits.
-std::string csv_number(double value) {
-  return std::isnan(value) ? "NaN" : std::isinf(value) ? value > 0 ? "Infinity" : "-Infinity" : fmt::format("{}", value);
-}
-
 // Of text all of it; empty where nobody knows.
 std::string csv_cell(const Cell& cell) {
-  if (const auto* value = std::get_if<double>(&cell)) return csv_number(*value);
+  if (const auto* value = std::get_if<double>(&cell)) return exact_text(*value);
   if (const auto* value = std::get_if<int64_t>(&cell)) return fmt::format("{}", *value);
   if (const auto* value = std::get_if<bool>(&cell)) return *value ? "true" : "false";
-  if (const auto* value = std::get_if<Interval>(&cell)) return csv_number(value->lower) + ".." + csv_number(value->upper);
+  if (const auto* value = std::get_if<Interval>(&cell)) return exact_text(value->lower) + ".." + exact_text(value->upper);
   if (const auto* text = std::get_if<std::string>(&cell)) return csv_field(*text);
   if (const auto* text = std::get_if<LongText>(&cell)) return csv_field(text->text);
   return "";
@@ -99,7 +94,7 @@ std::string csv_of(const Plot& plot) {
   for (const Series& series : plot.series)
     for (size_t i = 0; i < series.x.size(); ++i)
       csv += fmt::format("{},{},{}\n", csv_field(series.name), series.x[i],
-                         std::isnan(series.y[i]) && !is_course ? "" : csv_number(series.y[i]));
+                         std::isnan(series.y[i]) && !is_course ? "" : exact_text(series.y[i]));
   return csv;
 }
 

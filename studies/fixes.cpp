@@ -142,9 +142,8 @@ FixStudy try_fixes(const Trial& start, const RunFailure& failure, const std::str
   // Where what was tried ran, and did not train.
   if (!study.reference.exists() && study.first_step > 0 && again.only_steps == 0 && in_wide.is_whole() && trials.has_time())
     study.reference.lack += fmt::format(
-        "; in step {}, with which the capsule begins, the weights may be ruined already{}: the run's own trace, or a capsule of "
-        "more "
-        "steps (--keep-steps), tells what would have kept them from it",
+        "; in step {}, with which the capsule begins, the weights may be ruined already{}: the run's own trace, or a capsule "
+        "of more steps (--keep-steps), tells what would have kept them from it",
         study.first_step, std::isfinite(again.losses.front()) ? fmt::format(" (a loss of {:.4g})", again.losses.front()) : "");
   for (size_t i = 0; i < study.trials.size(); ++i) {
     FixTrial& trial = study.trials[i];

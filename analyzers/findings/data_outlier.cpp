@@ -61,6 +61,18 @@ std::optional<Outliers> outliers_of(const Snapshot& trace, uint32_t tensor, Step
   return Outliers{{batches.begin(), others}, {others, batches.end()}, sorted.back(), sorted[first - 1]};
 }
 
+// Where the largest value of the batch was captured, as an operand of what it broke: the sample that it is of.
+std::string captured_sample(const Snapshot& trace, uint32_t tensor, const Batch& batch) {
+  const Snapshot of_rank = trace.of_rank(batch.rank);
+  for (const CaptureRow& node : of_rank.captures({batch.step, batch.step + 1})) {
+    if (node.made_by != tensor || node.micro_batch != batch.micro_batch || node.overwritten ||
+        std::abs(node.value) != batch.largest)
+      continue;
+    if (std::string sample = sample_of(of_rank, tensor, node); !sample.empty()) return sample;
+  }
+  return "";
+}
+
 // A sample, and the rank whose batch had it.
 struct Sample {
   int32_t rank;
@@ -108,9 +120,9 @@ class SuspectedSamples {
     }
   }
 
-  // "It is sample 60 of train: inputs in x.csv, row 60 (from 0). Look at that sample: ". `captured`: what a capture tells of the
-  // value that makes the first batch unlike the others, or "".
-  std::string text(const Snapshot& trace, const std::string& captured) const {
+  // "It is sample 60 of train: inputs in x.csv, row 60 (from 0). Look at that sample: ". `tensor`: the batches'; `batch`: of
+  // them, the one that is named where a capture alone tells the sample.
+  std::string text(const Snapshot& trace, uint32_t tensor, const Batch& batch) const {
     const auto text_of = [&](const Id& id) {
       const Sample& sample = samples_.at(id);
       return find_sample(trace.of_rank(sample.rank), sample.row).text();
@@ -129,7 +141,7 @@ class SuspectedSamples {
     if (of_batch_.size() > 1 && shared.size() == 1)
       return fmt::format("Of the samples that no other batch has, one is in all {} of them: {}. Look at that sample: ",
                          of_batch_.size(), text_of(shared.front()));
-    if (!captured.empty())
+    if (const std::string captured = captured_sample(trace, tensor, batch); !captured.empty())
       return of_batch_.size() == 1 ? fmt::format("It is {}. Look at that sample: ", captured)
                                    : fmt::format("The first is {}. Look at that sample and those of the other batches: ", captured);
     return fmt::format("At least one of the {} samples that no other batch has is at fault. Look at these samples: ",
@@ -142,18 +154,6 @@ class SuspectedSamples {
   std::vector<std::set<Id>> of_batch_;
   std::map<Id, Sample> samples_;
 };
-
-// Where the largest value of the batch was captured, as an operand of what it broke: the sample that it is of.
-std::string captured_sample(const Snapshot& trace, uint32_t tensor, const Batch& batch) {
-  const Snapshot of_rank = trace.of_rank(batch.rank);
-  for (const CaptureRow& node : of_rank.captures({batch.step, batch.step + 1})) {
-    if (node.made_by != tensor || node.micro_batch != batch.micro_batch || node.overwritten ||
-        std::abs(node.value) != batch.largest)
-      continue;
-    if (std::string sample = sample_of(of_rank, tensor, node); !sample.empty()) return sample;
-  }
-  return "";
-}
 
 // Of a rank: in the steps of these batches, all of them its own, the loss was far above that of the steps before, or of the run
 // where there are none, or the step was skipped.
@@ -215,8 +215,7 @@ void find_outliers(const RunFacts& facts, Findings& found) {
               {{facts.selection.key(i, first.step, first.rank), {{"largest", first.largest}}}},
               fmt::format("{}mend or leave out what is wrong, or bring its values among the others. `ulpscope export {} --table "
                           "batches --step {}` lists the batch.",
-                          SuspectedSamples(trace, *outliers).text(trace, captured_sample(trace, i, first)),
-                          shell_word(trace.path()), first.step),
+                          SuspectedSamples(trace, *outliers).text(trace, i, first), shell_word(trace.path()), first.step),
               {.tensors = {i}, .first_step = first.step, .steps = steps.size(), .value = Quantity{"largest", outliers->largest}});
   }
 }

@@ -22,17 +22,6 @@ namespace ulpscope::findings {
 
 namespace {
 
-// Of steps that were taken; in a skipped one that is how a scaler finds its level.
-uint64_t first_nonfinite_step(const RunFacts& facts) {
-  uint64_t first = UINT64_MAX;
-  for (const EventRow& event : facts.context.trace.events()) {
-    if (event.kind == EventKind::nonfinite && event.step >= facts.context.options.steps.first &&
-        !facts.steps().skipped.contains(event.step))
-      first = std::min(first, event.step);
-  }
-  return first;
-}
-
 // The weights, which whatever broke was computed from.
 Extent all_weights(const RunFacts& facts, uint64_t first_step) {
   Extent extent{{}, first_step};
@@ -99,7 +88,7 @@ struct ThrownUp {
 ThrownUp thrown_up(const RunFacts& facts, uint64_t from) {
   ThrownUp found;
   const double first = facts.judged_steps().first.loss;
-  const uint64_t last = std::min(facts.context.options.steps.last, first_nonfinite_step(facts));
+  const uint64_t last = std::min(facts.context.options.steps.last, first_nonfinite_step(facts, WhichSteps::taken));
   for (const auto& [step, loss] : losses_of(facts, {from + 1, last})) {
     if (!std::isfinite(loss)) continue;
     ++found.steps;
@@ -145,7 +134,7 @@ void find_divergence(const RunFacts& facts, Findings& found) {
   if (!facts.sees_updates() || facts.leap()) return;  // one step did it, and is told as such
   // So soon after an update that was too large a run breaks for it.
   constexpr uint64_t kSoon = 10;
-  const uint64_t first_nonfinite = first_nonfinite_step(facts), blind = went_blind(facts);
+  const uint64_t first_nonfinite = first_nonfinite_step(facts, WhichSteps::taken), blind = went_blind(facts);
   const std::optional<LossJudgement> judged = judge_losses(facts, first_nonfinite, blind);
   if (!judged) return;
   const LossChange& losses = judged->change;

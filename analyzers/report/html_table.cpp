@@ -36,8 +36,7 @@ std::string cell_html(const Column& column, const TableRow& row, const Cell& cel
   std::string attributes = column.kind == ColumnKind::number ? " class=\"n\"" : "";
   if (const auto number = number_in(cell)) {
     // As the script reads it.
-    const std::string text = std::isinf(*number) ? (*number > 0 ? "Infinity" : "-Infinity") : fmt::format("{}", *number);
-    if (text != inside) attributes += fmt::format(" data-v=\"{}\"", text);
+    if (const std::string text = exact_text(*number); text != inside) attributes += fmt::format(" data-v=\"{}\"", text);
   }
   return names_row ? fmt::format("<th scope=\"row\"{}>{}</th>", attributes, inside)
                    : fmt::format("<td{}>{}</td>", attributes, inside);

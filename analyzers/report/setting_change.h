@@ -15,10 +15,9 @@ struct SettingChange {
   Way way = Way::set;
   std::string value = {};   // Way::set: as the producer would read it
   std::string module = {};  // of that module, or for SettingKind::precision_of_ops of that op; "": of the run
-  // SettingKind::other, and one of several of a kind: the producer's name of it. Or the value that a constant of the module has
-  // now.
+  // The producer's name: of SettingKind::other, and of the learning rate where that of one group is meant.
   std::string name = {};
-  std::optional<double> now = {};
+  std::optional<double> now = {};  // the value that a constant of the module has
 
   bool operator==(const SettingChange&) const = default;
 };

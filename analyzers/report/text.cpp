@@ -69,8 +69,7 @@ Report printable(Report report) {
 
 // Up to `digits` significant digits, without an exponent where that is readable.
 std::string number_text(double value, int digits) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  if (!std::isfinite(value)) return exact_text(value);
   if (value == std::floor(value) && std::fabs(value) < 1e9) return fmt::format("{:.0f}", value + 0.0);  // -0 is 0
   return fmt::format("{:.{}g}", value, digits);
 }
@@ -462,6 +461,10 @@ std::string shown_name(std::string_view name) {
   std::string text(name);
   std::replace(text.begin(), text.end(), '_', ' ');
   return text;
+}
+
+std::string exact_text(double value) {
+  return std::isnan(value) ? "NaN" : std::isinf(value) ? value > 0 ? "Infinity" : "-Infinity" : fmt::format("{}", value);
 }
 
 std::string cell_text(const Cell& cell, Unit unit) { return std::visit(CellText{unit}, cell); }

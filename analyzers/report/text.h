@@ -27,6 +27,8 @@ std::string verdict_line(const Report& report);
 
 // One cell as text: "12.5%", "2^-14", "1.5 MiB", "3..5%", "?" where nobody knows, "-" where it does not apply.
 std::string cell_text(const Cell& cell, Unit unit);
+// With all its digits; NaN, Infinity and -Infinity are these words, which scripts read as such.
+std::string exact_text(double value);
 // The name of a fact, a column or a quantity as it is read: with blanks for its underscores.
 std::string shown_name(std::string_view name);
 // "features.0 conv2d_backward slot 1, step 7".

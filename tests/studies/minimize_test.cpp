@@ -79,33 +79,6 @@ shuffle = false
   TemporaryFolder folder_;
 };
 
-// The same op casts inputs and weights: what fails is one of them.
-TEST_F(MinimizeTest, WhatFailsIsTheSameTensor) {
-  train_with("fp16", R"(
-[training]
-batch_size = 16
-steps = 6
-evaluation = "never"
-[scaler]
-enabled = "off"
-[[inject]]
-sample = 37
-element = 3
-steps = 0
-set = 1e6
-[[inject]]
-parameter = "first.weight"
-element = 0
-step = 2
-set = 1e6
-)");
-  const Minimized found = minimized();
-  EXPECT_EQ(found.failure.name, "cast");
-  EXPECT_EQ(found.failure.parameter, "");
-  EXPECT_EQ(found.step, 2u);
-  EXPECT_THAT(found.samples, ElementsAre(37));
-}
-
 // Sample 37 is in the third batch of 16.
 constexpr const char* kOneSample = R"(
 [training]
@@ -120,6 +93,21 @@ element = 3
 steps = 0
 set = 1e6
 )";
+
+// The same op casts inputs and weights: what fails is one of them.
+TEST_F(MinimizeTest, WhatFailsIsTheSameTensor) {
+  train_with("fp16", std::string(kOneSample) + R"([[inject]]
+parameter = "first.weight"
+element = 0
+step = 2
+set = 1e6
+)");
+  const Minimized found = minimized();
+  EXPECT_EQ(found.failure.name, "cast");
+  EXPECT_EQ(found.failure.parameter, "");
+  EXPECT_EQ(found.step, 2u);
+  EXPECT_THAT(found.samples, ElementsAre(37));
+}
 
 TEST_F(MinimizeTest, OneSampleThatIsAtFaultIsFound) {
   train_with("fp16", kOneSample);
