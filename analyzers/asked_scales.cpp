@@ -93,13 +93,16 @@ Scaling parse_scaling(const std::string& text) {
   }
   if (colon != std::string::npos && rest.empty())
     throw usage_error("--scaling {} ends where a setting is expected: init=2^16", text);
+  std::set<std::string> given;
   for (size_t begin = 0; begin < rest.size();) {
     const size_t end = std::min(rest.find(',', begin), rest.size());
     const std::string part = rest.substr(begin, end - begin);
     const size_t equals = part.find('=');
     if (equals == std::string::npos)
       throw usage_error("--scaling: '{}' is no setting of a scaler: they are written like init=2^16", part);
-    set(scaling.rule, part.substr(0, equals), part.substr(equals + 1));
+    const std::string name = part.substr(0, equals);
+    if (!given.insert(name).second) throw usage_error("--scaling: {} is set twice in '{}'", name, text);
+    set(scaling.rule, name, part.substr(equals + 1));
     begin = end + 1;
   }
   return scaling;

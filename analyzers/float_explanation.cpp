@@ -327,6 +327,18 @@ Report explain_encoding(const FloatFormat& format, const std::string& encoding, 
   return report;
 }
 
+Report explain_number(const std::string& text) {
+  FloatQuestion question;
+  for (const FloatFormat* format : kFormats) question.formats.push_back(format);
+  if (const size_t colon = text.find(':'); colon != std::string::npos)
+    return explain_encoding(parse_format(text.substr(0, colon)), text.substr(colon + 1), question);
+  try {
+    return explain_floats(std::span(&text, 1), question);
+  } catch (const Error&) {
+    return explain_floats(std::span(&text, 1), {});  // of an encoding, whose digits say of which formats
+  }
+}
+
 std::string next_encoding(const FloatFormat& format, const std::string& encoding, bool up) {
   const auto next = neighbour(format, *read_encoding(format, encoding).encoding, up);
   return next ? hexadecimal_encoding(format, *next) : "";

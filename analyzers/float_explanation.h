@@ -26,6 +26,8 @@ Report explain_floats(std::span<const std::string> values, const FloatQuestion& 
 // The encoding read in that format, and in the others what they make of its value: the table of explain_floats in the formats of
 // the question. Throws a usage Error where `encoding` is none, or has more bits than the format.
 Report explain_encoding(const FloatFormat& format, const std::string& encoding, const FloatQuestion& question);
+// A number or an encoding in every format; an encoding of one format as "fp16:0x3C00". Throws as the two above do.
+Report explain_number(const std::string& text);
 // The encoding of the next number towards Inf (`up`) or -Inf, or "": there is none, or `encoding` is no number's.
 std::string next_encoding(const FloatFormat& format, const std::string& encoding, bool up);
 

@@ -338,6 +338,8 @@ Plot WhatIfTables::lost_plot() const {
     }
     plot.series.push_back(std::move(series));
   };
+  // What scaling itself keeps in FP32 is rounded nowhere: at most scales a scalar would look lost.
+  const auto is_drawn = [](const Group& group) { return !group.scaled.empty() && !group.comes_last; };
   const bool one = options_.formats.size() == 1;
   for (size_t format = 0; format < options_.formats.size(); ++format) {
     if (!least_[format].known) continue;
@@ -351,14 +353,14 @@ Plot WhatIfTables::lost_plot() const {
     if (options_.at_every_scale) {
       const WholeGroups whole = whole_groups();
       for (const Group* group : whole.shown)
-        if (!group->scaled.empty()) add(group->name, group->key, 0, group->scaled);
+        if (is_drawn(*group)) add(group->name, group->key, 0, group->scaled);
       if (!whole.others.scaled.empty()) add(whole.others.name, {}, 0, whole.others.scaled);
     }
     std::vector<const Group*> worst;
     for (const Group& group : groups_)
-      if (!group.scaled.empty() && !options_.at_every_scale) worst.push_back(&group);
+      if (is_drawn(group) && !options_.at_every_scale) worst.push_back(&group);
     std::stable_sort(worst.begin(), worst.end(), [&](const Group* a, const Group* b) {
-      const auto key = [&](const Group* group) { return std::pair(!group->comes_last, badness(group->scaled[least_[0].scale])); };
+      const auto key = [&](const Group* group) { return badness(group->scaled[least_[0].scale]); };
       return key(a) > key(b);
     });
     if (options_.limit > 0 && worst.size() > options_.limit) worst.resize(options_.limit);

@@ -45,6 +45,7 @@ App::App(ViewModel& model, Textures& textures, const ViewState& state, float sca
   history_.add(state_);
   model_.ask(state_);
   last_state_ = state_;
+  if (state_.folded.empty()) revealed_ = state_.tensor;  // who folds modules knows why
 }
 
 App::~App() = default;
@@ -73,19 +74,21 @@ void App::frame() {
                ImGuiWindowFlags_NoDecoration | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoSavedSettings |
                    ImGuiWindowFlags_NoBringToFrontOnFocus);
   show_head(canvas, *results);
-  const float foot = ImGui::GetTextLineHeightWithSpacing() + 4;
+  // A window that has room for little shows its view.
+  const bool has_foot = io.DisplaySize.y > 14 * ImGui::GetTextLineHeight();
+  const float foot = has_foot ? ImGui::GetTextLineHeightWithSpacing() + 4 : 0;
   ImGui::BeginChild("view", {0, std::max(1.0F, ImGui::GetContentRegionAvail().y - foot)});
-  if (!results->failure.empty()) {
+  if (const std::string failure = results->failure.empty() ? unknown_name(*results) : results->failure; !failure.empty()) {
     ImGui::PushStyleColor(ImGuiCol_Text, canvas.theme->error);
     ImGui::PushTextWrapPos(0);
-    ImGui::TextUnformatted(results->failure.c_str());
+    ImGui::TextUnformatted(failure.c_str());
     ImGui::PopTextWrapPos();
     ImGui::PopStyleColor();
     names_.add_item("failure");
   }
   panels_[static_cast<size_t>(state_.view)]->show(canvas, *results);
   ImGui::EndChild();
-  show_foot(*results);
+  if (has_foot) show_foot(*results);
   show_finder(*results);
   reveal();
   show_keys();
@@ -93,6 +96,7 @@ void App::frame() {
   if (!(state_ == last_state_)) {
     notice_.clear();
     model_.ask(state_);
+    if (state_.tensor != last_state_.tensor) revealed_ = state_.tensor;
     last_state_ = state_;
     // A drag or a word is one change, remembered when it ends.
     if (!ImGui::IsMouseDown(0) && !io.WantTextInput) history_.add(state_);
@@ -101,20 +105,47 @@ void App::frame() {
   }
 }
 
-void App::show_head(const Canvas& canvas, const Results& results) {
+// In a window too narrow for a row of buttons a list takes one place.
+void App::show_views(bool is_narrow) {
+  if (is_narrow) {
+    ImGui::SetNextItemWidth(std::min(8 * ImGui::GetFontSize(), ImGui::GetContentRegionAvail().x * 0.6F));
+    const bool is_open = ImGui::BeginCombo("##views", title_of(state_.view));
+    names_.add_item("views");
+    if (!is_open) return;
+  }
   for (int i = 0; i < kViews; ++i) {
     const auto view = static_cast<View>(i);
-    const std::string name = fmt::format("view {}", name_of(view));
     const bool is_chosen = view == state_.view;
-    if (i > 0) ImGui::SameLine(0, 4);
-    const float needed = ImGui::CalcTextSize(title_of(view)).x + 2 * ImGui::GetStyle().FramePadding.x;
-    if (i > 0 && ImGui::GetContentRegionAvail().x < needed) ImGui::NewLine();
-    if (is_chosen) ImGui::PushStyleColor(ImGuiCol_Button, ImGui::GetStyleColorVec4(ImGuiCol_HeaderActive));
-    if (ImGui::Button(title_of(view))) state_.view = view;
-    if (is_chosen) ImGui::PopStyleColor();
-    names_.add_item(name);
+    if (is_narrow) {
+      if (ImGui::Selectable(title_of(view), is_chosen)) state_.view = view;
+    } else {
+      if (i > 0) ImGui::SameLine(0, 4);
+      const float needed = ImGui::CalcTextSize(title_of(view)).x + 2 * ImGui::GetStyle().FramePadding.x;
+      if (i > 0 && ImGui::GetContentRegionAvail().x < needed) ImGui::NewLine();
+      if (is_chosen) ImGui::PushStyleColor(ImGuiCol_Button, ImGui::GetStyleColorVec4(ImGuiCol_HeaderActive));
+      if (ImGui::Button(title_of(view))) state_.view = view;
+      if (is_chosen) ImGui::PopStyleColor();
+    }
+    names_.add_item(fmt::format("view {}", name_of(view)));
     if (ImGui::IsItemHovered()) ImGui::SetTooltip("%s: key %d", title_of(view), i + 1);
   }
+  if (is_narrow) ImGui::EndCombo();
+}
+
+void App::show_copy_menu(const Results& results) {
+  const auto item = [&](const char* label, const char* key, const char* name, auto&& run) {
+    if (ImGui::MenuItem(label, key)) run();
+    names_.add_item(name);
+  };
+  item("The command line that shows this", "Ctrl+L", "copy command", [&] { copy_command(); });
+  item("As text", "Ctrl+C", "copy text", [&] { copy_text(results); });
+  item("As CSV", "Ctrl+E", "copy csv", [&] { copy_csv(results); });
+  item("As a picture, into a file", "Ctrl+S", "copy picture", [&] { want_picture(); });
+}
+
+void App::show_head(const Canvas& canvas, const Results& results) {
+  const bool is_narrow = ImGui::GetContentRegionAvail().x < 20 * ImGui::GetFontSize();
+  show_views(is_narrow);
   const auto button = [&](const char* label, const char* name, const char* meaning) {
     const float needed = ImGui::CalcTextSize(label).x + 3 * ImGui::GetStyle().FramePadding.x;
     ImGui::SameLine();
@@ -124,21 +155,26 @@ void App::show_head(const Canvas& canvas, const Results& results) {
     if (ImGui::IsItemHovered()) ImGui::SetTooltip("%s", meaning);
     return is_pressed;
   };
-  if (button("Find", "find", "any tensor, op, finding, view or command: Ctrl+P")) open_finder();
-  if (button("Copy", "copy", "the command line that shows this, what it shows, or a picture of it")) ImGui::OpenPopup("copy menu");
-  if (ImGui::BeginPopup("copy menu")) {
-    const auto item = [&](const char* label, const char* key, const char* name, auto&& run) {
-      if (ImGui::MenuItem(label, key)) run();
-      names_.add_item(name);
-    };
-    item("The command line that shows this", "Ctrl+L", "copy command", [&] { copy_command(); });
-    item("As text", "Ctrl+C", "copy text", [&] { copy_text(results); });
-    item("As CSV", "Ctrl+E", "copy csv", [&] { copy_csv(results); });
-    item("As a picture, into a file", "Ctrl+S", "copy picture", [&] { want_picture(); });
-    ImGui::EndPopup();
+  if (is_narrow) {
+    if (button("...", "more", "find, copy, colours, keys")) ImGui::OpenPopup("more menu");
+    if (ImGui::BeginPopup("more menu")) {
+      if (ImGui::MenuItem("Find", "Ctrl+P")) open_finder();
+      show_copy_menu(results);
+      if (ImGui::MenuItem(state_.is_light ? "Dark" : "Light", "L")) state_.is_light = !state_.is_light;
+      if (ImGui::MenuItem("Keys", "?")) shows_keys_ = !shows_keys_;
+      ImGui::EndPopup();
+    }
+  } else {
+    if (button("Find", "find", "any tensor, op, finding, view or command: Ctrl+P")) open_finder();
+    if (button("Copy", "copy", "the command line that shows this, what it shows, or a picture of it"))
+      ImGui::OpenPopup("copy menu");
+    if (ImGui::BeginPopup("copy menu")) {
+      show_copy_menu(results);
+      ImGui::EndPopup();
+    }
+    if (button(state_.is_light ? "Dark" : "Light", "theme", "the other colours")) state_.is_light = !state_.is_light;
+    if (button("?", "keys", "what keys and the pointer do")) shows_keys_ = !shows_keys_;
   }
-  if (button(state_.is_light ? "Dark" : "Light", "theme", "the other colours")) state_.is_light = !state_.is_light;
-  if (button("?", "keys", "what keys and the pointer do")) shows_keys_ = !shows_keys_;
   // Reports begin with the verdict themselves.
   const bool has_own = state_.view == View::overview || state_.view == View::why_nan || state_.view == View::updates ||
                        state_.view == View::compare || state_.view == View::number;
@@ -200,6 +236,20 @@ void App::go_to(const ViewState& state) {
   model_.ask(state_);
 }
 
+// Why the trace has nothing of what the state names, or "".
+const std::string& App::unknown_name(const Results& results) {
+  const std::string of = fmt::format("{} {}", to_options(state_), results.recorded.last);
+  if (!results.tensors || of == checked_) return unknown_name_;
+  checked_ = of;
+  unknown_name_.clear();
+  try {
+    check_names(state_, results);
+  } catch (const Error& error) {
+    unknown_name_ = one_line(error.what());
+  }
+  return unknown_name_;
+}
+
 std::string App::take_wanted_picture() { return std::exchange(wanted_picture_, {}); }
 
 void App::copy_command() {
@@ -250,7 +300,7 @@ void App::open_finder() {
 
 // One module a frame: of those inside it nothing is known before it is unfolded.
 void App::reveal() {
-  if (revealed_.empty() || model_.is_busy()) return;
+  if (revealed_.empty() || model_.is_busy() || state_.view != View::ranges) return;
   const std::shared_ptr<const Results> results = model_.results();
   const std::string tensor = std::exchange(revealed_, "");
   if (!results->matrix_rows || !results->tensors || state_.tensor != tensor) return;
@@ -452,7 +502,7 @@ void App::show_finder(const Results& results) {
     for (const std::string& tensor : *results.tensors) {
       if (!offer("tensor", tensor)) continue;
       select_tensor(state_, tensor);
-      revealed_ = tensor;
+      revealed_ = tensor;  // though it may have been selected before
       if (state_.view != View::step) state_.view = View::ranges;
     }
   }

@@ -49,6 +49,9 @@ class App {
   void focus(const Results& results);
   void open_finder();
 
+  const std::string& unknown_name(const Results& results);
+  void show_views(bool is_narrow);
+  void show_copy_menu(const Results& results);
   void show_head(const Canvas& canvas, const Results& results);
   void show_foot(const Results& results);
   void go_to(const ViewState& state);
@@ -68,7 +71,8 @@ class App {
   const float scale_;
   bool is_light_applied_ = false, finds_ = false, shows_keys_ = false, closes_ = false;
   std::string sought_, notice_, wanted_picture_;
-  std::string revealed_;                 // a tensor that was found by its name, until the modules around it are unfolded
+  std::string checked_, unknown_name_;   // which state was, and what it names that there is not
+  std::string revealed_;                 // a tensor that was selected, until the modules around it are unfolded
   int offered_ = 0, pointed_offer_ = 0;  // of the finder, in the last frame
   std::array<std::unique_ptr<ViewPanel>, kViews> panels_;
 };

@@ -33,14 +33,27 @@ size_t Hands::take_row(size_t rows, std::optional<size_t> selected) {
   return static_cast<size_t>(row);
 }
 
-std::string fitted(const std::string& text, float width) {
-  constexpr size_t kMostFittedBytes = 2000;  // no display is so wide
+namespace {
+
+constexpr size_t kMostFittedBytes = 2000;  // no display is so wide
+
+bool is_inside_character(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+
+std::string first_bytes(const std::string& text, size_t length) {
+  while (length > 0 && length < text.size() && is_inside_character(text[length])) --length;
+  return text.substr(0, length);
+}
+
+std::string last_bytes(const std::string& text, size_t length) {
+  size_t from = text.size() - std::min(length, text.size());
+  while (from < text.size() && is_inside_character(text[from])) ++from;
+  return text.substr(from);
+}
+
+// Of `shortened(n)`, which is the longer the more bytes of the text n has, the longest that fits; all of the text where that does.
+template <typename Shortened>
+std::string longest_fitted(const std::string& text, float width, const Shortened& shortened) {
   if (text.size() <= kMostFittedBytes && ImGui::CalcTextSize(text.c_str()).x <= width) return text;
-  const auto shortened = [&](size_t length) {
-    while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;
-    return text.substr(0, length) + "...";
-  };
-  // The longest that fits: longer ones are wider.
   size_t fits = 0, too_long = std::min(text.size(), kMostFittedBytes);
   while (too_long - fits > 1) {
     const size_t middle = fits + (too_long - fits) / 2;
@@ -48,6 +61,19 @@ std::string fitted(const std::string& text, float width) {
   }
   const std::string shorter = shortened(fits);
   return fits > 0 || ImGui::CalcTextSize(shorter.c_str()).x <= width ? shorter : "";
+}
+
+}  // namespace
+
+std::string fitted(const std::string& text, float width) {
+  return longest_fitted(text, width, [&](size_t bytes) { return first_bytes(text, bytes) + "..."; });
+}
+
+std::string fitted_name(const std::string& name, float width) {
+  return longest_fitted(name, width, [&](size_t bytes) {
+    const size_t end = bytes - bytes / 3;  // ends say more
+    return first_bytes(name, bytes - end) + "..." + last_bytes(name, end);
+  });
 }
 
 StepRange Canvas::shown() const {

@@ -107,6 +107,8 @@ struct Hands {
 
 // The text, or as much of it, with dots behind, as has room in so many pixels.
 std::string fitted(const std::string& text, float width);
+// The same of a name, with the dots in its middle: names of one model differ at their ends.
+std::string fitted_name(const std::string& name, float width);
 
 struct Canvas {
   const Theme* theme = nullptr;

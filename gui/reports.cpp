@@ -218,7 +218,10 @@ void show_facts(const Canvas& canvas, const Report& report) {
 void show_table(const Canvas& canvas, const Table& table, float height, const DrawnColumn& drawn) {
   ImGui::PushID(table.name.c_str());
   const float line = ImGui::GetTextLineHeightWithSpacing();
-  if (!table.title.empty()) ImGui::TextUnformatted(table.title.c_str());
+  if (!table.title.empty()) {
+    ImGui::TextUnformatted(fitted(table.title, ImGui::GetContentRegionAvail().x).c_str());
+    if (ImGui::IsItemHovered()) ImGui::SetTooltip("%s", table.title.c_str());
+  }
   if (table.rows.empty()) {
     ImGui::TextDisabled("no rows");
     ImGui::PopID();

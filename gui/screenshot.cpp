@@ -12,10 +12,15 @@ std::string screenshot(std::vector<std::string> paths, ViewModel::Open open, con
   check_names(state, *model.results());
   Headless host(size.width, size.height, size.scale, size.own_font);
   App app(model, host.textures(), state, size.scale);
-  // ImGui lays out what it drew in the frame before.
-  for (int i = 0; i < 3; ++i) {
+  // ImGui lays out what it drew in the frame before, and modules around the selected tensor unfold one by one.
+  constexpr int kFrames = 3, kMostFrames = 64;
+  std::string shown;
+  for (int same = 0, frame = 0; same < kFrames && frame < kMostFrames; ++frame) {
     host.run(app);
     model.wait();
+    const std::string now = app.command();
+    same = now == shown ? same + 1 : 1;
+    shown = now;
   }
   return png_of(host.draw(app));
 }

@@ -101,7 +101,7 @@ class ViewModel::Reader {
     const std::string steps = fmt::format("{} {} {}", now, state.steps.first, state.steps.last);
     if (state.view == View::number) {
       if (make(
-              number_piece_, state.number, [&] { return number_of(state.number); }, results.number))
+              number_piece_, state.number, [&] { return explain_number(state.number); }, results.number))
         return true;
     }
     if (!results.course) {
@@ -135,7 +135,10 @@ class ViewModel::Reader {
     if (state.view == View::ranges && state.scale && depends_on_scale(state.quantity) && !results.is_coarse &&
         make(
             scaled_, matrix + "\n" + state.format,
-            [&] { return scaled_heatmap(*snapshot_, state.steps, *results.matrix, matrix_tensors_, state.quantity, state.format); },
+            [&] {
+              return scaled_heatmap(*snapshot_, *results.matrix, matrix_tensors_, state.quantity, state.format,
+                                    of_steps(state.steps));
+            },
             results.scaled))
       return true;
     const std::string exponents = fmt::format("{} {} {} {}", steps, state.tensor, state.format, state.is_true || state.scale);
@@ -193,6 +196,12 @@ class ViewModel::Reader {
     return options;
   }
 
+  AnalysisOptions of_steps(const StepRange& steps) const {
+    auto of_steps = options<AnalysisOptions>();
+    of_steps.steps = steps;
+    return of_steps;
+  }
+
   void take(Snapshot snapshot) {
     snapshot_.emplace(std::move(snapshot));
     numbers_ = numbers_of(*snapshot_);
@@ -240,9 +249,18 @@ class ViewModel::Reader {
         ops->push_back({fmt::format("{}{}{}, {}", op.module, op.module.empty() ? "" : " ", op.name, name_of(op.phase)), tensor});
       }
       ops_ = std::move(ops);
+      auto modules = std::make_shared<std::set<std::string>>();
+      for (uint32_t tensor = 0; tensor < context.selection.size(); ++tensor) {
+        const std::string& module = context.selection.op(tensor).module;
+        for (size_t end = module.find('.'); end != std::string::npos; end = module.find('.', end + 1))
+          modules->insert(module.substr(0, end));
+        if (!module.empty()) modules->insert(module);
+      }
+      modules_ = std::move(modules);
     }
     results.ops = ops_;
     results.tensors = names_;
+    results.modules = modules_;
     results.is_coarse = results.recorded.last > 0;
     for (uint32_t tensor = 0; tensor < history.tensors() && results.is_coarse; ++tensor)
       results.is_coarse = history.total(tensor).rows_with_values == 0;
@@ -255,9 +273,7 @@ class ViewModel::Reader {
     if (zoomed_of_ == of) {
       if (zoomed_number_ != number_) zoomed_->update(*snapshot_);  // what a run has written since
     } else {
-      AnalysisOptions of_steps = options<AnalysisOptions>();
-      of_steps.steps = state.steps;
-      zoomed_ = std::make_unique<Followed<History>>([] { return History(); }, of_steps);
+      zoomed_ = std::make_unique<Followed<History>>([] { return History(); }, of_steps(state.steps));
       zoomed_->update(*snapshot_);
       zoomed_of_ = of;
     }
@@ -323,19 +339,6 @@ class ViewModel::Reader {
     return scale_shares(history_.context(), tensor, chosen_format(state, tensor), state.steps);
   }
 
-  static Report number_of(const std::string& number) {
-    FloatQuestion question;
-    for (const FloatFormat* format : kFormats) question.formats.push_back(format);
-    if (const size_t colon = number.find(':'); colon != std::string::npos)
-      return explain_encoding(parse_format(number.substr(0, colon)), number.substr(colon + 1), question);
-    std::vector<std::string> values{number};
-    try {
-      return explain_floats(values, question);
-    } catch (const Error&) {
-      return explain_floats(values, {});  // of an encoding, whose digits say of which formats
-    }
-  }
-
   const std::vector<std::string>& paths_;
   const Open& open_;
   const std::atomic<bool>& cancel_;
@@ -353,6 +356,7 @@ class ViewModel::Reader {
   UpdateAnalysis update_analysis_{followed_};
   std::shared_ptr<const std::vector<std::string>> names_;
   std::shared_ptr<const std::vector<NamedOp>> ops_;
+  std::shared_ptr<const std::set<std::string>> modules_;
   Made<Report> report_, nan_, updates_, compare_, number_piece_;
   Made<std::vector<Plot>> course_, errors_;
   Made<Plot> matrix_, exponents_, histograms_;
@@ -370,6 +374,14 @@ void check_names(const ViewState& state, const Results& results) {
   if (!results.tensors || last <= first) return;
   if (!state.tensor.empty() && std::find(results.tensors->begin(), results.tensors->end(), state.tensor) == results.tensors->end())
     throw no_such_tensor(state.tensor, *results.tensors);
+  const auto check_module = [&](const std::string& module) {
+    if (!module.empty() && !results.modules->contains(module))
+      throw usage_error(
+          "no module '{}' in the trace{}", one_line(module),
+          did_you_mean_or_expected(module, std::vector<std::string>(results.modules->begin(), results.modules->end())));
+  };
+  check_module(state.module);
+  for (const std::string& module : state.folded) check_module(module);
   if (state.step && (*state.step < first || *state.step >= last))
     throw usage_error("no step {} in the trace; expected one of {} to {}", *state.step, first, last - 1);
   if (state.steps.first >= last || state.steps.last <= first)

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "ulpscope/analyzers/analysis.h"
+#include "ulpscope/analyzers/float_explanation.h"
 #include "ulpscope/analyzers/history/scale_shares.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/parse_number.h"
@@ -121,6 +122,7 @@ void set(ViewState& state, std::string_view option, const std::string& value) {
   } else if (option == "scale") {
     state.scale = parse_scale(value);
   } else if (option == "number") {
+    explain_number(value);  // throws where it is none
     state.number = value;
   } else if (option == "light") {
     state.is_light = true;

@@ -102,14 +102,19 @@ std::vector<Plot> course_plots(const History& history, const AnalysisContext& co
     plot.series = std::move(series);
     plot.x_end = columns.end();
   };
-  const auto of = [&](const char* name, auto&& value) { return series_of(name, history, value); };
+  const auto of = [&](const std::string& name, auto&& value) { return series_of(name, history, value); };
   const bool is_wide = columns.width > 1;
+  // What a column of several steps has of a number that each has one of.
+  const auto named = [&](const char* name, const char* what) {
+    return is_wide ? fmt::format("{}, {} of {} steps", name, what, columns.width) : name;
+  };
 
-  std::vector<Series> loss{
-      of("loss", [](const StepCell& cell) { return cell.nonfinite_losses > 0 ? std::optional(cell.loss) : known(cell.loss); })};
+  std::vector<Series> loss{of(named("loss", "last"), [](const StepCell& cell) {
+    return cell.nonfinite_losses > 0 ? std::optional(cell.loss) : known(cell.loss);
+  })};
   if (is_wide) loss.push_back(of("highest", [](const StepCell& cell) { return known(cell.highest_loss); }));
   add("loss", "Loss", {"loss", Unit::none}, std::move(loss));
-  std::vector<Series> norm{of("gradient norm", [](const StepCell& cell) {
+  std::vector<Series> norm{of(named("gradient norm", "last"), [](const StepCell& cell) {
     return cell.nonfinite_norms > 0 ? std::optional(cell.gradient_norm) : known(cell.gradient_norm);
   })};
   if (is_wide) norm.push_back(of("highest", [](const StepCell& cell) { return known(cell.highest_norm); }));
@@ -121,7 +126,8 @@ std::vector<Plot> course_plots(const History& history, const AnalysisContext& co
     return false;
   };
   if (is_scaled()) {
-    std::vector<Series> scale{of("loss scale", [](const StepCell& cell) { return known(binary_exponent(cell.scale)); })};
+    std::vector<Series> scale{
+        of(named("loss scale", "last"), [](const StepCell& cell) { return known(binary_exponent(cell.scale)); })};
     if (is_wide) {
       scale.push_back(of("highest", [](const StepCell& cell) { return known(binary_exponent(cell.highest_scale)); }));
       scale.push_back(of("lowest", [](const StepCell& cell) { return known(binary_exponent(cell.lowest_scale)); }));
@@ -158,10 +164,10 @@ std::vector<Plot> course_plots(const History& history, const AnalysisContext& co
   add("gradients", "Gradients in 16 and 8 bits: what their roundings took", {"share", Unit::share},
       {std::move(flushed), std::move(overflowed)});
   add("learning_rate", "Learning rate", {"rate", Unit::none},
-      {of("learning rate", [](const StepCell& cell) { return known(cell.learning_rate); })});
+      {of(named("learning rate", "last"), [](const StepCell& cell) { return known(cell.learning_rate); })});
   add("seconds", "Time of a step", {"time", Unit::seconds},
-      {of("time", [](const StepCell& cell) { return cell.seconds / static_cast<double>(cell.steps); })});
-  add("memory", "Peak memory", {"memory", Unit::bytes}, {of("memory", [](const StepCell& cell) {
+      {of(named("time", "mean"), [](const StepCell& cell) { return cell.seconds / static_cast<double>(cell.steps); })});
+  add("memory", "Peak memory", {"memory", Unit::bytes}, {of(named("memory", "most"), [](const StepCell& cell) {
         return known(cell.peak_memory > 0 ? static_cast<double>(cell.peak_memory) : kUnknown);
       })});
   return plots;
@@ -300,6 +306,7 @@ Table step_table(const AnalysisContext& context, uint64_t step) {
               0,
               ""};
   const bool has_ranks = context.trace.ranks().size() > 1;
+  bool has_micro_batches = false;
   if (has_ranks) table.columns.insert(table.columns.begin() + 1, {"rank", ColumnKind::number, Unit::count});
   std::vector<std::pair<RowPosition, TableRow>> rows;
   for (const TracePart& part : context.parts) {
@@ -334,6 +341,7 @@ Table step_table(const AnalysisContext& context, uint64_t step) {
                                 !has_values        ? Cell(Unknown{})
                                 : std::isnan(room) ? Cell(NotApplicable{})
                                                    : Cell(room)}});
+        has_micro_batches = has_micro_batches || row.micro_batch > 0;
         std::vector<Cell>& cells = rows.back().second.cells;
         if (has_ranks) cells.insert(cells.begin() + 1, count_cell(static_cast<uint64_t>(part.run.rank)));
       }
@@ -341,7 +349,13 @@ Table step_table(const AnalysisContext& context, uint64_t step) {
     });
   }
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return comes_first_by_rank(a.first, b.first); });
-  for (auto& [position, row] : rows) table.rows.push_back(std::move(row));
+  const auto behind_rank = has_ranks ? 2 : 1;
+  if (has_micro_batches)
+    table.columns.insert(table.columns.begin() + behind_rank, {"micro_batch", ColumnKind::number, Unit::count});
+  for (auto& [position, row] : rows) {
+    if (has_micro_batches) row.cells.insert(row.cells.begin() + behind_rank, count_cell(position.micro_batch));
+    table.rows.push_back(std::move(row));
+  }
   return table;
 }
 

@@ -34,7 +34,7 @@ struct ExponentPlotOptions {
 };
 Plot exponent_heatmap(const Snapshot& trace, uint32_t tensor, const std::string& name, const ExponentPlotOptions& options);
 
-// All rows of a step in order of execution; of several ranks, with the rank of each.
+// All rows of a step in order of execution; of several ranks with the rank of each, of several micro-batches with its number.
 Table step_table(const AnalysisContext& context, uint64_t step);
 
 }  // namespace ulpscope

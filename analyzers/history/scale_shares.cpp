@@ -1,5 +1,7 @@
 #include "ulpscope/analyzers/history/scale_shares.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
 #include "ulpscope/analyzers/what_if_facts.h"
@@ -8,7 +10,7 @@ namespace ulpscope {
 
 Table scale_shares(const AnalysisContext& context, uint32_t tensor, const FloatFormat& format, const StepRange& steps) {
   Table table{"scales",
-              "",
+              fmt::format("Rounded to {}", format.name),
               {{"scale", ColumnKind::number, Unit::scale},
                {"flushed", ColumnKind::number, Unit::share},
                {"subnormal", ColumnKind::number, Unit::share},

@@ -104,8 +104,8 @@ bool depends_on_scale(Measured measured) {
   return measured == Measured::flushed || measured == Measured::subnormal || measured == Measured::overflowed;
 }
 
-ScaledHeatmap scaled_heatmap(const Snapshot& trace, const StepRange& steps, const Plot& recorded,
-                             std::span<const std::vector<uint32_t>> rows, Measured measured, std::string_view format) {
+ScaledHeatmap scaled_heatmap(const Snapshot& trace, const Plot& recorded, std::span<const std::vector<uint32_t>> rows,
+                             Measured measured, std::string_view format, const AnalysisOptions& options) {
   ScaledHeatmap heatmap;
   heatmap.measured_ = measured;
   heatmap.plot_ = recorded;
@@ -135,8 +135,6 @@ ScaledHeatmap scaled_heatmap(const Snapshot& trace, const StepRange& steps, cons
       layout->questions[tensor] = question;
     }
   }
-  AnalysisOptions options;
-  options.steps = steps;
   Followed<ScaledCounts> counts([&] { return ScaledCounts(layout); }, options);
   counts.update(trace);
   heatmap.shares_ = counts.analysis().shares();

@@ -21,18 +21,18 @@ class ScaledHeatmap {
   Measured measured() const { return measured_; }
 
  private:
-  friend ScaledHeatmap scaled_heatmap(const Snapshot&, const StepRange&, const Plot&, std::span<const std::vector<uint32_t>>,
-                                      Measured, std::string_view);
+  friend ScaledHeatmap scaled_heatmap(const Snapshot&, const Plot&, std::span<const std::vector<uint32_t>>, Measured,
+                                      std::string_view, const AnalysisOptions&);
   Plot plot_;  // without its values
   Measured measured_ = Measured::flushed;
   std::vector<double> shares_;  // by exponent, row and column
 };
 
-// Of `recorded`, a heatmap of that quantity, each of whose rows stands for the tensors `rows` has there. `format`: the name of the
-// one that is asked about, or "": that of each tensor. A tensor without a loss scale in its values has the same at each. Shares are
-// what `ulpscope whatif` bounds from above: of rows whose own scale is asked about, and whose rounding was counted, what was
-// counted. Columns are joined until there are no more than 64k cells.
-ScaledHeatmap scaled_heatmap(const Snapshot& trace, const StepRange& steps, const Plot& recorded,
-                             std::span<const std::vector<uint32_t>> rows, Measured measured, std::string_view format);
+// Of `recorded`, a heatmap of that quantity in the steps of `options`, each of whose rows stands for the tensors `rows` has there.
+// `format`: the name of the one that is asked about, or "": that of each tensor. A tensor without a loss scale in its values has
+// the same at each. Shares are what `ulpscope whatif` bounds from above: of rows whose own scale is asked about, and whose rounding
+// was counted, what was counted. Columns are joined until there are no more than 64k cells.
+ScaledHeatmap scaled_heatmap(const Snapshot& trace, const Plot& recorded, std::span<const std::vector<uint32_t>> rows,
+                             Measured measured, std::string_view format, const AnalysisOptions& options = {});
 
 }  // namespace ulpscope

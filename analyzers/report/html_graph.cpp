@@ -1,11 +1,10 @@
-// Graphs in layers from the top down: each node below all that it comes of, what is marked first in its layer, so that the marked
-// path runs straight down the left side.
+// Graphs as pictures of boxes and links, and the same in words.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
+#include "ulpscope/analyzers/report/graph_layout.h"
 #include "ulpscope/analyzers/report/html_parts.h"
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/analyzers/report/text_layout.h"
@@ -15,71 +14,42 @@ namespace ulpscope {
 
 namespace {
 
-constexpr size_t kMostNodes = 200, kMostLinks = 1000;
-constexpr int kWidth = 372, kHeight = 56, kAcross = 32, kDown = 36;  // of a node, and between two
-constexpr int kMargin = 48;                                          // left of all nodes: links that pass over layers
-constexpr size_t kNameColumns = 46, kDetailColumns = 60;             // of text that fits a node
+constexpr size_t kMostNodes = 200, kMostLinks = 1000, kMostColumns = 3;  // three are as wide as the page
+constexpr int kWidth = 372, kHeight = 56, kAcross = 32, kDown = 36;      // of a node, and between two
+constexpr int kMargin = 48;                                              // left of all nodes: links that pass over layers
+constexpr size_t kNameColumns = 46, kDetailColumns = 60;                 // of text that fits a node
 
-struct GraphLayout {
-  std::vector<int> layer, lane;
-  int layers = 0, lanes = 0;
+struct Places {
+  GraphLayout layout;
 
-  int left(size_t node) const { return kMargin + lane[node] * (kWidth + kAcross); }
-  int top(size_t node) const { return 2 + layer[node] * (kHeight + kDown); }
-  int width() const { return kMargin + lanes * (kWidth + kAcross) - kAcross + 2; }
-  int height() const { return layers * (kHeight + kDown) - kDown + 4; }
+  int left(size_t node) const { return kMargin + static_cast<int>(layout.column[node]) * (kWidth + kAcross); }
+  int top(size_t node) const { return 2 + static_cast<int>(layout.row[node]) * (kHeight + kDown); }
+  int width() const { return kMargin + static_cast<int>(layout.columns) * (kWidth + kAcross) - kAcross + 2; }
+  int height() const { return static_cast<int>(layout.rows()) * (kHeight + kDown) - kDown + 4; }
 };
 
-GraphLayout layout_of(const Plot& plot, size_t count, const std::vector<PlotLink>& links) {
-  GraphLayout layout;
-  layout.layer.assign(count, 0);
-  layout.lane.assign(count, 0);
-  // Nodes stand in an order in which links lead onward. One that leads back moves nothing.
-  std::vector<std::vector<size_t>> sources(count);
-  for (const PlotLink& link : links)
-    if (link.from < link.to) sources[link.to].push_back(link.from);
-  for (size_t node = 0; node < count; ++node) {
-    for (const size_t from : sources[node]) layout.layer[node] = std::max(layout.layer[node], layout.layer[from] + 1);
-    layout.layers = std::max(layout.layers, layout.layer[node] + 1);
-  }
-  std::vector<std::vector<size_t>> layers(static_cast<size_t>(layout.layers));
-  for (size_t node = 0; node < count; ++node) layers[static_cast<size_t>(layout.layer[node])].push_back(node);
-  for (std::vector<size_t>& nodes : layers) {
-    const auto wanted = [&](size_t node) {
-      if (plot.nodes[node].marked) return -1.0;
-      if (sources[node].empty()) return 1e9;
-      double sum = 0;
-      for (const size_t from : sources[node]) sum += layout.lane[from];
-      return sum / static_cast<double>(sources[node].size());
-    };
-    std::stable_sort(nodes.begin(), nodes.end(), [&](size_t a, size_t b) { return wanted(a) < wanted(b); });
-    for (size_t i = 0; i < nodes.size(); ++i) layout.lane[nodes[i]] = static_cast<int>(i);
-    layout.lanes = std::max(layout.lanes, static_cast<int>(nodes.size()));
-  }
-  return layout;
-}
-
-std::string link_html(const GraphLayout& layout, const PlotLink& link, size_t number) {
+std::string link_html(const Places& places, const PlotLink& link, size_t number) {
   const char* marked = link.marked ? " marked" : "";
-  const bool passes_over = std::abs(layout.layer[link.to] - layout.layer[link.from]) != 1;
-  if (passes_over && layout.lane[link.from] == 0 && layout.lane[link.to] == 0) {
-    const int left = kMargin, from = layout.top(link.from) + kHeight / 2 + 6, to = layout.top(link.to) + kHeight / 2 - 6;
+  const GraphLayout& layout = places.layout;
+  const bool passes_over = layout.row[link.from] + 1 != layout.row[link.to];
+  if (passes_over && layout.column[link.from] == 0 && layout.column[link.to] == 0) {
+    const int left = kMargin, from = places.top(link.from) + kHeight / 2 + 6, to = places.top(link.to) + kHeight / 2 - 6;
     const int out = left - 14 - static_cast<int>(number % 4) * 8;
     return fmt::format("<path class=\"link{}\" d=\"M{} {}C{} {} {} {} {} {}\"/><path class=\"head{}\" d=\"M{} {}l-8 -4v8z\"/>\n",
                        marked, left, from, out, from, out, to, left - 7, to, marked, left, to);
   }
-  const int x1 = layout.left(link.from) + kWidth / 2, y1 = layout.top(link.from) + kHeight;
-  const int x2 = layout.left(link.to) + kWidth / 2, y2 = layout.top(link.to);
+  const int x1 = places.left(link.from) + kWidth / 2, y1 = places.top(link.from) + kHeight;
+  const int x2 = places.left(link.to) + kWidth / 2, y2 = places.top(link.to);
   const int bend = std::max(kDown / 2, (y2 - y1) / 3);
   return fmt::format("<path class=\"link{}\" d=\"M{} {}C{} {} {} {} {} {}\"/><path class=\"head{}\" d=\"M{} {}l-4 -8h8z\"/>\n",
                      marked, x1, y1, x1, y1 + bend, x2, y2 - bend, x2, y2 - 7, marked, x2, y2);
 }
 
-std::string node_html(const GraphLayout& layout, const PlotNode& node, size_t i) {
+std::string node_html(const Places& places, const PlotNode& node, size_t i) {
   const auto shortened = [](const std::string& text, size_t columns) {
     return html_text(shorten_texts({one_line(valid_utf8(text.substr(0, kMostSentenceBytes)))}, columns, true).front());
   };
-  const int x = layout.left(i), y = layout.top(i);
+  const int x = places.left(i), y = places.top(i);
   const bool has_detail = !node.detail.empty();
   std::string html =
       fmt::format("<g class=\"node{}\"><title>{}{}{}</title><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"8\"/>",
@@ -115,16 +85,16 @@ std::string graph_html(const Plot& plot, size_t number) {
   std::vector<PlotLink> links;
   for (const PlotLink& link : plot.links)
     if (link.from < count && link.to < count && link.from != link.to && links.size() < kMostLinks) links.push_back(link);
-  const GraphLayout layout = layout_of(plot, count, links);
+  const Places places{graph_layout(plot, count, links, kMostColumns)};
   std::string html = fmt::format(
       "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{0}\">\n"
       "<svg class=\"graph\" id=\"graph-{1}\" width=\"{2}\" height=\"{3}\" viewBox=\"0 0 {2} {3}\" role=\"img\" "
       "aria-label=\"{0}\">\n",
-      html_text(plot.title, kMostSentenceBytes), number, layout.width(), layout.height());
+      html_text(plot.title, kMostSentenceBytes), number, places.width(), places.height());
   for (const bool marked : {false, true})  // what is marked lies above
     for (size_t i = 0; i < links.size(); ++i)
-      if (links[i].marked == marked) html += link_html(layout, links[i], i);
-  for (size_t i = 0; i < count; ++i) html += node_html(layout, plot.nodes[i], i);
+      if (links[i].marked == marked) html += link_html(places, links[i], i);
+  for (size_t i = 0; i < count; ++i) html += node_html(places, plot.nodes[i], i);
   html += "</svg>\n</div>\n";
   return html + html_not_drawn(plot.nodes.size() - count, "node") + node_list_html(plot, count, links);
 }

@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
+#include <span>
 
+#include "ulpscope/analyzers/report/heat_cells.h"
 #include "ulpscope/analyzers/report/html_parts.h"
 #include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/analyzers/report/value_scale.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope {
@@ -18,26 +22,21 @@ namespace {
 constexpr size_t kMostColumns = 256, kMostRows = 202, kShownRows = 40;
 constexpr int kLevels = 16;  // of colour; as many classes stand in the style
 
-// The cells of a heatmap on one grid. Where a column of the grid has several values of a row, it has the worst.
-struct HeatGrid {
-  double first = 0, end = 1;
-  size_t columns = 0, joined = 1;  // columns of the plot that one of the grid has
-  std::vector<std::vector<double>> rows;
-  double lowest = INFINITY, highest = -INFINITY;
-  bool is_linear = false;
-  bool worse_is_less = false;  // as of headroom: then the least has the strongest colour
+// Which of the colours a cell has.
+struct CellColors {
+  double lowest = 0, highest = 0;
+  bool is_linear = false, worse_is_less = false;  // where less is worse, the least has the strongest colour
 
-  void see(double value) {
-    if (!std::isfinite(value)) return;
-    lowest = std::min(lowest, value);
-    highest = std::max(highest, value);
-  }
-  double worse(double a, double b) const {
-    if (std::isnan(a)) return b;
-    if (std::isnan(b)) return a;
-    return worse_is_less ? std::min(a, b) : std::max(a, b);
+  CellColors(const Plot& plot, const HeatCells& cells)
+      : lowest(cells.is_empty() ? 0 : cells.lowest),
+        highest(cells.is_empty() ? 0 : cells.highest),
+        is_linear(lowest < 0 || (plot.y.unit != Unit::share && plot.y.unit != Unit::count)),
+        worse_is_less(cells.worse_is_less) {
+    if (!is_linear) lowest = 0;
   }
   int level(double value) const { return worse_is_less ? kLevels - 1 - height(value) : height(value); }
+
+ private:
   int height(double value) const {
     if (std::isinf(value)) return value > 0 ? kLevels - 1 : 0;
     const double share = !(highest > lowest) ? (highest > 0 ? 1 : 0) : (value - lowest) / (highest - lowest);
@@ -45,57 +44,20 @@ struct HeatGrid {
   }
 };
 
-std::optional<HeatGrid> grid_of(const Plot& plot) {
-  std::vector<double> begins;
-  const auto points = [](const Series& series) { return std::min(series.x.size(), series.y.size()); };
-  for (const Series& series : plot.series)
-    for (size_t i = 0; i < points(series); ++i)
-      if (std::isfinite(series.x[i])) begins.push_back(series.x[i]);
-  if (begins.empty()) return std::nullopt;
-  std::sort(begins.begin(), begins.end());
-  begins.erase(std::unique(begins.begin(), begins.end()), begins.end());
-  HeatGrid grid;
-  grid.first = begins.front();
-  grid.worse_is_less = plot.y.unit == Unit::bits;
-  double narrowest = INFINITY;
-  for (size_t i = 1; i < begins.size(); ++i) narrowest = std::min(narrowest, begins[i] - begins[i - 1]);
-  if (!std::isfinite(narrowest)) narrowest = std::isnan(plot.x_end) ? 1 : std::max(plot.x_end - grid.first, 1e-300);
-  const double end = std::max(std::isnan(plot.x_end) ? begins.back() + narrowest : plot.x_end, begins.back() + narrowest);
-  const double all = std::ceil((end - grid.first) / narrowest - 1e-9);
-  const double joined = std::max(1.0, std::ceil(all / kMostColumns)), width = narrowest * joined;
-  grid.joined = static_cast<size_t>(std::min(joined, 1e15));
-  grid.columns = static_cast<size_t>(std::clamp(std::ceil(all / joined), 1.0, static_cast<double>(kMostColumns)));
-  grid.end = grid.first + width * static_cast<double>(grid.columns);
-  for (const Series& series : plot.series) {
-    std::vector<double>& row = grid.rows.emplace_back(grid.columns, NAN);
-    for (size_t i = 0; i < points(series); ++i) {
-      const double x = series.x[i], value = series.y[i];
-      if (!std::isfinite(x) || std::isnan(value)) continue;
-      grid.see(value);
-      const double until = i + 1 < points(series) ? series.x[i + 1] : std::isnan(plot.x_end) ? x + narrowest : plot.x_end;
-      const auto from =
-          static_cast<size_t>(std::clamp((x - grid.first) / width + 1e-9, 0.0, static_cast<double>(grid.columns - 1)));
-      for (size_t at = from; at < grid.columns && (at == from || grid.first + width * (static_cast<double>(at) + 1e-9) < until);
-           ++at)
-        row[at] = grid.worse(row[at], value);
-    }
-  }
-  if (grid.lowest > grid.highest) grid.lowest = grid.highest = 0;
-  grid.is_linear = grid.lowest < 0 || (plot.y.unit != Unit::share && plot.y.unit != Unit::count);
-  if (!grid.is_linear) grid.lowest = 0;
-  return grid;
+std::span<const double> row_of(const HeatCells& cells, size_t row) {
+  return std::span(cells.values).subspan(row * cells.columns, cells.columns);
 }
 
 // Runs of cells of one colour, in the row at `y`.
-void add_runs(const std::vector<double>& row, const HeatGrid& grid, size_t y, std::array<std::string, kLevels>& paths) {
+void add_runs(std::span<const double> row, const CellColors& colors, size_t y, std::array<std::string, kLevels>& paths) {
   for (size_t at = 0; at < row.size();) {
     if (std::isnan(row[at])) {
       ++at;
       continue;
     }
-    const int level = grid.level(row[at]);
+    const int level = colors.level(row[at]);
     size_t end = at + 1;
-    while (end < row.size() && !std::isnan(row[end]) && grid.level(row[end]) == level) ++end;
+    while (end < row.size() && !std::isnan(row[end]) && colors.level(row[end]) == level) ++end;
     paths[static_cast<size_t>(level)] += fmt::format("M{} {}h{}", at, y, end - at);
     at = end;
   }
@@ -114,7 +76,7 @@ class CellTexts {
  public:
   explicit CellTexts(Unit unit) : unit_(unit) {}
 
-  std::string add(const std::vector<double>& row) {
+  std::string add(std::span<const double> row) {
     std::string runs;
     size_t last = SIZE_MAX, count = 0;
     const auto flush = [&] {
@@ -145,154 +107,145 @@ class CellTexts {
   std::string all_;
 };
 
-// Small shares with their digits: "<0.01%" twice would tell nothing.
-std::string legend_text(double value, Unit unit) {
-  return html_text(unit == Unit::share && value > 0 && value < 1e-3 ? fmt::format("{:.2g}%", 100 * value) : cell_text(value, unit));
-}
-
-std::string color_legend(const Plot& plot, const HeatGrid& grid) {
-  std::string html = "<p class=\"legend colors\"><span>" +
-                     legend_text(grid.worse_is_less ? grid.highest : grid.lowest, plot.y.unit) +
+std::string color_legend(const Plot& plot, const CellColors& colors) {
+  const auto text = [&](double value) { return html_text(axis_text(value, plot.y.unit)); };
+  std::string html = "<p class=\"legend colors\"><span>" + text(colors.worse_is_less ? colors.highest : colors.lowest) +
                      "</span><svg class=\"ramp\" viewBox=\"0 0 16 1\" preserveAspectRatio=\"none\" aria-hidden=\"true\">";
   for (int level = 0; level < kLevels; ++level) html += fmt::format("<path class=\"h{}\" d=\"M{} .5h1\"/>", level, level);
-  html += "</svg><span>" + legend_text(grid.worse_is_less ? grid.lowest : grid.highest, plot.y.unit) + "</span>";
-  if (!grid.is_linear && grid.highest > 0)
-    html += fmt::format("<span class=\"soft\">{} in the middle</span>", legend_text(grid.highest / 4, plot.y.unit));
+  html += "</svg><span>" + text(colors.worse_is_less ? colors.lowest : colors.highest) + "</span>";
+  if (!colors.is_linear && colors.highest > 0)
+    html += fmt::format("<span class=\"soft\">{} in the middle</span>", text(colors.highest / 4));
   if (plot.y.unit == Unit::bits) html += "<span class=\"soft\">powers of two</span>";
   return html + "<span class=\"soft\">blank: nothing recorded</span></p>\n";
 }
 
-std::string caption_html(const HeatGrid& grid) {
-  if (grid.joined == 1) return "";
-  return fmt::format("<p class=\"caption\">Each column is the {} of {} that were recorded.</p>\n",
-                     grid.worse_is_less ? "least" : "largest", count_of(grid.joined, "column"));
+std::string caption_html(const HeatCells& cells) {
+  std::string caption;
+  if (cells.joined_columns > 1)
+    caption = fmt::format("Each column is the {} of {} that were recorded. ",
+                          cells.adds            ? "sum"
+                          : cells.worse_is_less ? "least"
+                                                : "largest",
+                          count_of(cells.joined_columns, "column"));
+  if (cells.joined_rows > 1) caption += fmt::format("{} exponents a row.", cells.joined_rows);
+  return caption.empty() ? "" : fmt::format("<p class=\"caption\">{}</p>\n", caption);
 }
 
 // What the pointer needs to know of the columns.
-std::string column_data(const Plot& plot, const HeatGrid& grid, const CellTexts& texts) {
-  return fmt::format("data-n=\"{}\" data-from=\"{}\" data-width=\"{}\" data-x=\"{}\" data-y=\"{}\" data-texts=\"{}\"", grid.columns,
-                     grid.first, (grid.end - grid.first) / static_cast<double>(grid.columns), html_text(shown_name(plot.x.name)),
+std::string column_data(const Plot& plot, const HeatCells& cells, const CellTexts& texts) {
+  return fmt::format("data-n=\"{}\" data-from=\"{}\" data-width=\"{}\" data-x=\"{}\" data-y=\"{}\" data-texts=\"{}\"",
+                     cells.columns, cells.first, cells.width, html_text(shown_name(plot.x.name)),
                      html_text(shown_name(plot.y.name)), html_text(texts.all(), SIZE_MAX));
 }
 
-std::string column_axis(const Plot& plot, const HeatGrid& grid) {
+std::string column_axis(const Plot& plot, const HeatCells& cells) {
   std::vector<AxisTick> ticks;
-  for (const double x : round_numbers(grid.first, grid.end, 5, true))
-    ticks.push_back({(x - grid.first) / (grid.end - grid.first), cell_text(x, plot.x.unit)});
+  for (const double x : round_numbers(cells.first, cells.plot_end, 5, true))
+    if (x < cells.plot_end) ticks.push_back({(x - cells.first) / (cells.end() - cells.first), cell_text(x, plot.x.unit)});
   name_axis(ticks, plot.x);
   return axis_html(ticks);
 }
 
-std::string named_rows_html(const Plot& plot, const HeatGrid& grid) {
+std::string named_rows_html(const Plot& plot) {
+  const HeatCells cells = heat_cells(plot, kMostColumns, plot.series.size(), {0, kMostRows});
+  const CellColors colors(plot, cells);
   CellTexts texts(plot.y.unit);
   std::vector<std::string> names, lines;
-  for (size_t i = 0; i < std::min(grid.rows.size(), kMostRows); ++i) {
+  for (size_t i = 0; i < cells.rows; ++i) {
+    const std::span<const double> row = row_of(cells, i);
     std::array<std::string, kLevels> paths;
-    add_runs(grid.rows[i], grid, 0, paths);
+    add_runs(row, colors, 0, paths);
     double worst = NAN;
-    for (const double value : grid.rows[i]) worst = grid.worse(worst, value);
+    for (const double value : row) worst = cells.worse(worst, value);
     const std::string name = html_text(plot.series[i].name);
     const std::string most =
-        std::isnan(worst) ? "nothing" : (grid.worse_is_less ? "down to " : "up to ") + cell_text(worst, plot.y.unit);
+        std::isnan(worst) ? "nothing" : (cells.worse_is_less ? "down to " : "up to ") + cell_text(worst, plot.y.unit);
     names.push_back(plot.series[i].name);
     lines.push_back(
         fmt::format("<svg class=\"cells\" role=\"img\" aria-label=\"{0}: {1}\" viewBox=\"0 -.5 {2} 1\" "
                     "preserveAspectRatio=\"none\" data-v=\"{3}\"><title>{0}: {1}</title>{4}</svg>",
-                    name, html_text(most), grid.columns, texts.add(grid.rows[i]), paths_html(paths)));
+                    name, html_text(most), cells.columns, texts.add(row), paths_html(paths)));
   }
-  std::string html = color_legend(plot, grid) + fmt::format("<div class=\"named heat\" {}>\n", column_data(plot, grid, texts));
+  std::string html = color_legend(plot, colors) + fmt::format("<div class=\"named heat\" {}>\n", column_data(plot, cells, texts));
   if (!plot.marks.empty())
-    html += "<div class=\"line head\"><span></span><svg class=\"strip\">" + mark_shapes_html(plot, grid.first, grid.end) +
+    html += "<div class=\"line head\"><span></span><svg class=\"strip\">" + mark_shapes_html(plot, cells.first, cells.end()) +
             "</svg></div>\n";
   html += named_lines_html(names, lines, kShownRows);
-  html += "<div class=\"line foot\"><span></span>" + column_axis(plot, grid) + "</div>\n</div>\n";
-  return html + caption_html(grid) + html_not_drawn(grid.rows.size() - lines.size(), "row");
+  html += "<div class=\"line foot\"><span></span>" + column_axis(plot, cells) + "</div>\n</div>\n";
+  return html + caption_html(cells) + html_not_drawn(plot.series.size() - cells.rows, "row");
 }
 
-// Rows of exponents from the top down. Where there are more than fit, neighbours are joined.
-struct ExponentRows {
-  int lowest = 0, count = 0, joined = 1;
-  std::vector<std::vector<double>> rows;
-
-  // Of the lower edge of an exponent, as a share of the height.
-  double down(int exponent) const { return 1 - static_cast<double>(exponent - lowest) / (count * joined); }
-};
-
-ExponentRows exponent_rows(const Plot& plot, const HeatGrid& grid) {
-  const auto is_seen = [&](size_t row) {
-    return std::any_of(grid.rows[row].begin(), grid.rows[row].end(), [](double value) { return !std::isnan(value); });
+// Rows at both ends that hold nothing are not drawn, but for what shows the limits.
+RowRange drawn_exponents(const Plot& plot) {
+  const auto is_seen = [](const Series& row) {
+    return std::any_of(row.y.begin(), row.y.end(), [](double value) { return !std::isnan(value); });
   };
-  // Rows at both ends that hold nothing are not drawn, but for what shows the limits.
-  int begin = static_cast<int>(grid.rows.size()), end = 0;
-  const auto include = [&](int from, int to) {
-    begin = std::min(begin, std::clamp(from, 0, static_cast<int>(grid.rows.size())));
-    end = std::max(end, std::clamp(to, 0, static_cast<int>(grid.rows.size())));
+  const auto count = static_cast<int64_t>(plot.series.size());
+  int64_t begin = count, end = 0;
+  const auto include = [&](int64_t from, int64_t to) {
+    begin = std::min(begin, std::clamp<int64_t>(from, 0, count));
+    end = std::max(end, std::clamp<int64_t>(to, 0, count));
   };
-  for (size_t row = 0; row < grid.rows.size(); ++row)
-    if (is_seen(row)) include(static_cast<int>(row), static_cast<int>(row) + 1);
-  for (const Limit& limit : plot.limits)
-    include(limit.exponent - plot.first_exponent - 2, limit.exponent - plot.first_exponent + 2);
-  if (begin >= end) begin = 0, end = static_cast<int>(grid.rows.size());
-  ExponentRows rows;
-  rows.joined = std::max(1, (end - begin + static_cast<int>(kMostRows) - 1) / static_cast<int>(kMostRows));
-  rows.count = (end - begin + rows.joined - 1) / rows.joined;
-  rows.lowest = plot.first_exponent + begin;
-  for (int from_top = 0; from_top < rows.count; ++from_top) {
-    std::vector<double>& joined = rows.rows.emplace_back(grid.columns, NAN);
-    const int lowest = begin + (rows.count - 1 - from_top) * rows.joined;
-    for (int row = lowest; row < std::min(end, lowest + rows.joined); ++row)
-      for (size_t column = 0; column < grid.columns; ++column)
-        joined[column] = grid.worse(joined[column], grid.rows[static_cast<size_t>(row)][column]);
+  for (int64_t row = 0; row < count; ++row)
+    if (is_seen(plot.series[static_cast<size_t>(row)])) include(row, row + 1);
+  for (const Limit& limit : plot.limits) {
+    const int64_t row = int64_t{limit.exponent} - plot.first_exponent;
+    include(row - 2, row + 2);
   }
-  return rows;
+  if (begin >= end) return {};
+  return {static_cast<size_t>(begin), static_cast<size_t>(end)};
 }
 
-std::string exponent_rows_html(const Plot& plot, const HeatGrid& grid) {
-  const ExponentRows rows = exponent_rows(plot, grid);
+// Rows of exponents from the top down.
+std::string exponent_rows_html(const Plot& plot) {
+  const HeatCells cells = heat_cells(plot, kMostColumns, kMostRows, drawn_exponents(plot));
+  const CellColors colors(plot, cells);
+  const int lowest = plot.first_exponent + static_cast<int>(cells.first_row), rows = static_cast<int>(cells.rows),
+            joined = static_cast<int>(cells.joined_rows);
+  // Of the lower edge of an exponent, as a share of the height.
+  const auto down = [&](double exponent) { return 1 - (exponent - lowest) / (rows * joined); };
   CellTexts texts(plot.y.unit);
   std::array<std::string, kLevels> paths;
   std::string values, limits, names;
-  for (size_t i = 0; i < rows.rows.size(); ++i) {
-    add_runs(rows.rows[i], grid, i, paths);
+  for (size_t i = 0; i < cells.rows; ++i) {
+    const std::span<const double> row = row_of(cells, cells.rows - 1 - i);
+    add_runs(row, colors, i, paths);
     if (i > 0) values += ';';
-    values += texts.add(rows.rows[i]);
+    values += texts.add(row);
   }
-  const int height = std::clamp(rows.count * 7, 120, 420);
+  const int height = std::clamp(rows * 7, 120, 420);
   double free_from = -1;
   for (auto limit = plot.limits.rbegin(); limit != plot.limits.rend(); ++limit) {  // from the top down
-    const double down = rows.down(limit->exponent);
-    if (!(down >= 0 && down <= 1)) continue;
+    const double place = down(limit->exponent);
+    if (!(place >= 0 && place <= 1)) continue;
     for (const char* of : {"casing", "limit"})
-      limits += fmt::format("<line class=\"{0}\" x1=\"0\" x2=\"100%\" y1=\"{1:.2f}%\" y2=\"{1:.2f}%\"/>", of, 100 * down);
-    const double at = std::max(down * height, free_from);
+      limits += fmt::format("<line class=\"{0}\" x1=\"0\" x2=\"100%\" y1=\"{1:.2f}%\" y2=\"{1:.2f}%\"/>", of, 100 * place);
+    const double at = std::max(place * height, free_from);
     names += fmt::format("<text x=\"6\" y=\"{:.0f}\" dy=\"4\">{}</text>", at, html_text(limit->name));
     free_from = at + 14;
   }
   std::string exponents = "<svg class=\"values\" aria-hidden=\"true\">";
-  for (const double exponent : round_numbers(rows.lowest, rows.lowest + rows.count * rows.joined, 6, true))
-    exponents += fmt::format("<text x=\"100%\" y=\"{:.2f}%\" dy=\"4\" text-anchor=\"end\">{}</text>",
-                             100 * rows.down(static_cast<int>(exponent)), cell_text(exponent, Unit::exponent));
+  for (const double exponent : round_numbers(lowest, lowest + rows * joined, 6, true))
+    exponents += fmt::format("<text x=\"100%\" y=\"{:.2f}%\" dy=\"4\" text-anchor=\"end\">{}</text>", 100 * down(exponent),
+                             cell_text(exponent, Unit::exponent));
   exponents += "</svg>";
-  std::string html = color_legend(plot, grid);
+  std::string html = color_legend(plot, colors);
   html += fmt::format(
       "<div class=\"chart heat limited\">{}<svg class=\"area grid-cells\" height=\"{}\" role=\"img\" aria-label=\"{}\" {} "
       "data-v=\"{}\" "
       "data-top=\"{}\" data-joined=\"{}\"><svg viewBox=\"0 -.5 {} {}\" preserveAspectRatio=\"none\">{}</svg>{}{}</svg>"
       "<svg class=\"names\" aria-hidden=\"true\">{}</svg>{}</div>\n",
-      exponents, height, html_text(plot.title, kMostSentenceBytes), column_data(plot, grid, texts), values,
-      rows.lowest + (rows.count - 1) * rows.joined, rows.joined, grid.columns, rows.count, paths_html(paths), limits,
-      mark_shapes_html(plot, grid.first, grid.end), names, column_axis(plot, grid));
-  html += caption_html(grid);
-  if (rows.joined > 1) html += fmt::format("<p class=\"caption\">{} exponents a row.</p>\n", rows.joined);
-  return html;
+      exponents, height, html_text(plot.title, kMostSentenceBytes), column_data(plot, cells, texts), values,
+      lowest + (rows - 1) * joined, joined, cells.columns, rows, paths_html(paths), limits,
+      mark_shapes_html(plot, cells.first, cells.end()), names, column_axis(plot, cells));
+  return html + caption_html(cells);
 }
 
 }  // namespace
 
 std::string heatmap_html(const Plot& plot) {
-  const std::optional<HeatGrid> grid = grid_of(plot);
-  if (!grid) return "";
-  return plot.has_exponent_rows() ? exponent_rows_html(plot, *grid) : named_rows_html(plot, *grid);
+  if (heat_cells(plot, 1, 1, {0, 0}).columns == 0) return "";
+  return plot.has_exponent_rows() ? exponent_rows_html(plot) : named_rows_html(plot);
 }
 
 }  // namespace ulpscope

@@ -7,6 +7,7 @@
 
 #include "ulpscope/analyzers/report/html_parts.h"
 #include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/analyzers/report/value_scale.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope {

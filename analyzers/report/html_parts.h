@@ -55,8 +55,6 @@ struct AxisTick {
   double place = 0;
   std::string text;
 };
-// Round numbers between the two, about as many as asked for; whole ones where `is_whole`.
-std::vector<double> round_numbers(double from, double to, size_t count, bool is_whole);
 // The first tick says what the axis is of: "step 0".
 void name_axis(std::span<AxisTick> ticks, const Axis& axis);
 // Words below a plot, or in two lines where `is_staggered`, so that neighbours do not touch.

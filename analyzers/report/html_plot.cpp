@@ -43,26 +43,6 @@ std::string content_html(const Plot& plot, size_t number) {
 
 }  // namespace
 
-std::vector<double> round_numbers(double from, double to, size_t count, bool is_whole) {
-  std::vector<double> numbers;
-  if (!(to > from) || !std::isfinite(to - from)) {
-    if (std::isfinite(from)) numbers.push_back(from);
-    return numbers;
-  }
-  const double raw = (to - from) / static_cast<double>(count), power = std::pow(10.0, std::floor(std::log10(raw)));
-  double distance = 10 * power;
-  for (const double step : {1.0, 2.0, 5.0}) {
-    if (step * power >= raw) {
-      distance = step * power;
-      break;
-    }
-  }
-  if (is_whole) distance = std::max(1.0, std::round(distance));
-  for (double i = std::ceil(from / distance - 1e-9); i * distance <= to + distance * 1e-9 && numbers.size() < 4 * count; ++i)
-    numbers.push_back(i * distance);
-  return numbers;
-}
-
 void name_axis(std::span<AxisTick> ticks, const Axis& axis) {
   if (!ticks.empty()) ticks.front().text = shown_name(axis.name) + " " + ticks.front().text;
 }

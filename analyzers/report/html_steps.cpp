@@ -7,6 +7,7 @@
 
 #include "ulpscope/analyzers/report/html_parts.h"
 #include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/analyzers/report/value_scale.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope {
@@ -18,48 +19,29 @@ constexpr size_t kMostPoints = 1200, kStretches = 300;  // a line of more points
 constexpr double kWidth = 10000, kHeight = 1000;        // of the area that lines are drawn in, whatever its size on the screen
 constexpr double kPadding = 0.06;                       // of the height, above the highest and below the lowest value
 
-// From where to where values and steps reach, and how high a value lies.
+// From where to where steps reach, and what the height stands for.
 struct StepsFrame {
-  double first = INFINITY, end = -INFINITY, lowest = INFINITY, highest = -INFINITY;
-  bool is_logarithmic = false;
-  bool has_finite = true;
-  std::optional<double> only;  // the one value that all have
+  double first = INFINITY, end = -INFINITY;
+  ValueScale scale;
 
-  double scaled(double y) const { return is_logarithmic ? std::log10(y) : y; }
   double across(double x) const { return (x - first) / (end - first); }
   // From the top, 0 to 1.
-  double down(double y) const {
-    return kPadding + (1 - 2 * kPadding) * (scaled(highest) - scaled(y)) / (scaled(highest) - scaled(lowest));
-  }
+  double down(double y) const { return kPadding + (1 - 2 * kPadding) * (1 - scale.place(y)); }
 };
 
 std::optional<StepsFrame> frame_of(const Plot& plot) {
   StepsFrame frame;
   for (const Series& series : plot.series) {
-    for (size_t i = 0; i < std::min(series.x.size(), series.y.size()); ++i) {
-      if (!std::isfinite(series.x[i])) continue;
-      frame.first = std::min(frame.first, series.x[i]);
-      frame.end = std::max(frame.end, series.x[i]);
-      if (!std::isfinite(series.y[i])) continue;
-      frame.lowest = std::min(frame.lowest, series.y[i]);
-      frame.highest = std::max(frame.highest, series.y[i]);
+    for (const double x : series.x) {
+      if (!std::isfinite(x)) continue;
+      frame.first = std::min(frame.first, x);
+      frame.end = std::max(frame.end, x);
     }
   }
   if (frame.first > frame.end) return std::nullopt;
-  frame.has_finite = frame.lowest <= frame.highest;
-  if (!frame.has_finite) frame.lowest = 0, frame.highest = 1;
-  if (frame.lowest == frame.highest) frame.only = frame.lowest;
   if (std::isfinite(plot.x_end)) frame.end = std::max(frame.end, plot.x_end);
   if (frame.end == frame.first) frame.end = frame.first + 1;
-  const Unit unit = plot.y.unit;
-  frame.is_logarithmic = unit != Unit::exponent && unit != Unit::share && frame.lowest > 0 && frame.highest / frame.lowest >= 1000;
-  const bool begins_at_zero = unit == Unit::share || unit == Unit::count || unit == Unit::bytes || unit == Unit::seconds;
-  if (begins_at_zero && !frame.is_logarithmic) frame.lowest = std::min(frame.lowest, 0.0);
-  if (frame.lowest == frame.highest) {
-    const double around = frame.is_logarithmic ? 0 : std::max(std::fabs(frame.lowest) / 10, unit == Unit::exponent ? 1.0 : 1e-30);
-    frame.highest += around;
-    frame.lowest -= begins_at_zero ? 0 : around;
-  }
+  frame.scale = value_scale(plot, -INFINITY, INFINITY, 4);
   return frame;
 }
 
@@ -121,34 +103,12 @@ std::string series_html(const Plot& plot, const Series& series, const StepsFrame
   return html;
 }
 
-// As a cell has it, but for small shares, which a scale has to tell apart.
-std::string tick_text(double value, Unit unit) {
-  return unit == Unit::share && value > 0 && value < 1e-3 ? fmt::format("{:.2g}%", 100 * value) : cell_text(value, unit);
-}
-
 std::string value_axis(const Plot& plot, const StepsFrame& frame, std::string& grid) {
-  std::vector<double> values;
-  if (!frame.has_finite) return "<svg class=\"values\" aria-hidden=\"true\"></svg>";
-  if (frame.only) {
-    values.push_back(*frame.only);
-  } else if (frame.is_logarithmic) {
-    const double low = std::log10(frame.lowest), high = std::log10(frame.highest);
-    const double distance = std::max(1.0, std::ceil((high - low) / 5));
-    for (double e = std::ceil(low - 1e-9); e <= high + 1e-9; e += distance) values.push_back(std::pow(10.0, e));
-  } else {
-    // Bytes are round in powers of 1024.
-    const double unit =
-        plot.y.unit == Unit::bytes && frame.highest >= 1 ? std::pow(1024.0, std::floor(std::log2(frame.highest) / 10)) : 1.0;
-    values =
-        round_numbers(frame.lowest / unit, frame.highest / unit, 4, plot.y.unit == Unit::exponent || plot.y.unit == Unit::count);
-    for (double& value : values) value *= unit;
-  }
   std::string html = "<svg class=\"values\" aria-hidden=\"true\">";
-  for (const double value : values) {
+  for (const double value : frame.scale.ticks) {
     const double y = 100 * frame.down(value);
-    if (!std::isfinite(y)) continue;
     html += fmt::format("<text x=\"100%\" y=\"{:.1f}%\" dy=\"4\" text-anchor=\"end\">{}</text>", y,
-                        html_text(tick_text(value, plot.y.unit)));
+                        html_text(axis_text(value, plot.y.unit)));
     grid += fmt::format("<line class=\"grid\" x1=\"0\" x2=\"100%\" y1=\"{0:.1f}%\" y2=\"{0:.1f}%\"/>", y);
   }
   return html + "</svg>";
@@ -174,7 +134,7 @@ std::string steps_html(const Plot& plot) {
   for (size_t i = drawn; i-- > 0;) lines += series_html(plot, plot.series[i], *frame, i);  // the first above all others
   std::vector<AxisTick> ticks;
   for (const double x : round_numbers(frame->first, frame->end, 5, plot.x.unit == Unit::count || plot.x.name == "step"))
-    ticks.push_back({frame->across(x), cell_text(x, plot.x.unit)});
+    if (x < frame->end || std::isnan(plot.x_end)) ticks.push_back({frame->across(x), cell_text(x, plot.x.unit)});
   name_axis(ticks, plot.x);
   html += fmt::format(
       "<div class=\"chart\">{}<svg class=\"area\" role=\"img\" aria-label=\"{}\" data-first=\"{}\" data-end=\"{}\" "
@@ -183,7 +143,7 @@ std::string steps_html(const Plot& plot) {
   html += grid + fmt::format("<svg viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\">", kWidth, kHeight) + lines + "</svg>" +
           mark_shapes_html(plot, frame->first, frame->end) + "</svg>" + axis_html(ticks) + "</div>\n";
   html += legend_html(plot, drawn);
-  std::string caption = frame->is_logarithmic ? "Logarithmic scale. " : "";
+  std::string caption = frame->scale.is_logarithmic ? "Logarithmic scale. " : "";
   if (lines.find("class=\"nonfinite\"") != std::string::npos) caption += "Red at the top: NaN or infinity.";
   if (!caption.empty()) html += fmt::format("<p class=\"caption\">{}</p>\n", caption);
   return html + html_not_drawn(plot.series.size() - drawn, "line");

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "ulpscope/analyzers/report/heat_cells.h"
 #include "ulpscope/analyzers/report/text_layout.h"
 
 namespace ulpscope {
@@ -195,42 +196,31 @@ std::string steps_text(const Plot& plot, const TextOptions& options) {
 
 // Rows from the top down, as a picture has them: of exponents the highest first.
 std::string heatmap_text(const Plot& plot, const TextOptions& options) {
-  double first = INFINITY, last = -INFINITY, highest = 0;
-  for (const Series& series : plot.series) {
-    for (size_t i = 0; i < series.x.size(); ++i) {
-      first = std::min(first, series.x[i]);
-      last = std::max(last, series.x[i]);
-      if (std::isfinite(series.y[i])) highest = std::max(highest, series.y[i]);
-    }
-  }
-  if (first > last) return "  no values\n";
   const Names names(plot, options);
   const size_t width = std::min<size_t>(names.room(options), 100);
-  const double end = std::isnan(plot.x_end) ? last + 1 : plot.x_end;
+  const HeatCells cells = heat_cells(plot, width, plot.series.size());
+  if (cells.columns == 0) return "  no values\n";
+  const double highest = cells.is_empty() ? 0 : std::max(0.0, cells.highest);
   std::string text;
-  for (size_t i = 0; i < plot.series.size(); ++i) {
-    const size_t row = plot.has_exponent_rows() ? plot.series.size() - 1 - i : i;
-    std::vector<double> columns(width, 0.0);
-    const Series& series = plot.series[row];
-    const auto column_at = [&](double x) { return (x - first) / (end - first) * static_cast<double>(width); };
-    for (size_t j = 0; j < series.x.size(); ++j) {
-      if (!std::isfinite(series.y[j])) continue;
-      const double until = j + 1 < series.x.size() ? series.x[j + 1] : end;
-      const auto from = static_cast<size_t>(column_at(series.x[j]));
-      for (size_t at = from; at < width && (at == from || static_cast<double>(at) < column_at(until)); ++at)
-        columns[at] = std::max(columns[at], series.y[j]);
-    }
+  for (size_t i = 0; i < cells.rows; ++i) {
+    const size_t row = plot.has_exponent_rows() ? cells.rows - 1 - i : i;
     std::string line;
     // As in a histogram: what is rare is seen too.
-    for (const double value : columns) line += block(highest > 0 ? std::sqrt(value / highest) : 0, options.unicode);
+    for (size_t at = 0; at < width; ++at) {
+      const double value = cells.at(row, at * cells.columns / width);
+      line += block(highest > 0 && std::isfinite(value) ? std::sqrt(std::max(0.0, value) / highest) : 0, options.unicode);
+    }
     line.erase(line.find_last_not_of(' ') + 1);
     text += "  " + pad_text(names.texts[row], names.width, false) + "  " + line + "\n";
     for (const Limit& limit : plot.limits)
       if (plot.has_exponent_rows() && limit.exponent == plot.first_exponent + static_cast<int>(row))
         text += "  " + pad_text(limit.name, names.width, false) + "  " + std::string(width, '-') + "\n";
   }
+  double last = cells.first;
+  for (const Series& series : plot.series)
+    if (!series.x.empty()) last = std::max(last, series.x.back());
   return text + std::string(names.width + 4, ' ') +
-         fmt::format("{} {} to {}; {} up to {}\n", plot.x.name, cell_text(first, plot.x.unit), cell_text(last, plot.x.unit),
+         fmt::format("{} {} to {}; {} up to {}\n", plot.x.name, cell_text(cells.first, plot.x.unit), cell_text(last, plot.x.unit),
                      plot.y.name, cell_text(highest, plot.y.unit)) +
          marks_text(plot);
 }

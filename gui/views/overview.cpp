@@ -17,7 +17,7 @@ class Overview : public ViewPanel {
         const Plot* const plot = find_plot(*results.course, name);
         // What was zero in all steps is said by its absence.
         const bool is_needed = plot && (name == std::string_view("loss") || has_something(*plot));
-        if (is_needed) show_plot(canvas, *plot, (name == std::string_view("loss") ? 8 : 5.2F) * line);
+        if (is_needed) show_plot(canvas, *plot, {.height = (name == std::string_view("loss") ? 8 : 5.2F) * line});
       }
     }
     if (!results.report) return;

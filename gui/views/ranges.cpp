@@ -5,6 +5,7 @@
 #include <imgui_stdlib.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "ulpscope/analyzers/history/scale_shares.h"
 #include "ulpscope/analyzers/report/text.h"
@@ -16,13 +17,22 @@ namespace ulpscope::gui {
 namespace {
 
 // Why the map is empty, and what to do about it.
-std::string lack_of_values(const ViewState& state, const Results& results) {
-  if (results.recorded.last <= results.recorded.first) return "The trace has no step yet.";
+std::string lack_of_values(const ViewState& state) {
   if (!state.filter.empty()) return "No tensor that passes the filter has a value of it here.";
   const bool is_of_rounding = state.quantity == Measured::flushed || state.quantity == Measured::subnormal ||
                               state.quantity == Measured::overflowed || state.quantity == Measured::rescued;
   return is_of_rounding ? "Nothing was rounded to 16 or 8 bits here: choose another quantity, as headroom."
                         : "No tensor of the trace has a value of it here.";
+}
+
+// The folded module that stands for the tensor too.
+std::optional<size_t> folded_row_of(const std::vector<ModuleRow>& rows, const Results& results, const std::string& tensor) {
+  if (!results.tensors || tensor.empty()) return std::nullopt;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    const auto is_sought = [&](uint32_t other) { return results.tensors->at(other) == tensor; };
+    if (rows[row].is_folded && std::any_of(rows[row].tensors.begin(), rows[row].tensors.end(), is_sought)) return row;
+  }
+  return std::nullopt;
 }
 
 class Ranges : public ViewPanel {
@@ -69,15 +79,13 @@ class Ranges : public ViewPanel {
     if (!results.is_coarse) show_scale(canvas);
     if (results.is_coarse && (state.quantity == Measured::headroom || state.quantity == Measured::largest_exponent))
       ImGui::TextDisabled("Recorded without histograms: record with --record stats to see magnitudes.");
+    if (!has_steps(results)) return;
     const float room = ImGui::GetContentRegionAvail().y;
     if (is_there(results.matrix, results, "the tensors")) {
       if (results.matrix->series.empty())
-        ImGui::TextDisabled("%s", lack_of_values(state, results).c_str());
-      else if (const float height = state.tensor.empty() ? room - 3 * ImGui::GetTextLineHeightWithSpacing() : room * 0.5F;
-               results.matrix_rows)
-        show_tree(canvas, shown_matrix(canvas, results), *results.matrix_rows, height);
+        ImGui::TextDisabled("%s", lack_of_values(state).c_str());
       else
-        show_plot(canvas, shown_matrix(canvas, results), height);
+        show_matrix(canvas, results, state.tensor.empty() ? room - 3 * ImGui::GetTextLineHeightWithSpacing() : room * 0.5F);
     }
     if (state.tensor.empty()) {
       if (results.matrix && !results.matrix->series.empty()) ImGui::TextDisabled("Click a tensor to see its exponents.");
@@ -90,7 +98,10 @@ class Ranges : public ViewPanel {
     show_shares(canvas, results);
     if (!is_there(results.exponents, results, "its histograms")) return;
     // At the scale 2^k a value v is rounded as v 2^k: its limits lie k binades lower.
-    show_plot(canvas, *results.exponents, std::max(9 * em, ImGui::GetContentRegionAvail().y - em / 2), -state.scale.value_or(0));
+    show_plot(canvas, *results.exponents,
+              {.height = std::max(9 * em, ImGui::GetContentRegionAvail().y - em / 2),
+               .label_width = labels(canvas, results),
+               .raised_limits = -state.scale.value_or(0)});
   }
 
  private:
@@ -102,6 +113,28 @@ class Ranges : public ViewPanel {
                                   [&](uint64_t) { return results.scaled->at(*state.scale); });
   }
 
+  // Both plots have their steps under one another.
+  static float labels(const Canvas& canvas, const Results& results) {
+    const float room = ImGui::GetContentRegionAvail().x;
+    float width = 0;
+    if (results.matrix && !results.matrix->series.empty())
+      width = label_width(canvas, shown_matrix(canvas, results), results.matrix_rows.get(), room);
+    if (!canvas.state->tensor.empty() && results.exponents)
+      width = std::max(width, label_width(canvas, *results.exponents, nullptr, room));
+    return width;
+  }
+
+  static void show_matrix(const Canvas& canvas, const Results& results, float height) {
+    PlotLook look{.height = height, .label_width = labels(canvas, results)};
+    if (results.matrix_rows) {
+      look.tree = results.matrix_rows.get();
+      look.row_of_selected = canvas.kept->get<std::optional<size_t>>(
+          "row of the selected tensor", look.tree, canvas.state->tensor,
+          [&](uint64_t) { return folded_row_of(*results.matrix_rows, results, canvas.state->tensor); });
+    }
+    show_plot(canvas, shown_matrix(canvas, results), look);
+  }
+
   static void show_scale(const Canvas& canvas) {
     ViewState& state = *canvas.state;
     constexpr const char* kLabel = "what if the loss scale had been";
@@ -111,10 +144,11 @@ class Ranges : public ViewPanel {
     if (ImGui::Checkbox(kLabel, &is_tried)) state.scale = is_tried ? std::optional(12) : std::nullopt;
     canvas.names->add_item("try scale");
     if (!state.scale) return;
-    go_on_beside(slider);
+    go_on_beside(slider, "2^-24");
     int k = *state.scale;
     ImGui::SetNextItemWidth(slider);
-    if (ImGui::SliderInt("##scale", &k, kLeastScale, kLargestScale, "2^%d"))
+    // The number stands beside the slider, whose handle would cover it.
+    if (ImGui::SliderInt(fmt::format("2^{}###scale", k).c_str(), &k, kLeastScale, kLargestScale, ""))
       state.scale = std::clamp(k, kLeastScale, kLargestScale);
     canvas.names->add_item("scale");
   }
@@ -129,7 +163,7 @@ class Ranges : public ViewPanel {
       return;
     }
     const TableRow& row = results.scales->rows.at(static_cast<size_t>(*state.scale - kLeastScale));
-    std::string text = fmt::format("2^{}: ", *state.scale);
+    std::string text = fmt::format("{} at 2^{}: ", results.scales->title, *state.scale);
     for (size_t i = 1; i < row.cells.size(); ++i) {
       const Column& column = results.scales->columns[i];
       text += fmt::format("{}{} {}", i > 1 ? ", " : "", column.name, cell_text(row.cells[i], column.unit));

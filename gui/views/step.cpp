@@ -70,52 +70,81 @@ std::string lane_of(const Columns& columns, const TableRow& row) {
   return fmt::format("rank {} {}", std::get<int64_t>(row.cells[columns.rank]), phase);
 }
 
-// Rows from left to right in order of execution, in lanes.
+// Where the rows of a step lie in a picture so many pixels wide, from left to right in order of execution.
+struct Lanes {
+  struct Pixel {
+    size_t lane;
+    int x;
+    Rank rank;  // of rows that share it that of the worst
+  };
+  std::vector<std::string> names;
+  std::vector<size_t> of_row;
+  std::vector<Pixel> pixels;
+  float each;  // pixels a row
+
+  Lanes(const Table& table, const Columns& columns, float width)
+      : of_row(table.rows.size()), each(width / static_cast<float>(table.rows.size())) {
+    std::map<std::string, size_t> places;
+    std::map<std::pair<size_t, int>, Rank> ranks;
+    for (size_t row = 0; row < table.rows.size(); ++row) {
+      const auto [place, is_new] = places.try_emplace(lane_of(columns, table.rows[row]), names.size());
+      if (is_new) names.push_back(place->first);
+      of_row[row] = place->second;
+      Rank& rank = ranks.try_emplace({place->second, begin_of(row)}).first->second;
+      rank = std::max(rank, rank_of(columns, table.rows[row]));
+    }
+    for (const auto& [place, rank] : ranks) pixels.push_back({place.first, place.second, rank});
+  }
+  int begin_of(size_t row) const { return static_cast<int>(each * static_cast<float>(row)); }
+};
+
+// Several where there are micro-batches or ranks.
+std::vector<size_t> rows_of(const Table& table, const std::string& tensor) {
+  std::vector<size_t> rows;
+  for (size_t row = 0; row < table.rows.size() && !tensor.empty(); ++row)
+    if (table.rows[row].key.name == tensor) rows.push_back(row);
+  return rows;
+}
+
 void show_lanes(const Canvas& canvas, const Table& table) {
   if (table.rows.empty()) return;
   const Theme& theme = *canvas.theme;
   const float line = ImGui::GetTextLineHeight(), lane_height = 1.35F * line;
   const Columns columns(table);
   const float left = (columns.rank < table.columns.size() ? 10 : 6.5F) * ImGui::GetFontSize();
-  std::vector<std::string> lanes;
-  std::vector<size_t> lane(table.rows.size());
-  for (size_t row = 0; row < table.rows.size(); ++row) {
-    const std::string name = lane_of(columns, table.rows[row]);
-    const auto found = std::find(lanes.begin(), lanes.end(), name);
-    lane[row] = static_cast<size_t>(found - lanes.begin());
-    if (found == lanes.end()) lanes.push_back(name);
-  }
   const ImVec2 from = ImGui::GetCursorScreenPos();
   const float width = std::max(10.0F, ImGui::GetContentRegionAvail().x - left - 4);
-  ImGui::InvisibleButton("lanes", {left + width, lane_height * static_cast<float>(lanes.size()) + 2});
+  const Lanes& lanes =
+      canvas.kept->get<Lanes>("lanes", &table, fmt::format("{}", width), [&](uint64_t) { return Lanes(table, columns, width); });
+  const auto& chosen = canvas.kept->get<std::vector<size_t>>("chosen rows of the lanes", &table, canvas.state->tensor,
+                                                             [&](uint64_t) { return rows_of(table, canvas.state->tensor); });
+  ImGui::InvisibleButton("lanes", {left + width, lane_height * static_cast<float>(lanes.names.size()) + 2});
   const bool is_hovered = ImGui::IsItemHovered();
   ImDrawList& list = *ImGui::GetWindowDrawList();
-  canvas.names->add("lanes",
-                    {{from.x + left, from.y}, {from.x + left + width, from.y + lane_height * static_cast<float>(lanes.size())}});
-  const float each = width / static_cast<float>(table.rows.size());
-  for (size_t i = 0; i < lanes.size(); ++i) {
+  canvas.names->add(
+      "lanes", {{from.x + left, from.y}, {from.x + left + width, from.y + lane_height * static_cast<float>(lanes.names.size())}});
+  for (size_t i = 0; i < lanes.names.size(); ++i) {
     const float y = from.y + lane_height * static_cast<float>(i);
-    list.AddText({from.x, y + 2}, theme.dim, lanes[i].c_str());
+    list.AddText({from.x, y + 2}, theme.dim, lanes.names[i].c_str());
     list.AddRectFilled({from.x + left, y}, {from.x + left + width, y + lane_height - 2}, theme.plot);
   }
-  // Of rows that share a pixel the worst is seen.
-  std::map<std::pair<size_t, int>, Rank> pixels;
-  const auto begin_of = [&](size_t row) { return static_cast<int>(each * static_cast<float>(row)); };
-  for (size_t row = 0; row < table.rows.size(); ++row) {
-    Rank& rank = pixels.try_emplace({lane[row], begin_of(row)}).first->second;
-    rank = std::max(rank, rank_of(columns, table.rows[row]));
-  }
-  for (const auto& [place, rank] : pixels) {
-    const float x = from.x + left + static_cast<float>(place.second), y = from.y + lane_height * static_cast<float>(place.first);
+  const float each = lanes.each;
+  for (const Lanes::Pixel& pixel : lanes.pixels) {
+    const float x = from.x + left + static_cast<float>(pixel.x), y = from.y + lane_height * static_cast<float>(pixel.lane);
     list.AddRectFilled({x, y + 1}, {x + std::max(1.0F, std::floor(each) - (each >= 3 ? 1 : 0)), y + lane_height - 3},
-                       color_of(theme, rank));
+                       color_of(theme, pixel.rank));
   }
-  for (size_t row = 0; row < table.rows.size(); ++row) {
-    const float x = from.x + left + static_cast<float>(begin_of(row)), y = from.y + lane_height * static_cast<float>(lane[row]);
-    const Rectangle box{{x, y}, {x + std::max(2.0F, each), y + lane_height - 2}};
-    const bool is_chosen = table.rows[row].key.name == canvas.state->tensor;
-    if (is_chosen) list.AddRect({box.from.x - 1, box.from.y - 1}, {box.to.x + 1, box.to.y + 1}, theme.accent, 0, 0, 2);
-    if (each >= 3 || is_chosen) canvas.names->add(fmt::format("lane row {}", row), box);
+  const auto box_of = [&](size_t row) {
+    const float x = from.x + left + static_cast<float>(lanes.begin_of(row));
+    const float y = from.y + lane_height * static_cast<float>(lanes.of_row[row]);
+    return Rectangle{{x, y}, {x + std::max(2.0F, each), y + lane_height - 2}};
+  };
+  if (each >= 3)
+    for (size_t row = 0; row < table.rows.size(); ++row) canvas.names->add(fmt::format("lane row {}", row), box_of(row));
+  for (const size_t row : chosen) {
+    const Rectangle box = box_of(row);
+    list.AddRect({box.from.x - 1, box.from.y - 1}, {box.to.x + 1, box.to.y + 1}, theme.accent, 0, 0, 2);
+    canvas.names->add(fmt::format("lane row {}", row), box);
   }
   const ImVec2 mouse = ImGui::GetIO().MousePos;
   if (!is_hovered || mouse.x < from.x + left) return;
@@ -158,6 +187,7 @@ void follow(const Canvas& canvas, const Table& flow, const char* relation) {
 class Step : public ViewPanel {
  public:
   void show(const Canvas& canvas, const Results& results) override {
+    if (!has_steps(results)) return;
     ViewState& state = *canvas.state;
     const uint64_t first = results.recorded.first, last = std::max(first + 1, results.recorded.last) - 1;
     const uint64_t step = std::clamp(state.step.value_or(first), first, last);
@@ -166,12 +196,14 @@ class Step : public ViewPanel {
     ImGui::SameLine();
     uint64_t chosen = step;
     ImGui::SetNextItemWidth(16 * ImGui::GetFontSize());
-    if (ImGui::SliderScalar("##step", ImGuiDataType_U64, &chosen, &first, &last, "step %llu"))
-      state.step = std::clamp(chosen, first, last);
+    if (ImGui::SliderScalar("##step", ImGuiDataType_U64, &chosen, &first, &last, "")) state.step = std::clamp(chosen, first, last);
     canvas.names->add_item("step slider");
     ImGui::SameLine();
     if (ImGui::Button(">") && step < last) state.step = step + 1;
     canvas.names->add_item("step after");
+    // Beside the slider, whose handle would cover it.
+    ImGui::SameLine();
+    ImGui::Text("step %llu", static_cast<unsigned long long>(step));
     go_on_beside(14 * ImGui::GetFontSize());
     ImGui::SetNextItemWidth(14 * ImGui::GetFontSize());
     take_field_keys(canvas);
@@ -193,12 +225,15 @@ class Step : public ViewPanel {
     ImGui::TableSetupColumn("exponents", ImGuiTableColumnFlags_WidthStretch, 0.55F);
     ImGui::TableNextColumn();
     const float line = ImGui::GetTextLineHeightWithSpacing();
-    if (results.flow && results.flow->rows.empty())
+    if (results.flow && results.flow->rows.empty()) {
+      ImGui::PushTextWrapPos(0);
       ImGui::TextDisabled("%s", "No edges of the graph lead to it or from it.");
-    else if (results.flow)
+      ImGui::PopTextWrapPos();
+    } else if (results.flow) {
       show_table(canvas, *results.flow, std::max(4 * line, below - 1.5F * line));
+    }
     ImGui::TableNextColumn();
-    if (results.exponents) show_plot(canvas, *results.exponents, std::max(6 * line, below - 0.5F * line));
+    if (results.exponents) show_plot(canvas, *results.exponents, {.height = std::max(6 * line, below - 0.5F * line)});
     ImGui::EndTable();
   }
 

@@ -10,9 +10,10 @@ class Timeline : public ViewPanel {
  public:
   void show(const Canvas& canvas, const Results& results) override {
     if (!is_there(results.course, results, "the course of the run")) return;
+    if (!has_steps(results)) return;
     const float line = ImGui::GetTextLineHeight();
     for (const Plot& plot : *results.course) {
-      show_plot(canvas, plot, 7.5F * line);
+      show_plot(canvas, plot, {.height = 7.5F * line});
       ImGui::Spacing();
     }
   }

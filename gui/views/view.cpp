@@ -13,6 +13,12 @@ void say_missing(const Results& results, const char* what) {
     ImGui::TextDisabled("No %s: the trace could not be read that far.", what);
 }
 
+bool has_steps(const Results& results) {
+  if (!results.course || results.recorded.last > results.recorded.first) return true;
+  ImGui::TextDisabled("%s", "The trace has no step yet.");
+  return false;
+}
+
 void go_on_beside(float width, const char* label) {
   const float text = *label ? ImGui::CalcTextSize(label).x + ImGui::GetStyle().ItemInnerSpacing.x : 0;
   ImGui::SameLine();

@@ -28,6 +28,9 @@ std::unique_ptr<ViewPanel> make_number();
 template <typename Piece>
 bool is_there(const std::shared_ptr<const Piece>& piece, const Results& results, const char* what);
 
+// False, and says so, where the trace has no step.
+bool has_steps(const Results& results);
+
 void say_missing(const Results& results, const char* what);
 
 template <typename Piece>

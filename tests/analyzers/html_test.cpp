@@ -241,6 +241,14 @@ TEST(HtmlRenderer, HeatmapsStaySmallAndKeepTheWorst) {
   ASSERT_THAT(cells, SizeIs(250));
   EXPECT_EQ(cells[501 / 4], "75%");
   EXPECT_EQ(cells[501 / 4 + 1], "12.5%");
+  // Counts add up, as in the window.
+  Plot counts = plot;
+  for (Series& series : counts.series) std::fill(series.y.begin(), series.y.end(), 3);
+  counts.y = {"elements", Unit::count};
+  report.plots = {counts};
+  const Json counted = read_back(render_html(report))["plots"][0];
+  EXPECT_THAT(counted["text"].get<std::string>(), HasSubstr("sum of 4 columns"));
+  EXPECT_EQ(decoded(counted["cells"][0]["data-v"], counted["named"][0]["data-texts"])[0], "12");
   // Of headroom the least is the worst.
   for (Series& series : plot.series)
     for (double& y : series.y) y = y == 0.75 ? -3 : 8;

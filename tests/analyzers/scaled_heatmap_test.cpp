@@ -66,7 +66,7 @@ TEST_F(ScaledHeatmapTest, CellsAreBoundedByTheRoundings) {
   for (const FloatFormat* format : {&binary16, &bfloat16}) {
     for (const Measured measured : kFollowing) {
       const Plot recorded = tensor_heatmap(history_.analysis(), history_.context(), measured, tensors);
-      const ScaledHeatmap heatmap = scaled_heatmap(*snapshot_, {}, recorded, rows, measured, format->name);
+      const ScaledHeatmap heatmap = scaled_heatmap(*snapshot_, recorded, rows, measured, format->name);
       for (int k = kLeastScale; k <= kLargestScale; ++k) {
         const Plot plot = heatmap.at(k);
         for (size_t row = 0; row < 2; ++row) {
@@ -98,7 +98,7 @@ TEST_F(ScaledHeatmapTest, TheRecordedScaleHasTheRecordedValues) {
   ASSERT_EQ(rows.front().size(), 3u);
   for (const Measured measured : kFollowing) {
     const Plot recorded = module_heatmap(history_.analysis(), history_.context(), measured, modules);
-    const ScaledHeatmap heatmap = scaled_heatmap(*snapshot_, {}, recorded, rows, measured, "");
+    const ScaledHeatmap heatmap = scaled_heatmap(*snapshot_, recorded, rows, measured, "");
     const Plot before = heatmap.at(10), after = heatmap.at(9);
     for (size_t row = 0; row < rows.size(); ++row) {
       const bool is_scaled = rows[row] != std::vector<uint32_t>{activation_};
@@ -113,7 +113,7 @@ TEST_F(ScaledHeatmapTest, TheRecordedScaleHasTheRecordedValues) {
   }
   // And it does follow.
   const Plot recorded = module_heatmap(history_.analysis(), history_.context(), Measured::flushed, modules);
-  const ScaledHeatmap heatmap = scaled_heatmap(*snapshot_, {}, recorded, rows, Measured::flushed, "");
+  const ScaledHeatmap heatmap = scaled_heatmap(*snapshot_, recorded, rows, Measured::flushed, "");
   EXPECT_LT(heatmap.at(20).series[0].y[0], recorded.series[0].y[0]);
   EXPECT_GT(heatmap.at(0).series[0].y[0], recorded.series[0].y[0]);
 }
@@ -123,7 +123,7 @@ TEST_F(ScaledHeatmapTest, ManyRowsHaveFewerColumns) {
   const std::vector<uint32_t> tensors(20000, first_);
   const std::vector<std::vector<uint32_t>> rows(tensors.size(), {first_});
   const Plot recorded = tensor_heatmap(history_.analysis(), history_.context(), Measured::flushed, tensors);
-  const Plot plot = scaled_heatmap(*snapshot_, {}, recorded, rows, Measured::flushed, "").at(10);
+  const Plot plot = scaled_heatmap(*snapshot_, recorded, rows, Measured::flushed, "").at(10);
   ASSERT_EQ(plot.series.front().x, (std::vector<double>{0, 4, 8}));
   double sum = 0;
   for (int step = 0; step < 4; ++step) sum += share_of(first_, step, Measured::flushed, binary16, 1);

@@ -490,6 +490,26 @@ TEST(WhatIfTable, ALimitOfTensorsHasEachAtEveryScale) {
   EXPECT_EQ(lost->series.back().name, "5 other tensors");
 }
 
+// A scalar that scaling keeps in FP32 is rounded nowhere: the picture of lost gradients has no row of it.
+TEST(WhatIfTable, ThePictureIsOfGradientsThatAreRounded) {
+  SyntheticTrace trace;
+  const uint32_t loss = trace.add_tensor("", "scale", Phase::scaling, Role::activation_gradient, DType::f32, "", true);
+  const uint32_t gradient = trace.add_tensor("m", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  trace.add(loss, make_row({1024}, DType::f32, 1024));
+  trace.add(gradient, make_row({1, 2}, DType::f16, 1024));
+  trace.end_step(SyntheticTrace::default_step(1, 1024));
+  trace.read();
+  WhatIfOptions options;
+  options.formats = {&binary16};
+  options.exponents = {0, 10, 20};
+  options.limit = 0;
+  const Report report = analyze_what_if(Snapshot(trace.path()), options);
+  const auto lost = std::find_if(report.plots.begin(), report.plots.end(), [](const Plot& plot) { return plot.name == "lost"; });
+  ASSERT_NE(lost, report.plots.end());
+  for (const Series& row : lost->series) EXPECT_NE(row.key.phase, "scaling") << row.name;
+  EXPECT_EQ(lost->series.size(), 2u);
+}
+
 // A run whose scale lies beyond is asked about there too; one without histograms, or without gradients, about nothing.
 TEST(WhatIfTable, AReportAsksOfTheScalesOfItsRun) {
   std::mt19937 random(8);

@@ -125,6 +125,7 @@ TEST_F(CommandLine, WhatIfsAreAskedForInFormatsAndScales) {
   refused({"--scaling", "static"}, "static:2^12");
   refused({"--scaling", "dynamic:growth_fcator=3"}, "did you mean 'growth_factor'?");
   refused({"--scaling", "dynamic:growth_interval=0"}, "growth_interval takes an integer of at least 1, not '0'");
+  refused({"--scaling", "dynamic:init=2^4,floor=1,init=2^5"}, "init is set twice");
   refused({"--scaling", "dynamic:backoff_factor=2"}, "backoff_factor takes a power of two below 1");
   refused({"--scaling", "dynamic:"}, "where a setting is expected");
   const Json answers = Json::parse(

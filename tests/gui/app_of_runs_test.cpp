@@ -49,6 +49,28 @@ TEST(AppOfRanks, RowsOfRanksAreToldApart) {
   EXPECT_GT(app.names().find("lane row 1")->from.y, app.names().find("lane row 0")->from.y);
 }
 
+// Of a step of several micro-batches the table says of which each row is.
+TEST(AppOfMicroBatches, RowsOfMicroBatchesAreToldApart) {
+  SyntheticTrace trace;
+  const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+  for (uint32_t micro_batch = 0; micro_batch < 3; ++micro_batch) {
+    TensorRow row = analyzers_test::make_row({1.0 + micro_batch}, DType::f16);
+    row.micro_batch = micro_batch;
+    trace.add(gradient, row);
+  }
+  trace.end_step();
+  trace.read();
+  ViewModel model({trace.path()}, open, false);
+  ViewState state;
+  state.view = View::step;
+  model.ask(state);
+  model.wait();
+  const Table& step = *model.results()->step;
+  ASSERT_EQ(step.columns.at(1).name, "micro_batch");
+  ASSERT_EQ(step.rows.size(), 3u);
+  for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(step.rows[static_cast<size_t>(i)].cells.at(1), Cell(i));
+}
+
 // Of two runs, the foot has the numbers of both.
 TEST(AppOfRanks, TheFootHasTheNumbersOfBothRuns) {
   SyntheticTrace first, second;

@@ -322,6 +322,27 @@ TEST_F(ModulesAppTest, ModulesAreRowsThatFold) {
   app_.state().folded = {"features", "features.0"};
   settle();
   EXPECT_THAT(rows(), ElementsAre("features", tensors[3]));
+  // The folded module in which the selected tensor lies is marked.
+  app_.state().tensor = tensors[1];
+  app_.state().folded = {"features", "features.0"};
+  app_.state().view = View::overview;
+  settle();
+  EXPECT_EQ(app_.state().folded.size(), 2u);
+  app_.state().view = View::ranges;
+  settle();
+  EXPECT_EQ(app_.state().folded.size(), 0u) << "what was selected elsewhere is unfolded";
+  toggle_fold(app_.state(), "features.0");
+  settle();
+  EXPECT_THAT(rows(), ElementsAre("features", "features.0", tensors[2], tensors[3]));
+  const Image image = host_.draw(app_);
+  const auto border_of = [&](const std::string& name) {
+    const Rectangle at = *app_.names().find(name);
+    return image.pixels[static_cast<size_t>(at.middle().y) * static_cast<size_t>(image.width) + static_cast<size_t>(at.from.x)];
+  };
+  EXPECT_EQ(border_of("flushed row 1"), theme(false).accent);
+  EXPECT_NE(border_of("flushed row 0"), theme(false).accent);
+  app_.state().folded = {"features", "features.0"};
+  settle();
   key(Key::p, true);
   host_.type(tensors[1]);
   settle();
@@ -651,6 +672,47 @@ TEST_F(SmallAppTest, ASmallWindowShowsWhatFits) {
     settle();
     const Image& image = host_.draw(app_);
     EXPECT_EQ(image.pixels.size(), 200u * 150u);
+    EXPECT_LT(place("more").to.y, 40) << "views and commands take one line, so that most of the window is the view's";
+  }
+  // Every view is in the list.
+  app_.state().view = View::overview;
+  settle();
+  click("views");
+  click("view number");
+  EXPECT_EQ(app_.state().view, View::number);
+}
+
+// What the command line names and the trace has not is said in the window.
+TEST_F(AppTest, UnknownNamesAreSaid) {
+  EXPECT_EQ(app_.names().find("failure"), nullptr);
+  app_.state().tensor = "no tensor";
+  settle();
+  EXPECT_THAT(text(), HasSubstr("no tensor"));
+  EXPECT_NE(app_.names().find("failure"), nullptr);
+  app_.state().tensor.clear();
+  app_.state().module = "boody";
+  settle();
+  EXPECT_THAT(text(), HasSubstr("did you mean 'body'"));
+  app_.state().module = "body";
+  settle();
+  EXPECT_EQ(app_.names().find("failure"), nullptr);
+}
+
+// Numbers at an axis stand at their values, read from where the text was drawn.
+TEST_F(AppTest, NumbersStandAtTheirValues) {
+  app_.state().view = View::timeline;
+  settle();
+  const Rectangle plot = place("plot loss");
+  std::vector<std::pair<double, float>> seen;  // value, middle
+  for (const auto& [name, rectangle] : app_.names().all())
+    if (constexpr std::string_view kValue = "loss value "; name.starts_with(kValue))
+      seen.emplace_back(std::stod(name.substr(kValue.size())), rectangle.middle().y);
+  ASSERT_GE(seen.size(), 2u);
+  // Losses are 3, 3/2, 3/3 ... 3/100, which is no thousandth of the first: the axis is linear between these.
+  constexpr double kLowest = 0.03, kHighest = 3;
+  for (const auto& [value, y] : seen) {
+    const double share = (value - kLowest) / (kHighest - kLowest);
+    EXPECT_NEAR(y, static_cast<double>(plot.to.y) - 3 - share * static_cast<double>(plot.to.y - plot.from.y - 6), 0.51) << value;
   }
 }
 

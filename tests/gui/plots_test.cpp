@@ -64,7 +64,8 @@ TEST(SeriesOfAPlot, AreToldApart) {
   plot.kind = PlotKind::steps;
   plot.x = {"step", Unit::count};
   plot.y = {"value", Unit::count};
-  for (int i = 0; i < 20; ++i) plot.series.push_back({fmt::format("s{}", i), {}, {0, 50}, {i * 1.0, i * 1.0}});
+  for (int i = 0; i < 20; ++i)
+    plot.series.push_back({fmt::format("s{}", i), {}, {0, 50}, {i + 0.5, i + 0.5}});  // between the lines of the axis
   plot.x_end = 100;
   Headless host(kWidth, kHeight, 1, true);
   ViewState state;
@@ -76,14 +77,14 @@ TEST(SeriesOfAPlot, AreToldApart) {
   ImGui::SetNextWindowPos({0, 0});
   ImGui::SetNextWindowSize({kWidth, kHeight});
   ImGui::Begin("window", nullptr, ImGuiWindowFlags_NoDecoration);
-  show_plot(canvas, plot, 650);
+  show_plot(canvas, plot, {.height = 650});
   ImGui::End();
   ImGui::Render();
   Image image{kWidth, kHeight, std::vector<ImU32>(size_t{kWidth} * kHeight, theme(false).background)};
   rasterize(*ImGui::GetDrawData(), image);
   const Rectangle area = *names.find("plot many");
   for (int i = 0; i < 20; ++i) {
-    const float y = area.to.y - 3 - static_cast<float>(i) / 19 * (area.to.y - area.from.y - 6);
+    const float y = area.to.y - 3 - (static_cast<float>(i) + 0.5F) / 19.5F * (area.to.y - area.from.y - 6);
     size_t drawn = 0, all = 0;
     for (auto x = static_cast<size_t>(area.from.x) + 5; x + 5 < static_cast<size_t>(area.to.x); ++x, ++all) {
       const ImU32* const at = &image.pixels[static_cast<size_t>(y) * kWidth + x];

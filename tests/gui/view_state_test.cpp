@@ -49,7 +49,8 @@ TEST(ViewState, ItsTextLeadsBackToIt) {
     state.view = View::ranges;
     state.steps = {10, 300};
     state.step = 17;
-    state.tensor = state.filter = state.number = tensor;
+    state.tensor = state.filter = tensor;
+    state.number = "fp16:0x3C00";
     state.quantity = Measured::largest_exponent;
     state.order = TensorOrder::execution;
     state.format = "e4m3";
@@ -101,8 +102,9 @@ TEST(ViewState, EachOptionChangesTheText) {
 TEST(ViewState, WhatIsNoValueIsSaid) {
   ViewState state;
   const std::vector<std::pair<std::string, std::string>> wrong{
-      {"view", "rages"},    {"steps", "9..3"}, {"steps", "x"},     {"steps", "3..x"}, {"step", "-1"},    {"step", "1e3"},
-      {"quantity", "nope"}, {"order", "best"}, {"limits", "fp17"}, {"scale", "12"},   {"scale", "2^99"}, {"scale", "2^"}};
+      {"view", "rages"}, {"steps", "9..3"},    {"steps", "x"},    {"steps", "3..x"},  {"step", "-1"},
+      {"step", "1e3"},   {"quantity", "nope"}, {"order", "best"}, {"limits", "fp17"}, {"scale", "12"},
+      {"scale", "2^99"}, {"scale", "2^"},      {"number", "six"}};
   for (const auto& [option, value] : wrong) {
     try {
       set(state, option, value);

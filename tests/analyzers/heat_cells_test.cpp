@@ -1,12 +1,12 @@
 // However few pixels a heatmap has, no cell of it disappears: the worst of those that fall on one pixel is seen, and counts add up.
-#include "ulpscope/gui/heat_cells.h"
+#include "ulpscope/analyzers/report/heat_cells.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 
-namespace ulpscope::gui {
+namespace ulpscope {
 namespace {
 
 Plot heatmap(Unit unit, size_t rows, const std::vector<double>& x) {
@@ -93,6 +93,26 @@ TEST(HeatCells, ColumnsStandWhereTheirStepsAre) {
   EXPECT_EQ(fewer.values, (std::vector<double>{0.2, 0.3, 0.3, 0.3, 0.4}));
 }
 
+TEST(HeatCells, SomeOfTheRowsAreAsked) {
+  Plot plot = heatmap(Unit::count, 6, {0, 1});
+  plot.rows = {"exponent", Unit::exponent};
+  for (size_t row = 0; row < 6; ++row) plot.series[row].y = {std::ldexp(1.0, static_cast<int>(row)), NAN};
+  const HeatCells cells = heat_cells(plot, 10, 2, {1, 5});
+  EXPECT_EQ(cells.first_row, 1u);
+  EXPECT_EQ(cells.joined_rows, 2u);
+  ASSERT_EQ(cells.rows, 2u);
+  EXPECT_EQ(cells.at(0, 0), 2 + 4);
+  EXPECT_EQ(cells.at(1, 0), 8 + 16);
+}
+
+TEST(HeatCells, PlacesThatAreNoNumbersAreLeftOut) {
+  Plot plot = heatmap(Unit::share, 1, {0, INFINITY, 2, NAN, -INFINITY});
+  plot.series[0].y = {0.5, 0.6, 0.7, 0.8, 0.9};
+  const HeatCells cells = heat_cells(plot, 10, 1);
+  EXPECT_EQ(cells.first, 0);
+  EXPECT_EQ(cells.highest, 0.7);
+}
+
 TEST(HeatCells, WhatIsNothingIsEmpty) {
   Plot plot{"heat", "Heat", PlotKind::heatmap, {"step"}, {"share", Unit::share}};
   EXPECT_EQ(heat_cells(plot, 10, 10).columns, 0u);
@@ -105,4 +125,4 @@ TEST(HeatCells, WhatIsNothingIsEmpty) {
 }
 
 }  // namespace
-}  // namespace ulpscope::gui
+}  // namespace ulpscope
