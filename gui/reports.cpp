@@ -23,20 +23,36 @@ std::string words(std::string text) {
   return text;
 }
 
-// To where the finding is seen: among the tensors, over the steps, or in the report of its matter.
-void open_finding(ViewState& state, const Finding& finding) {
-  const std::string_view code = finding.code;
-  const auto tells = [&](const char* word) { return code.find(word) != std::string_view::npos; };
-  if (tells("nonfinite")) {
-    state.view = View::why_nan;
-  } else if (code.starts_with("updates.")) {
-    state.view = View::updates;
-  } else if (code.starts_with("range.") || code.starts_with("model.")) {
+// To the picture that shows the finding.
+void open_picture_of(ViewState& state, const Finding& finding) {
+  const auto show_tensors = [&](Measured quantity) {
     state.view = View::ranges;
-    if (tells("flush")) state.quantity = Measured::flushed;
-    if (tells("overflow") || tells("saturated")) state.quantity = Measured::overflowed;
-  } else if (code.starts_with("scale.") || code.starts_with("run.")) {
-    state.view = View::timeline;
+    state.quantity = quantity;
+  };
+  switch (finding.picture) {
+    case Picture::none:
+      break;
+    case Picture::course:
+      state.view = View::timeline;
+      break;
+    case Picture::flushed:
+      show_tensors(Measured::flushed);
+      break;
+    case Picture::overflowed:
+      show_tensors(Measured::overflowed);
+      break;
+    case Picture::nonfinite_elements:
+      show_tensors(Measured::nonfinite);
+      break;
+    case Picture::largest_exponents:
+      show_tensors(Measured::largest_exponent);
+      break;
+    case Picture::nonfinite_flow:
+      state.view = View::why_nan;
+      break;
+    case Picture::updates:
+      state.view = View::updates;
+      break;
   }
 }
 
@@ -66,7 +82,7 @@ void show_finding(const Canvas& canvas, const Finding& finding, const std::strin
     ImGui::TextUnformatted(one_line(text).c_str());
     if (ImGui::IsItemClicked()) {
       select_place(*canvas.state, evidence.key);
-      open_finding(*canvas.state, finding);
+      open_picture_of(*canvas.state, finding);
     }
   }
   ImGui::PopStyleColor();
@@ -126,7 +142,7 @@ const std::vector<size_t>& sorted_rows(const Canvas& canvas, const Table& table,
 
 void show_place_of(ViewState& state, const Finding& finding) {
   if (place_of(finding)) select_place(state, *place_of(finding));
-  open_finding(state, finding);
+  open_picture_of(state, finding);
 }
 
 void show_verdict(const Canvas& canvas, const Report& report) {
@@ -165,7 +181,7 @@ void take_finding_keys(const Canvas& canvas, const Report& report) {
   auto found = std::find(order.begin(), order.end(), static_cast<size_t>(led_to));
   if (found == order.end() || !is_selected(*found)) found = std::find_if(order.begin(), order.end(), is_selected);
   const auto selected = found == order.end() ? std::nullopt : std::optional(static_cast<size_t>(found - order.begin()));
-  if (selected && std::exchange(canvas.hands->enters, false)) open_finding(*canvas.state, report.findings[order[*selected]]);
+  if (selected && std::exchange(canvas.hands->enters, false)) open_picture_of(*canvas.state, report.findings[order[*selected]]);
   if (const size_t row = canvas.hands->take_row(order.size(), selected); row != SIZE_MAX) {
     led_to = static_cast<int>(order[row]);
     select_place(*canvas.state, *place_of(report.findings[order[row]]));

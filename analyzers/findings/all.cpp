@@ -23,10 +23,31 @@ const char* name_of(Part part) {
   return kNames[static_cast<size_t>(part)];
 }
 
+namespace {
+
+Picture picture_of(Part part) {
+  switch (part) {
+    case Part::run:
+    case Part::scale:
+      return Picture::course;
+    case Part::ranges:
+      return Picture::largest_exponents;
+    case Part::updates:
+      return Picture::updates;
+    case Part::recording:
+    case Part::tensor_cores:
+    case Part::compare:
+      break;
+  }
+  return Picture::none;
+}
+
+}  // namespace
+
 void Findings::add(Severity severity, std::string title, std::vector<Evidence> evidence, Advice advice, Extent extent) {
   while (advice.text.ends_with(' ')) advice.text.pop_back();  // of parts, the last of which may be empty
-  report_.findings.push_back({std::string(code_), severity, std::move(title), std::move(evidence), std::move(advice.text),
-                              std::move(extent), std::move(advice.changes)});
+  report_.findings.push_back({std::string(rule_.code), severity, std::move(title), std::move(evidence), std::move(advice.text),
+                              std::move(extent), std::move(advice.changes), rule_.picture.value_or(picture_of(rule_.part))});
 }
 
 void Findings::add_judged(Severity severity, std::string title, std::vector<Evidence> evidence, Advice advice, Extent extent) {
@@ -78,7 +99,7 @@ void find_all(std::span<const Part> parts, const RunFacts& facts, Report& report
     for (const auto find : {&FindingRule::find_start, &FindingRule::find}) {
       for (const FindingRule* rule : finding_rules()) {
         if (rule->part != part || rule->*find == nullptr) continue;
-        Findings found(rule->code, facts.step_facts.broken_from(), report);
+        Findings found(*rule, facts.step_facts.broken_from(), report);
         (rule->*find)(facts, found);
       }
     }
@@ -89,14 +110,14 @@ void find_all(std::span<const Part> parts, const RunFacts& facts, Report& report
 void find_all(const ComparedRuns& runs, Report& report) {
   for (const FindingRule* rule : finding_rules()) {
     if (rule->compare == nullptr) continue;
-    Findings found(rule->code, UINT64_MAX, report);
+    Findings found(*rule, UINT64_MAX, report);
     rule->compare(runs, found);
   }
 }
 
 void find_one(std::string_view code, const RunFacts& facts, Report& report) {
   const FindingRule& rule = finding_rule(code);
-  Findings found(rule.code, facts.step_facts.broken_from(), report);
+  Findings found(rule, facts.step_facts.broken_from(), report);
   if (rule.find_start) rule.find_start(facts, found);
   if (rule.find) rule.find(facts, found);
   name_modules(facts, report);

@@ -24,6 +24,7 @@ extern constinit const FindingRule compare_loss_nonfinite{
     .raised = "A run's loss was NaN or infinite.",
     .meaning = "The two cannot be compared from there on.",
     .help = "`ulpscope report` of that trace.",
+    .picture = Picture::nonfinite_flow,
     .compare = find_nonfinite_losses,
 };
 

@@ -64,6 +64,7 @@ extern constinit const FindingRule data_nonfinite{
     .raised = "A batch held NaN or infinity.",
     .meaning = "The data themselves are at fault, not a format: the loss and all gradients of such a batch are NaN in FP32 too.",
     .help = "Look at the file and the row that the finding names, and leave the sample out or mend it.",
+    .picture = Picture::nonfinite_flow,
     .explains = kOfNonfinite + Codes{"run.diverged", "model.values_grow"},
     .shown_by = "experiments/failures/nan_in_data.toml",
     .find_start = find_bad_data,

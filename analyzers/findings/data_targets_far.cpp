@@ -35,6 +35,7 @@ extern constinit const FindingRule data_targets_far{
         "from it, or it is more than three times their deviation.",
     .meaning = "A model has to learn to make such large numbers first. Its losses and gradients are as large until then.",
     .help = "Subtract the mean of the targets and divide by their deviation, and the other way round for what the model gives.",
+    .picture = Picture::largest_exponents,
     .explains = {"run.no_better_than_guessing", "run.loss_stayed", "scale.backoffs", "scale.below_100", "scale.below_1000"},
     .shown_by = "experiments/failures/targets_far_from_zero.toml",
     .find = find_far_targets,

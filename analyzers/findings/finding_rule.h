@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@
 namespace ulpscope {
 
 struct ComparedRuns;
+struct FindingRule;
 class RunFacts;
 
 // What a finding is a part of, and which verbs ask for it.
@@ -45,14 +47,15 @@ class Codes {
 class Findings {
  public:
   // `broken_from`: the step from which on the run is broken; UINT64_MAX: it is not.
-  Findings(std::string_view code, uint64_t broken_from, Report& report) : code_(code), broken_from_(broken_from), report_(report) {}
+  Findings(const FindingRule& rule, uint64_t broken_from, Report& report)
+      : rule_(rule), broken_from_(broken_from), report_(report) {}
   void add(Severity severity, std::string title, std::vector<Evidence> evidence = {}, Advice advice = {}, Extent extent = {});
   // The same of what was judged by the steps before the run broke only, which the title then says.
   void add_judged(Severity severity, std::string title, std::vector<Evidence> evidence = {}, Advice advice = {},
                   Extent extent = {});
 
  private:
-  std::string_view code_;
+  const FindingRule& rule_;
   uint64_t broken_from_;
   Report& report_;
 };
@@ -60,10 +63,11 @@ class Findings {
 struct FindingRule {
   std::string_view code;
   Part part = Part::run;
-  std::string_view raised;        // the condition, a sentence
-  std::string_view meaning = "";  // for the run
-  std::string_view help = "";     // what to do
-  Codes explains = {};            // findings that come of it where the recorded graph leads from its tensors to theirs (verdict.h)
+  std::string_view raised;              // the condition, a sentence
+  std::string_view meaning = "";        // for the run
+  std::string_view help = "";           // what to do
+  std::optional<Picture> picture = {};  // none: that of its part
+  Codes explains = {};  // findings that come of it where the recorded graph leads from its tensors to theirs (verdict.h)
   // False: it says how the recording went or what might be, and has no part in the verdict on the run.
   bool is_about_run = true;
   // What `ulpscope train` is given for a run that shows it: "experiments/failures/dead_relu.toml".

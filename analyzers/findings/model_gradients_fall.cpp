@@ -108,6 +108,7 @@ extern constinit const FindingRule model_gradients_fall{
         "and together 2^-16, no one of them by more than all others. Where others lost updates as well, it is a note.",
     .meaning = "The layers far from the loss do not learn, in any format: that their updates are rounded away comes of it.",
     .help = "Larger initial weights, relu, norms or residual connections.",
+    .picture = Picture::largest_exponents,
     .explains = {"updates.lost", "run.no_better_than_guessing", "run.loss_stayed", "scale.no_scale_fits", "scale.under_scaled"},
     .shown_by = "experiments/failures/gradients_fall_with_each_sigmoid.toml",
     .find_start = find_fall,

@@ -34,6 +34,7 @@ extern constinit const FindingRule range_activations_flushed{
         "be felt.",
     .meaning = "What the loss is computed from is missing.",
     .help = "Larger inputs, BF16, or FP32 for the op.",
+    .picture = Picture::flushed,
     .explains = {"run.no_better_than_guessing", "model.dead_output", "range.values_flushed"},
     .shown_by = "experiments/failures/activations_overflow_fp16.toml --set data.std=3e7",
     .find = find_flushed_activations,

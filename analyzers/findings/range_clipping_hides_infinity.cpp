@@ -24,6 +24,7 @@ extern constinit const FindingRule range_clipping_hides_infinity{
     .raised = "Infinite gradients were clipped by value, so that the step was taken with them.",
     .meaning = "The update went along the limit of clipping, whatever the gradient was.",
     .help = "Let the scaler skip such steps: check for infinities before clipping, or lower the loss scale.",
+    .picture = Picture::nonfinite_elements,
     .shown_by = "experiments/failures/clipping_hides_infinities.toml --set clipping.value=65536",
     .find = find_clipped_infinities,
 };

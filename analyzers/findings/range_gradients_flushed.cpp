@@ -136,6 +136,7 @@ extern constinit const FindingRule range_gradients_flushed{
     .raised = "A gradient lost more than a share of its nonzero elements to zero when it was rounded.",
     .meaning = "A warning where the gradient's norm can feel it; a note where what was lost is less than roundings change anyway.",
     .help = "A larger loss scale, BF16, or FP32 for the op.",
+    .picture = Picture::flushed,
     .explains = {"scale.missing", "scale.none", "scale.under_scaled", "scale.below_100", "scale.below_1000", "scale.fit_*",
                  "updates.none_applied"},
     .shown_by = "experiments/failures/loss_scale_too_small.toml",

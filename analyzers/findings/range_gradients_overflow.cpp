@@ -77,6 +77,7 @@ extern constinit const FindingRule range_gradients_overflow{
         "An error where the step was taken; a note where the scaler skipped it, which is how it finds its level, or an "
         "op took the infinities away before any gradient of a parameter.",
     .help = "A dynamic loss scale, which skips such steps, or a lower one.",
+    .picture = Picture::overflowed,
     .explains = kOfNonfinite,
     .shown_by = "experiments/failures/loss_factor_overflows_without_scaler.toml",
     .find_start = find_first_gradient,

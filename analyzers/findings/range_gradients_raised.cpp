@@ -54,6 +54,7 @@ extern constinit const FindingRule range_gradients_raised{
     .raised = "Elements that would be zero to nearest were raised to the smallest subnormal number by the rounding mode.",
     .meaning = "They are larger than they were computed.",
     .help = "A larger loss scale, or BF16.",
+    .picture = Picture::flushed,
     .shown_by = "experiments/failures/vanishing_gradients_fp16.toml --set arithmetic.rounding=ru",
     .find = find_raised,
 };

@@ -82,6 +82,7 @@ extern constinit const FindingRule range_gradients_vanish{
     .raised = "A backward pass lost every nonzero gradient at its first rounding.",
     .meaning = "Nothing behind that rounding learns.",
     .help = "A larger loss scale, a gradient scaler, or BF16.",
+    .picture = Picture::flushed,
     .explains = kOfLostGradients,
     .shown_by = "experiments/failures/vanishing_gradients_fp16.toml",
     .find = find_vanished,

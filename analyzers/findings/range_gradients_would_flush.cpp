@@ -52,6 +52,7 @@ extern constinit const FindingRule range_gradients_would_flush{
     .part = Part::ranges,
     .raised = "In FP16 without a loss scale gradients would lose a share of their elements.",
     .meaning = "FP16 needs a scale here.",
+    .picture = Picture::flushed,
     .is_about_run = false,
     .shown_by = "experiments/failures/diverges_fp32.toml",
     .find = find_what_would_flush,

@@ -85,6 +85,7 @@ extern constinit const FindingRule range_inputs_flushed{
     .raised = "Ops read subnormal numbers as zero, as the run's arithmetic says.",
     .meaning = "What they compute from them is missing.",
     .help = "A loss scale that lifts gradients above the smallest normal number, or arithmetic that keeps subnormals.",
+    .picture = Picture::flushed,
     .explains = kOfLostGradients,
     .shown_by = "experiments/failures/subnormals_flushed.toml --set arithmetic.subnormals=flush-inputs",
     .find = find_inputs_flushed,

@@ -44,6 +44,7 @@ extern constinit const FindingRule range_nonfinite{
     .raised = "Tensors held NaN or infinity.",
     .meaning = "The first of them in order of execution is where to look; the others follow from it.",
     .help = "Its capture has the element and its operands: `ulpscope export --table captures`.",
+    .picture = Picture::nonfinite_flow,
     .explains = kOfNonfinite,
     .shown_by = "experiments/failures/log_of_zero.toml",
     .find_start = find_nonfinite,

@@ -46,6 +46,7 @@ extern constinit const FindingRule range_quantization_flushed{
     .raised = "Values became zero when they were rounded to FP8.",
     .meaning = "They are missing.",
     .help = "E5M2, which reaches lower, or a wider type.",
+    .picture = Picture::flushed,
     .shown_by = "experiments/failures/fp8_tails_flushed.toml",
     .find = find_flushed_in_fp8,
 };

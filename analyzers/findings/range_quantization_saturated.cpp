@@ -71,6 +71,7 @@ extern constinit const FindingRule range_quantization_saturated{
     .raised = "Values beyond FP8's range were kept at its largest number.",
     .meaning = "They are smaller than computed.",
     .help = "A margin, or current scaling.",
+    .picture = Picture::overflowed,
     .shown_by = "experiments/failures/fp8_stale_scale.toml",
     .find = find_saturated_in_fp8,
 };

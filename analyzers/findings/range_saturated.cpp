@@ -66,6 +66,7 @@ extern constinit const FindingRule range_saturated{
     .raised = "Values beyond the largest number of their type were kept at it by the rounding mode.",
     .meaning = "No infinity tells a scaler, or a check, that they overflowed.",
     .help = "A smaller loss scale, a mode that makes infinities, BF16 or FP32.",
+    .picture = Picture::overflowed,
     .explains = {"scale.over_scaled", "scale.above_100000"},
     .shown_by = "experiments/failures/rounding_hides_overflow.toml",
     .find = find_saturated,

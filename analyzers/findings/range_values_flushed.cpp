@@ -26,6 +26,7 @@ extern constinit const FindingRule range_values_flushed{
     .part = Part::ranges,
     .raised = "A value other than a gradient lost a share of its nonzero elements to zero.",
     .meaning = "Small activations and weights are often no loss.",
+    .picture = Picture::flushed,
     .shown_by = "experiments/failures/subnormals_flushed.toml",
     .find = find_flushed_values,
 };

@@ -80,6 +80,7 @@ extern constinit const FindingRule range_values_overflow{
     .raised = "A value other than a gradient became infinite when it was rounded.",
     .meaning = "An error where the infinity reached the loss, a weight or a gradient; a note where an op took it away.",
     .help = "No loss scale helps a forward value: keep the op in FP32, use BF16, or make its inputs smaller.",
+    .picture = Picture::overflowed,
     .explains = kOfNonfinite,
     .shown_by = "experiments/failures/activations_overflow_fp16.toml",
     .find_start = find_first_value,

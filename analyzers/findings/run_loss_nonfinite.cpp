@@ -80,6 +80,7 @@ extern constinit const FindingRule run_loss_nonfinite{
     .raised = "The loss was NaN or infinite in some steps.",
     .meaning = "These steps taught nothing, or ruined the weights.",
     .help = "The first nonfinite tensor of the run is where to look.",
+    .picture = Picture::nonfinite_flow,
     .explains = {"scale.collapse", "scale.no_step_taken"},
     .shown_by = "experiments/failures/log_of_zero.toml",
     .find = find_loss_nonfinite,

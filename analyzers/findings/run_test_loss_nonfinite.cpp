@@ -39,6 +39,7 @@ extern constinit const FindingRule run_test_loss_nonfinite{
     .raised = "The last test loss was NaN or infinite, and the training loss was not.",
     .meaning = "The model that was trained cannot be used.",
     .help = "Running statistics of batch_norm that hold NaN, and test data, are where to look.",
+    .picture = Picture::nonfinite_flow,
     .explains = {"run.no_better_than_guessing"},
     .shown_by = "experiments/failures/running_statistics_nan.toml",
     .find = find_test_loss_nonfinite,

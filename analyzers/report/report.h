@@ -104,6 +104,10 @@ struct Extent {
   std::optional<Quantity> value = {};   // the number of the title that matters most; else the first of the evidence is
 };
 
+// What shows it best: the course of the run over its steps, a quantity of tensors over them, the way of what is not finite, or what
+// became of updates.
+enum class Picture : uint8_t { none, course, flushed, overflowed, nonfinite_elements, largest_exponents, nonfinite_flow, updates };
+
 struct Finding {
   std::string code;  // "range.gradients_flushed": stable, for programs
   Severity severity = Severity::info;
@@ -112,6 +116,7 @@ struct Finding {
   std::string suggestion;                   // what to do about it, or ""
   Extent extent = {};                       // what decides whether it came of another finding, and how much there was
   std::vector<SettingChange> changes = {};  // of settings that the suggestion names
+  Picture picture = Picture::none;
   std::string module = {};  // of the first evidence: that of the op, or of the one that it works for where it is in none
 };
 
