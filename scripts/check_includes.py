@@ -36,7 +36,7 @@ FINDINGS = ("analyzers/findings/all.h", "analyzers/findings/finding_rule.h")
 
 # Which library a header belongs to, by how its name starts.
 LIBRARIES = {
-    "fmt/": "fmt", "hdf5": "hdf5", "H5": "hdf5", "hwy/": "highway", "boost/": "boost", "oneapi/dnnl/": "onednn", "dnnl": "onednn",
+    "fmt/": "fmt", "hdf5": "hdf5", "H5": "hdf5", "hwy/": "highway", "boost/context/": "boost-context", "boost/": "boost", "oneapi/dnnl/": "onednn", "dnnl": "onednn",
     "omp.h": "openmp", "CLI/": "cli11", "toml++/": "toml++", "toml.hpp": "toml++", "zlib.h": "zlib", "csv.h": "libcsv",
     "nlohmann/": "nlohmann-json", "cuda": "cuda", "cublas": "cuda", "imgui": "imgui", "backends/imgui_": "imgui", "GLFW/": "glfw", "png.h": "libpng", "gtest/": "gtest", "gmock/": "gtest", "benchmark/": "benchmark",
 }
@@ -47,7 +47,7 @@ EXTERNAL = {
     "kernels/statistics": {"fmt", "highway"},
     "kernels": {"fmt", "highway"},
     "kernels/cpu": {"fmt", "highway", "onednn", "openmp"},
-    "kernels/cuda": {"fmt", "cuda"},
+    "kernels/device": {"fmt", "boost-context", "cuda"},
     "trace": {"fmt", "zlib"},
     "recorder": {"fmt"},
     "core": {"fmt", "libcsv", "toml++", "zlib"},
@@ -111,7 +111,7 @@ def project_problem(source, target):
             return f"core/{source.split('/')[1]} may not include core/{target.split('/')[1]}"
     if target.startswith("analyzers/findings/") and not source.startswith("analyzers/findings/") and target not in FINDINGS:
         return f"{target} is findings' own: use {FINDINGS[0]}"
-    if re.match(r"kernels/(cpu|cuda|plain)/", target) and folder != "kernels" and not unit.startswith("kernels"):
+    if re.match(r"kernels/(cpu|device|plain)/", target) and folder != "kernels" and not unit.startswith("kernels"):
         return f"{target} is kernels' own: use kernels/backend.h"
     if unit == "cli" and target.startswith("gui/") and "/views/" in target:
         return "cli may not include the views of gui"

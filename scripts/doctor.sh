@@ -75,7 +75,7 @@ header oneDNN oneapi/dnnl/dnnl_version.h '^#define DNNL_VERSION_[MP][A-Z]+ +([0-
 module Highway libhwy libhwy-dev
 module HDF5 hdf5 libhdf5-dev
 module fmt fmt libfmt-dev
-header Boost boost/version.hpp '^#define BOOST_LIB_VERSION "([^"]+)".*' libboost-dev
+header Boost boost/version.hpp '^#define BOOST_LIB_VERSION "([^"]+)".*' 'libboost-dev libboost-context-dev'
 module toml++ tomlplusplus libtomlplusplus-dev
 module nlohmann-json nlohmann_json nlohmann-json3-dev
 module CLI11 CLI11 libcli11-dev

@@ -1,0 +1,49 @@
+// What device code may use of the machine. Kernels are functions over a Block,
+//
+//   template <class Block>
+//   ULPSCOPE_DEVICE void kernel(Block& block, const Params& params);
+//
+// that every thread of every block of a grid runs. There are two: CUDA's (cuda_block-inl.h), and one that runs the threads of a
+// block as coroutines on the host and finds races (host_block.h). A Block has
+//
+//   block(), blocks()            which block of the grid this is, and how many there are
+//   thread(), threads()          which thread of the block, and how many: a multiple of kWarpThreads
+//   lane(), warp(), warps()      which thread of the warp, which warp of the block, how many
+//   barrier()                    waits until all threads of the block are there. What they wrote to memory before it is seen by all
+//   of
+//                                them behind it
+//   sync_warp()                  the same of the threads of the warp
+//   shuffle(v, lane)             the v of the thread with that lane, 32 bits. No barrier: it orders no access to memory
+//   shuffle_down(v, n)           the v of the lane that is n further on; of the last n lanes, their own
+//   ballot(b)                    bit i: the b of lane i
+//   sum(v), smallest(v), largest(v)   of uint32_t, over the warp
+//   shared<A>()                  the block's array A in shared memory, which is undefined at first: A::Element, A::kSize elements
+//   and
+//                                A::kName. read(i), write(i, value), and add(i, n) of integers, in any order among other add()s
+//   add(p, n), lower(p, n)       *p += n and *p = min(*p, n) of integers in global memory, in any order among other blocks
+//   to_f16(x), to_bf16(x), from_f16(e)   conversions, to nearest even, as emulation/rounding.h has them
+//
+// All threads of a block pass the same barriers, and all threads of a warp the same operations of a warp. Between a write to an
+// element of shared memory and another thread's access to it there is a barrier, or a sync_warp() where both are of one warp.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define ULPSCOPE_DEVICE __device__
+#define ULPSCOPE_DEVICE_NOINLINE __device__ __noinline__
+#else
+#define ULPSCOPE_DEVICE
+#define ULPSCOPE_DEVICE_NOINLINE __attribute__((noinline))
+#endif
+
+namespace ulpscope::device {
+
+inline constexpr int kWarpThreads = 32;
+
+struct Grid {
+  int64_t blocks = 1;
+  int threads = kWarpThreads;  // of a block
+};
+
+}  // namespace ulpscope::device

@@ -1,0 +1,323 @@
+#include "ulpscope/kernels/device/host_block.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/context/fiber.hpp>
+#include <boost/context/protected_fixedsize_stack.hpp>
+#include <exception>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/philox.h"
+
+namespace ulpscope::device {
+namespace {
+
+using Access = HostBlock::Access;
+using Operation = HostBlock::Operation;
+
+constexpr std::string_view kOperations[] = {"sync_warp", "shuffle", "ballot", "sum", "smallest", "largest"};
+constexpr size_t kStackBytes = 256 << 10;
+
+// When a thread of a block did something: how many barriers its block, of all that run one after the other, and how many
+// sync_warp()s its warp had passed.
+struct Moment {
+  int32_t thread = -1;
+  uint32_t barriers = 0, warp_barriers = 0;
+
+  bool conflicts_with(const Moment& earlier) const {
+    if (earlier.thread < 0 || earlier.thread == thread || earlier.barriers != barriers) return false;
+    return warp() != earlier.warp() || warp_barriers == earlier.warp_barriers;
+  }
+  int32_t warp() const { return thread / kWarpThreads; }
+};
+
+// Who used an element of shared memory.
+class History {
+ public:
+  // Notes that the element is used now. Gives the thread that this is in conflict with, or -1.
+  int note(Access access, const Moment& now) {
+    if (now.conflicts_with(changed_)) return changed_.thread;
+    if (user_.barriers != now.barriers) user_ = beside_ = elsewhere_ = {};
+    const bool is_other_use = access == Access::write || (user_.thread >= 0 && access != use_);
+    if (is_other_use) {
+      for (const Moment* earlier : {&user_, &beside_, &elsewhere_})
+        if (now.conflicts_with(*earlier)) return earlier->thread;
+      // All earlier uses come before this one: what is in order with the last of them is in order with all.
+      changed_ = access == Access::write ? now : user_;
+      user_ = beside_ = elsewhere_ = {};
+    }
+    if (access == Access::write) return -1;
+    use_ = access;
+    if (user_.thread >= 0 && user_.warp() != now.warp()) {
+      elsewhere_ = user_;
+      beside_ = {};
+    } else if (user_.warp_barriers != now.warp_barriers) {
+      beside_ = {};
+    } else if (user_.thread != now.thread) {
+      beside_ = user_;
+    }
+    user_ = now;
+    return -1;
+  }
+  // Whether it was written since the block had passed so many barriers.
+  bool is_defined(uint32_t since) const { return changed_.thread >= 0 && changed_.barriers >= since; }
+
+ private:
+  Moment changed_;
+  // Of those that read it, or added to it, since it changed: the last, another lane of that warp at the same time, and one of
+  // another warp.
+  Moment user_, beside_, elsewhere_;
+  Access use_ = Access::read;
+};
+
+// Keeps stacks for the threads of later blocks.
+class Stacks {
+ public:
+  ~Stacks() {
+    for (auto& stack : free_) source_.deallocate(stack);
+  }
+  boost::context::stack_context take() {
+    if (free_.empty()) return source_.allocate();
+    const auto stack = free_.back();
+    free_.pop_back();
+    return stack;
+  }
+  void give_back(const boost::context::stack_context& stack) { free_.push_back(stack); }
+
+ private:
+  boost::context::protected_fixedsize_stack source_{kStackBytes};
+  std::vector<boost::context::stack_context> free_;
+};
+
+// What Boost wants an allocator of stacks to be.
+struct StackOf {
+  Stacks* stacks;
+  boost::context::stack_context allocate() const { return stacks->take(); }
+  void deallocate(boost::context::stack_context& stack) const { stacks->give_back(stack); }
+};
+
+// The numbers 0, ..., n - 1 in an order that depends on the seed.
+class Orders {
+ public:
+  Orders(uint64_t seed, uint64_t stream) : random_(seed, stream) {}
+  void shuffle(std::vector<int>& numbers) {
+    for (size_t i = numbers.size(); i > 1; --i)
+      std::swap(numbers[i - 1], numbers[random_.below(next_++, static_cast<uint32_t>(i))]);
+  }
+  int below(int bound) { return static_cast<int>(random_.below(next_++, static_cast<uint32_t>(bound))); }
+
+ private:
+  Philox random_;
+  uint64_t next_ = 0;
+};
+
+std::vector<int> numbers_to(int n) {
+  std::vector<int> numbers(static_cast<size_t>(n));
+  for (int i = 0; i < n; ++i) numbers[static_cast<size_t>(i)] = i;
+  return numbers;
+}
+
+}  // namespace
+
+class HostShared {
+ public:
+  HostShared(const void* key, std::string_view name, int size, size_t element_bytes)
+      : key_(key),
+        name_(name),
+        element_bytes_(element_bytes),
+        bytes_(static_cast<size_t>(size) * element_bytes),
+        elements_(static_cast<size_t>(size)) {}
+
+  bool is(const void* key) const { return key_ == key; }
+  void* use(Access access, int index, const Moment& now, uint32_t block_began) {
+    if (index < 0 || index >= static_cast<int>(elements_.size()))
+      throw failed_error("{}[{}]: thread {} uses shared memory beyond its {} elements", name_, index, now.thread, elements_.size());
+    History& history = elements_[static_cast<size_t>(index)];
+    if (access != Access::write && !history.is_defined(block_began))
+      throw failed_error("{}[{}]: thread {} reads what no thread of the block wrote", name_, index, now.thread);
+    if (const int other = history.note(access, now); other >= 0)
+      throw failed_error("{}[{}]: thread {} {} what thread {} uses, without a barrier between", name_, index, now.thread,
+                         access == Access::read    ? "reads"
+                         : access == Access::write ? "writes"
+                                                   : "adds to",
+                         other);
+    return bytes_.data() + static_cast<size_t>(index) * element_bytes_;
+  }
+
+ private:
+  const void* key_;
+  std::string_view name_;
+  size_t element_bytes_;
+  std::vector<std::byte> bytes_;
+  std::vector<History> elements_;
+};
+
+class HostBlockRunner {
+ public:
+  HostBlockRunner(const Grid& grid, const std::function<void(HostBlock&)>& kernel, uint64_t seed, Stacks& stacks)
+      : grid_(grid), kernel_(kernel), orders_(seed, 0), stacks_(stacks), threads_(static_cast<size_t>(grid.threads)) {}
+
+  void run(int64_t block) {
+    began_ = ++barriers_;
+    for (int i = 0; i < grid_.threads; ++i) start(block, i);
+    std::vector<int> warps = numbers_to(grid_.threads / kWarpThreads);
+    do {
+      orders_.shuffle(warps);
+      for (const int warp : warps) run_warp(warp);
+    } while (pass_barrier());
+  }
+
+  // Called by threads.
+  void barrier(int thread, const std::source_location& place) {
+    Thread& at = threads_[static_cast<size_t>(thread)];
+    at.barrier = place;
+    wait(at, State::at_barrier);
+  }
+  uint32_t at_warp(int thread, Operation operation, uint32_t value, int lane) {
+    Thread& at = threads_[static_cast<size_t>(thread)];
+    at.operation = operation;
+    at.value = value;
+    at.from = lane;
+    wait(at, State::at_operation);
+    return at.value;
+  }
+  HostShared& shared_memory(const void* key, std::string_view name, int size, size_t element_bytes) {
+    for (const auto& array : shared_)
+      if (array->is(key)) return *array;
+    return *shared_.emplace_back(std::make_unique<HostShared>(key, name, size, element_bytes));
+  }
+  void* use(int thread, HostShared& memory, Access access, int index) {
+    return memory.use(access, index, {thread, barriers_, threads_[static_cast<size_t>(thread)].warp_barriers}, began_);
+  }
+
+ private:
+  enum class State : uint8_t { ready, at_operation, at_barrier, finished };
+  struct Thread {
+    boost::context::fiber self, runner;
+    State state = State::ready;
+    Operation operation = Operation::sync;
+    uint32_t value = 0;
+    int from = 0;
+    uint32_t warp_barriers = 0;
+    std::source_location barrier;
+  };
+
+  void start(int64_t block, int index) {
+    Thread& thread = threads_[static_cast<size_t>(index)];
+    thread.state = State::ready;
+    thread.self = boost::context::fiber(std::allocator_arg, StackOf{&stacks_}, [this, &thread, block, index](auto&& runner) {
+      thread.runner = std::move(runner);
+      HostBlock view(*this, grid_, block, index);
+      try {
+        kernel_(view);
+      } catch (const Error&) {
+        error_ = std::current_exception();
+      }
+      thread.state = State::finished;
+      return std::move(thread.runner);
+    });
+  }
+  static void wait(Thread& thread, State state) {
+    thread.state = state;
+    thread.runner = std::move(thread.runner).resume();
+  }
+
+  // All lanes to the next barrier or to their end.
+  void run_warp(int warp) {
+    const size_t first = static_cast<size_t>(warp) * kWarpThreads;
+    for (;;) {
+      const int turn = orders_.below(kWarpThreads);
+      for (int i = 0; i < kWarpThreads; ++i) {
+        Thread& thread = threads_[first + static_cast<size_t>((i + turn) % kWarpThreads)];
+        if (thread.state != State::ready) continue;
+        thread.self = std::move(thread.self).resume();
+        if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+      }
+      const std::span lanes(&threads_[first], kWarpThreads);
+      const auto waiting =
+          std::find_if(lanes.begin(), lanes.end(), [](const Thread& lane) { return lane.state == State::at_operation; });
+      if (waiting == lanes.end()) return;
+      const Operation operation = waiting->operation;
+      for (const Thread& lane : lanes)
+        if (lane.state != State::at_operation || lane.operation != operation)
+          throw failed_error("thread {} waits at {} for thread {} of its warp, which {}", &*waiting - threads_.data(),
+                             kOperations[static_cast<size_t>(operation)], &lane - threads_.data(), whereabouts(lane));
+      operate(operation, lanes);
+    }
+  }
+
+  static void operate(Operation operation, std::span<Thread> lanes) {
+    std::array<uint32_t, kWarpThreads> values;
+    for (size_t i = 0; i < values.size(); ++i) values[i] = lanes[i].value;
+    uint32_t common = values[0];
+    for (size_t i = 1; i < values.size(); ++i) {
+      if (operation == Operation::ballot) common |= values[i] << i;
+      if (operation == Operation::sum) common += values[i];
+      if (operation == Operation::smallest) common = std::min(common, values[i]);
+      if (operation == Operation::largest) common = std::max(common, values[i]);
+    }
+    for (Thread& lane : lanes) {
+      if (operation == Operation::shuffle && (lane.from < 0 || lane.from >= kWarpThreads))
+        throw failed_error("shuffle: a warp has no lane {}", lane.from);
+      lane.value = operation == Operation::shuffle ? values[static_cast<size_t>(lane.from)] : common;
+      lane.warp_barriers += operation == Operation::sync;
+      lane.state = State::ready;
+    }
+  }
+
+  // False: all threads are done.
+  bool pass_barrier() {
+    const auto waiting =
+        std::find_if(threads_.begin(), threads_.end(), [](const Thread& thread) { return thread.state == State::at_barrier; });
+    if (waiting == threads_.end()) return false;
+    for (const Thread& thread : threads_)
+      if (thread.state != State::at_barrier || thread.barrier.line() != waiting->barrier.line() ||
+          thread.barrier.file_name() != waiting->barrier.file_name())
+        throw failed_error("thread {} {}, but thread {} {}", &*waiting - threads_.data(), whereabouts(*waiting),
+                           &thread - threads_.data(), whereabouts(thread));
+    ++barriers_;
+    for (Thread& thread : threads_) thread.state = State::ready;
+    return true;
+  }
+
+  static std::string whereabouts(const Thread& thread) {
+    if (thread.state == State::finished) return "has returned";
+    if (thread.state == State::at_operation) return fmt::format("is at {}", kOperations[static_cast<size_t>(thread.operation)]);
+    return fmt::format("is at the barrier of line {}", thread.barrier.line());
+  }
+
+  const Grid& grid_;
+  const std::function<void(HostBlock&)>& kernel_;
+  Orders orders_;
+  std::vector<std::unique_ptr<HostShared>> shared_;
+  Stacks& stacks_;
+  std::vector<Thread> threads_;
+  uint32_t barriers_ = 0, began_ = 0;
+  std::exception_ptr error_;
+};
+
+void HostBlock::barrier(std::source_location place) { runner_.barrier(thread_, place); }
+uint32_t HostBlock::at_warp(Operation operation, uint32_t value, int lane) {
+  return runner_.at_warp(thread_, operation, value, lane);
+}
+HostShared& HostBlock::shared_memory(const void* key, std::string_view name, int size, size_t element_bytes) {
+  return runner_.shared_memory(key, name, size, element_bytes);
+}
+void* HostBlock::use(HostShared& memory, Access access, int index) { return runner_.use(thread_, memory, access, index); }
+
+void run_on_host(const Grid& grid, const std::function<void(HostBlock&)>& kernel, uint64_t seed) {
+  if (grid.threads <= 0 || grid.threads % kWarpThreads != 0)
+    throw failed_error("a block of {} threads: expected whole warps of {}", grid.threads, kWarpThreads);
+  thread_local Stacks stacks;
+  HostBlockRunner runner(grid, kernel, seed, stacks);
+  for (int64_t block = 0; block < grid.blocks; ++block) runner.run(block);
+}
+
+}  // namespace ulpscope::device
