@@ -183,6 +183,17 @@ ULPSCOPE_LANE_FUNCTION WideBits shift_right(WideBits a) {
 }
 ULPSCOPE_LANE_FUNCTION WideBits keep_and_set(WideBits a, uint64_t kept, uint64_t set) { return {(a.raw & kept) | set}; }
 
+// The value of a formula (formulas.h) or of what a row op maps (rows.h) at values widened to C, float or double: those of
+// elementary functions at Wide ones, rounded to FP32 once.
+template <typename C, class F, class... T>
+ULPSCOPE_LANE_FUNCTION C evaluate(const F& f, T... values) {
+  if constexpr (F::kWide && sizeof(C) == sizeof(float)) {
+    return static_cast<float>(f.template operator()<Wide>(Wide(static_cast<double>(values))...).raw);
+  } else {
+    return f.template operator()<C>(values...);
+  }
+}
+
 #endif
 
 // 2^n for an integer n in [-1022, 1023]. Added to 1.5 * 2^52, an integer is the low bits of the sum.

@@ -68,6 +68,24 @@ bool same_layout(const TensorView& a, const TensorView& b) {
   return true;
 }
 
+ElementOrder elements_in_order(const TensorView& view, const TensorView& order) {
+  ElementOrder elements;
+  if (view.rank == 0 || view.size() == 1) return elements;
+  const DimensionList list = dimensions_in_memory_order(order);
+  for (int i = 0; i < list.count; ++i) {
+    const int64_t extent = view.shape[list.dimensions[i]], stride = view.strides[list.dimensions[i]];
+    if (extent == 1) continue;
+    if (elements.rank > 0 && elements.strides[elements.rank - 1] == stride * extent) {
+      elements.shape[elements.rank - 1] *= extent;
+      elements.strides[elements.rank - 1] = stride;
+    } else {
+      elements.shape[elements.rank] = extent;
+      elements.strides[elements.rank++] = stride;
+    }
+  }
+  return elements;
+}
+
 int64_t offset_of(const TensorView& view, int64_t index) {
   int64_t offset = 0;
   for (int i = view.rank - 1; i >= 0; --i) {

@@ -53,4 +53,25 @@ int64_t offset_of(const TensorView& view, int64_t index);
 // The inverse for a dense view: the logical (row-major) index of the element that lies at `offset`.
 int64_t index_at(const TensorView& view, int64_t offset);
 
+// Where elements lie that are counted in the memory order of a dense tensor.
+struct ElementOrder {
+  int rank = 0;  // 0: all at the same place
+  Extents shape{}, strides{};
+
+  // Offset of element `i`.
+  constexpr int64_t offset_of(int64_t i) const {
+    if (rank == 0) return 0;
+    int64_t offset = 0;
+    for (int k = rank - 1; k > 0; --k) {
+      offset += i % shape[k] * strides[k];
+      i /= shape[k];
+    }
+    return offset + i * strides[0];
+  }
+  constexpr bool is_linear() const { return rank == 1 && strides[0] == 1; }  // element i at offset i
+};
+// Of `view` in the order of the dense tensor `order`, which has its shape; a view of one element stands for all elements.
+// Dimensions of one element are left out, and those that follow on each other are merged.
+ElementOrder elements_in_order(const TensorView& view, const TensorView& order);
+
 }  // namespace ulpscope

@@ -64,32 +64,16 @@ void widen_run(const void* data, DType dtype, int64_t offset, int64_t stride, in
   }
 }
 
-Reader::Reader(const TensorView& view, const TensorView& order) : data_(view.data), dtype_(view.dtype) {
-  if (view.rank == 0 || view.size() == 1) {
-    scalar_ = true;
-    linear_ = order.size() == 1;
-    return;
-  }
-  const DimensionList dimensions = dimensions_in_memory_order(order);
-  for (int i = 0; i < dimensions.count; ++i) {
-    const int64_t extent = view.shape[dimensions.dimensions[i]], stride = view.strides[dimensions.dimensions[i]];
-    if (extent == 1) continue;
-    if (rank_ > 0 && strides_[rank_ - 1] == stride * extent) {
-      shape_[rank_ - 1] *= extent;
-      strides_[rank_ - 1] = stride;
-    } else {
-      shape_[rank_] = extent;
-      strides_[rank_++] = stride;
-    }
-  }
-  linear_ = rank_ == 1 && strides_[0] == 1;
+Reader::Reader(const TensorView& view, const TensorView& order)
+    : data_(view.data), dtype_(view.dtype), elements_(elements_in_order(view, order)) {
+  linear_ = elements_.rank == 0 ? order.size() == 1 : elements_.is_linear();
 }
 
 const float* Reader::read(int64_t first, int64_t n, float* buffer) const {
   if (linear_) {
     if (dtype_ == DType::f32) return static_cast<const float*>(data_) + first;
     widen_run(data_, dtype_, first, 1, n, buffer);
-  } else if (scalar_) {
+  } else if (elements_.rank == 0) {
     widen_run(data_, dtype_, 0, 1, 1, buffer);
     std::fill(buffer + 1, buffer + n, buffer[0]);
   } else {
@@ -99,30 +83,31 @@ const float* Reader::read(int64_t first, int64_t n, float* buffer) const {
 }
 
 void Reader::gather(int64_t first, int64_t n, float* out) const {
-  std::array<int64_t, kMaxRank> place{};
+  const auto& [rank, shape, strides] = elements_;
+  Extents place{};
   int64_t rest = first, offset = 0;
-  for (int i = rank_ - 1; i >= 0; --i) {
-    place[i] = rest % shape_[i];
-    rest /= shape_[i];
-    offset += place[i] * strides_[i];
+  for (int i = rank - 1; i >= 0; --i) {
+    place[i] = rest % shape[i];
+    rest /= shape[i];
+    offset += place[i] * strides[i];
   }
-  const int last = rank_ - 1;
+  const int last = rank - 1;
   while (n > 0) {
-    const int64_t count = std::min(n, shape_[last] - place[last]);
-    if (strides_[last] == 0) {
+    const int64_t count = std::min(n, shape[last] - place[last]);
+    if (strides[last] == 0) {
       widen_run(data_, dtype_, offset, 1, 1, out);
       std::fill(out + 1, out + count, out[0]);
     } else {
-      widen_run(data_, dtype_, offset, strides_[last], count, out);
+      widen_run(data_, dtype_, offset, strides[last], count, out);
     }
     out += count;
     n -= count;
-    offset -= place[last] * strides_[last];
+    offset -= place[last] * strides[last];
     place[last] = 0;
     for (int i = last - 1; i >= 0; --i) {
-      offset += strides_[i];
-      if (++place[i] < shape_[i]) break;
-      offset -= shape_[i] * strides_[i];
+      offset += strides[i];
+      if (++place[i] < shape[i]) break;
+      offset -= shape[i] * strides[i];
       place[i] = 0;
     }
   }

@@ -2,7 +2,6 @@
 // already, else widened or gathered into a buffer, a block at a time.
 #pragma once
 
-#include <array>
 #include <cstdint>
 
 #include "ulpscope/kernels/view.h"
@@ -31,9 +30,7 @@ class Reader {
   const void* data_ = nullptr;
   DType dtype_ = DType::f32;
   bool linear_ = false;  // element i lies at offset i
-  bool scalar_ = false;
-  int rank_ = 0;  // of the merged dimensions, outermost first in memory order
-  std::array<int64_t, kMaxRank> shape_{}, strides_{};
+  ElementOrder elements_;
 };
 
 // Widens all elements of `view`, in the memory order of `order`, into `out`.

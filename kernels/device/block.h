@@ -20,7 +20,7 @@
 //   shared<A>()                  the block's array A in shared memory, which is undefined at first: A::Element, A::kSize elements
 //   and
 //                                A::kName. read(i), write(i, value), and add(i, n) of integers, in any order among other add()s
-//   add(p, n), lower(p, n)       *p += n and *p = min(*p, n) of integers in global memory, in any order among other blocks
+//   add(p, n), raise(p, n)       *p += n and *p = max(*p, n) of uint64_t in global memory, in any order among other threads
 //   to_f16(x), to_bf16(x), from_f16(e)   conversions, to nearest even, as emulation/rounding.h has them
 //
 // All threads of a block pass the same barriers, and all threads of a warp the same operations of a warp. Between a write to an

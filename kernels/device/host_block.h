@@ -80,14 +80,10 @@ class HostBlock {
   // The element of shared memory that the thread is about to use so.
   void* use(HostShared& memory, Access access, int index);
 
-  // Blocks run one after the other.
-  template <typename T>
-  void add(T* place, T value) {
-    *place += value;
-  }
-  template <typename T>
-  void lower(T* place, T value) {
-    if (value < *place) *place = value;
+  // Threads run one after the other.
+  void add(uint64_t* place, uint64_t value) { *place += value; }
+  void raise(uint64_t* place, uint64_t value) {
+    if (value > *place) *place = value;
   }
 
   static uint16_t to_f16(float value) { return round_to_f16(value); }

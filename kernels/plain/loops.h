@@ -1,22 +1,12 @@
-// Formulas one element after another: their values, and the loops of rows.h.
+// The loops of rows.h, one element after another.
 #pragma once
-
-#include <type_traits>
 
 #include "ulpscope/kernels/plain/access.h"
 #include "ulpscope/kernels/rows.h"
 
 namespace ulpscope::plain {
 
-// The value of a formula (formulas.h) or of what a row op maps (rows.h) at elements widened to C.
-template <typename C, class F, class... T>
-C evaluate(const F& f, T... values) {
-  if constexpr (F::kWide && std::is_same_v<C, float>) {
-    return static_cast<float>(f.template operator()<lanes::Wide>(lanes::Wide(static_cast<double>(values))...).raw);
-  } else {
-    return f.template operator()<C>(values...);
-  }
-}
+using lanes::evaluate;
 
 template <typename C>
 struct PlainLoops {

@@ -39,31 +39,20 @@ class DeviceArray {
   size_t count_;
 };
 
-// As the plain twin does it: formulas with elementary functions in Wide, and rounded once.
-template <typename F, typename... T>
-__host__ __device__ float evaluate_on(const F& formula, T... values) {
-  if constexpr (F::kWide) {
-    return static_cast<float>(formula(ulpscope::lanes::Wide(values)...).raw);
-  } else if constexpr (sizeof...(values) == 0) {
-    return formula.template operator()<float>();
-  } else {
-    return formula(values...);
-  }
-}
-
 template <typename F>
 __host__ __device__ float evaluate(const F& formula, const float (&values)[kOperands]) {
+  using ulpscope::lanes::evaluate;
   if constexpr (F::kInputs == 0) {
-    return evaluate_on(formula);
+    return evaluate<float>(formula);
   } else if constexpr (F::kInputs == 1) {
-    return evaluate_on(formula, values[0]);
+    return evaluate<float>(formula, values[0]);
   } else if constexpr (F::kInputs == 2) {
-    return evaluate_on(formula, values[0], values[1]);
+    return evaluate<float>(formula, values[0], values[1]);
   } else if constexpr (F::kInputs == 3) {
-    return evaluate_on(formula, values[0], values[1], values[2]);
+    return evaluate<float>(formula, values[0], values[1], values[2]);
   } else {
     static_assert(F::kInputs == kOperands);
-    return evaluate_on(formula, values[0], values[1], values[2], values[3]);
+    return evaluate<float>(formula, values[0], values[1], values[2], values[3]);
   }
 }
 

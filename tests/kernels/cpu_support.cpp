@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 #include "ulpscope/base/error.h"
@@ -269,6 +271,67 @@ void expect_same_pattern(const HostTensor& actual, const HostTensor& expected, c
     if (kind(actual.get(i)) == kind(expected.get(i))) continue;
     ADD_FAILURE() << fmt::format("{}: element {} is {}, expected {}", what, i, actual.get(i), expected.get(i));
     return;
+  }
+}
+
+void expect_twin(const Case& what, DType dtype, Backend& backend, const std::string& where) {
+  const Instance instance(what, dtype);
+  const std::string name = fmt::format("{} {} {}", what.name(), info(dtype).name, where);
+  const Result actual = instance.run(backend, StatisticsLevel::values);
+  const Result expected = instance.run_plain(StatisticsLevel::values);
+  const Result unrecorded = instance.run(backend);
+  const Result exact = what.terms > 0 ? instance.run_exact() : Result{};
+  const Result magnitude = what.terms > 0 ? instance.run_magnitudes() : Result{};
+  for (const Result& result : {actual, expected}) {
+    for (size_t input = 0; input < what.inputs.size(); ++input) {
+      EXPECT_TRUE(result.input_fingerprints[input].known) << name << " input " << input;
+      EXPECT_EQ(result.input_fingerprints[input].value, sum_of_bits(Instance(what, dtype).inputs()[input].view()))
+          << name << " input " << input;
+    }
+    for (size_t slot = 0; slot < what.outputs.size(); ++slot) {
+      const Fingerprint& fingerprint = result.records[slot].fingerprint;
+      EXPECT_EQ(fingerprint.known, !what.outputs[slot].record_only) << name << " output " << slot;
+      EXPECT_EQ(fingerprint.value, fingerprint.known ? sum_of_bits(result.outputs[slot].view()) : 0) << name << " output " << slot;
+    }
+  }
+  for (size_t slot = 0; slot < what.outputs.size(); ++slot) {
+    const std::string output = fmt::format("{} output {}", name, slot);
+    if (!what.outputs[slot].record_only) expect_same(unrecorded.outputs[slot], actual.outputs[slot], output + " without recording");
+    if (what.terms > 0) {
+      expect_within_bound(actual.outputs[slot], exact.outputs[slot], magnitude.outputs[slot], what.terms, output);
+      EXPECT_EQ(actual.records[slot].statistics.count, expected.records[slot].statistics.count) << output;
+      EXPECT_EQ(actual.records[slot].rounding_known, dtype != DType::f32) << output;
+      continue;
+    }
+    if (!what.outputs[slot].record_only) expect_same(actual.outputs[slot], expected.outputs[slot], output);
+    expect_same_record(actual.records[slot], expected.records[slot], output);
+  }
+}
+
+void expect_specials_of_twin(const std::vector<Case>& cases, DType dtype, Backend& backend, const std::string& where, int64_t first,
+                             int64_t step) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const Case& what : cases) {
+    Instance instance(what, dtype);
+    for (size_t input = 0; input < what.inputs.size(); ++input) {
+      HostTensor& tensor = instance.inputs()[input];
+      if (!is_float(tensor.view().dtype)) continue;
+      for (int64_t i = 0; i < tensor.view().size(); i += i < first ? 1 : step) {
+        const double before = tensor.get(i);
+        for (const double special : {std::numeric_limits<double>::quiet_NaN(), infinity, -infinity}) {
+          tensor.set(i, special);
+          const Result actual = instance.run(backend), expected = instance.run_plain();
+          for (size_t slot = 0; slot < what.outputs.size(); ++slot) {
+            if (what.outputs[slot].record_only) continue;
+            expect_same_pattern(actual.outputs[slot], expected.outputs[slot],
+                                fmt::format("{} {} {} with {} at element {} of input {}, output {}", what.name(), info(dtype).name,
+                                            where, special, i, input, slot));
+          }
+          if (testing::Test::HasFailure()) return;
+        }
+        tensor.set(i, before);
+      }
+    }
   }
 }
 

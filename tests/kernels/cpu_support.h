@@ -118,6 +118,16 @@ bool within(double error, double bound);
 // NaN, +Inf and -Inf at the same elements.
 void expect_same_pattern(const HostTensor& actual, const HostTensor& expected, const std::string& what);
 
+// Runs a case and compares outputs, records and fingerprints with those of its plain twin.
+void expect_twin(const Case& what, DType dtype, Backend& backend, const std::string& where);
+// The same patterns of NaN and Inf, with NaN, +Inf and -Inf in one element at a time of each floating-point input: in the first
+// `first`, and in every `step`-th after them.
+void expect_specials_of_twin(const std::vector<Case>& cases, DType dtype, Backend& backend, const std::string& where, int64_t first,
+                             int64_t step);
+
+// What the tests of ops run in.
+inline constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
+
 // All ops of the backend, in small shapes with odd extents, paddings, strides and layouts.
 std::vector<Case> elementwise_cases(const std::vector<int64_t>& shape);
 std::vector<Case> other_cases();

@@ -12,50 +12,13 @@
 namespace ulpscope::testing_support {
 namespace {
 
-constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
-
-// Runs a case and compares outputs and records.
-void check(const Case& what, DType dtype, Backend& backend, const std::string& where) {
-  const Instance instance(what, dtype);
-  const std::string name = fmt::format("{} {} {}", what.name(), info(dtype).name, where);
-  const Result actual = instance.run(backend, StatisticsLevel::values);
-  const Result expected = instance.run_plain(StatisticsLevel::values);
-  const Result unrecorded = instance.run(backend);
-  const Result exact = what.terms > 0 ? instance.run_exact() : Result{};
-  const Result magnitude = what.terms > 0 ? instance.run_magnitudes() : Result{};
-  for (const Result& result : {actual, expected}) {
-    for (size_t input = 0; input < what.inputs.size(); ++input) {
-      EXPECT_TRUE(result.input_fingerprints[input].known) << name << " input " << input;
-      EXPECT_EQ(result.input_fingerprints[input].value, sum_of_bits(Instance(what, dtype).inputs()[input].view()))
-          << name << " input " << input;
-    }
-    for (size_t slot = 0; slot < what.outputs.size(); ++slot) {
-      const Fingerprint& fingerprint = result.records[slot].fingerprint;
-      EXPECT_EQ(fingerprint.known, !what.outputs[slot].record_only) << name << " output " << slot;
-      EXPECT_EQ(fingerprint.value, fingerprint.known ? sum_of_bits(result.outputs[slot].view()) : 0) << name << " output " << slot;
-    }
-  }
-  for (size_t slot = 0; slot < what.outputs.size(); ++slot) {
-    const std::string output = fmt::format("{} output {}", name, slot);
-    if (!what.outputs[slot].record_only) expect_same(unrecorded.outputs[slot], actual.outputs[slot], output + " without recording");
-    if (what.terms > 0) {
-      expect_within_bound(actual.outputs[slot], exact.outputs[slot], magnitude.outputs[slot], what.terms, output);
-      EXPECT_EQ(actual.records[slot].statistics.count, expected.records[slot].statistics.count) << output;
-      EXPECT_EQ(actual.records[slot].rounding_known, dtype != DType::f32) << output;
-      continue;
-    }
-    if (!what.outputs[slot].record_only) expect_same(actual.outputs[slot], expected.outputs[slot], output);
-    expect_same_record(actual.records[slot], expected.records[slot], output);
-  }
-}
-
 TEST(CpuTwin, ElementwiseOpsGiveTheSameBits) {
   for (const std::string& isa : instruction_sets()) {
     const auto backend = make_cpu_backend({.threads = 2, .isa = isa});
     for (const std::vector<int64_t>& shape :
          {std::vector<int64_t>{}, {0}, {3, 0}, {1}, {7}, {16}, {33}, {1025}, {5, 13, 129}, {40003}}) {
       for (const Case& what : elementwise_cases(shape)) {
-        for (const DType dtype : kFloats) check(what, dtype, *backend, isa);
+        for (const DType dtype : kFloats) expect_twin(what, dtype, *backend, isa);
       }
     }
   }
@@ -70,7 +33,7 @@ TEST(CpuTwin, ElementwiseOpsReadAnyLayout) {
         if (what.outputs[0].in_place_of >= 0) continue;
         what.outputs[0].lay = out;
         for (size_t i = 0; i < what.inputs.size(); ++i) what.inputs[i].lay = i % 2 == 0 ? lay : out;
-        for (const DType dtype : kFloats) check(what, dtype, *backend, fmt::format("to layout {}", static_cast<int>(out)));
+        for (const DType dtype : kFloats) expect_twin(what, dtype, *backend, fmt::format("to layout {}", static_cast<int>(out)));
       }
     }
   }
@@ -108,7 +71,7 @@ TEST(CpuTwin, OtherOpsGiveTheSameBits) {
   for (const std::string& isa : instruction_sets()) {
     const auto backend = make_cpu_backend({.threads = 2, .isa = isa});
     for (const Case& what : ours()) {
-      for (const DType dtype : kFloats) check(what, dtype, *backend, isa);
+      for (const DType dtype : kFloats) expect_twin(what, dtype, *backend, isa);
     }
   }
 }
@@ -126,9 +89,9 @@ TEST(CpuTwin, OtherOpsReadAnyLayout) {
         if (changes) continue;
         Case alone = row;
         alone.inputs[i].lay = all.inputs[i].lay = lay;
-        for (const DType dtype : {DType::f32, DType::f16}) check(alone, dtype, *backend, "");
+        for (const DType dtype : {DType::f32, DType::f16}) expect_twin(alone, dtype, *backend, "");
       }
-      check(all, DType::f32, *backend, "");
+      expect_twin(all, DType::f32, *backend, "");
     }
   }
 }
@@ -136,7 +99,7 @@ TEST(CpuTwin, OtherOpsReadAnyLayout) {
 TEST(CpuTwin, ProductsStayWithinTheBound) {
   const auto backend = make_cpu_backend({.threads = 2});
   for (const Case& what : products()) {
-    for (const DType dtype : kFloats) check(what, dtype, *backend, "");
+    for (const DType dtype : kFloats) expect_twin(what, dtype, *backend, "");
   }
 }
 
@@ -337,33 +300,8 @@ TEST(CpuTwin, EveryOpOfTheBackendHasARowSmallEnoughForNanAndInf) {
   }
 }
 
-// NaN, +Inf and -Inf in one element at a time of each floating-point input: in the first `first`, and in every `step`-th after
-// them.
 void check_specials(const std::vector<Case>& cases, DType dtype, const std::string& isa, int64_t first, int64_t step) {
-  const auto backend = make_cpu_backend({.threads = 1, .isa = isa});
-  const double infinity = std::numeric_limits<double>::infinity();
-  for (const Case& what : cases) {
-    Instance instance(what, dtype);
-    for (size_t input = 0; input < what.inputs.size(); ++input) {
-      HostTensor& tensor = instance.inputs()[input];
-      if (!is_float(tensor.view().dtype)) continue;
-      for (int64_t i = 0; i < tensor.view().size(); i += i < first ? 1 : step) {
-        const double before = tensor.get(i);
-        for (const double special : {std::numeric_limits<double>::quiet_NaN(), infinity, -infinity}) {
-          tensor.set(i, special);
-          const Result actual = instance.run(*backend), expected = instance.run_plain();
-          for (size_t slot = 0; slot < what.outputs.size(); ++slot) {
-            if (what.outputs[slot].record_only) continue;
-            expect_same_pattern(actual.outputs[slot], expected.outputs[slot],
-                                fmt::format("{} {} {} with {} at element {} of input {}, output {}", what.name(), info(dtype).name,
-                                            isa, special, i, input, slot));
-          }
-          if (testing::Test::HasFailure()) return;
-        }
-        tensor.set(i, before);
-      }
-    }
-  }
+  expect_specials_of_twin(cases, dtype, *make_cpu_backend({.threads = 1, .isa = isa}), isa, first, step);
 }
 
 TEST(CpuTwin, NanAndInfComeThroughElementwiseOpsFromEveryElement) {
@@ -420,7 +358,7 @@ TEST(CpuTwin, NanIsNotDroppedByReluMaxPoolMaximumAndClip) {
 TEST(CpuTwin, SlowProductsStayWithinTheBoundOnNarrowInstructionSets) {
   const auto backend = make_cpu_backend({.threads = 1, .isa = "sse4"});
   for (const Case& what : products()) {
-    for (const DType dtype : kFloats) check(what, dtype, *backend, "sse4");
+    for (const DType dtype : kFloats) expect_twin(what, dtype, *backend, "sse4");
   }
 }
 

@@ -1,0 +1,200 @@
+// The backend of a machine that runs kernels of blocks: what it computes, in which order, and how records come back.
+//
+// A Machine has
+//
+//   name(), description()                     as a Backend's
+//   allocate(bytes), release(memory, bytes)   memory of its own, 64-byte aligned
+//   clear(memory, bytes)                      all bits zero
+//   to_host(from, to, bytes), from_host(from, to, bytes)
+//   launch(grid, kernel)                      kernel(block) on every thread; kernels are copied
+//
+// all in the order in which they are asked for.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/kernels/backend.h"
+#include "ulpscope/kernels/device/call.h"
+#include "ulpscope/kernels/device/elementwise.h"
+#include "ulpscope/kernels/device/survey.h"
+#include "ulpscope/kernels/fingerprint.h"
+#include "ulpscope/kernels/formulas.h"
+#include "ulpscope/kernels/plain/plain.h"
+
+namespace ulpscope::device {
+
+template <class Machine>
+class DeviceBackend final : public Backend {
+ public:
+  explicit DeviceBackend(Machine machine) : machine_(std::move(machine)) {
+    add_formulas(lanes::Formulas());
+    kernels_.emplace("source", &DeviceBackend::source);
+  }
+  ~DeviceBackend() override { forget_pending(); }
+
+  std::string name() const override { return machine_.name(); }
+  std::string description() const override { return machine_.description(); }
+  std::vector<std::string_view> ops() const override {
+    std::vector<std::string_view> names;
+    for (const auto& [op, kernel] : kernels_) names.push_back(op);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  bool runs_behind() const override { return true; }
+  void submit(const OpCall& call) override {
+    const auto found = kernels_.find(call.op);
+    if (found == kernels_.end() || computes_in_double(call) || call.arithmetic != nullptr)
+      throw usage_error("{}: no kernel of {} computes such a call", call.op, name());
+    for (size_t i = 0; i < call.input_fingerprints.size(); ++i)
+      if (call.input_fingerprints[i]->wanted) sum_bits(call.inputs[i], *call.input_fingerprints[i]);
+    (this->*found->second)(call);
+  }
+  void complete() override {
+    for (const Pending& pending : pending_) {
+      std::vector<std::byte> memory(pending.bytes);
+      machine_.to_host(pending.memory, memory.data(), pending.bytes);
+      pending.finish(memory.data());
+    }
+    forget_pending();
+  }
+
+  const void* host_address(const void*) const override { return nullptr; }
+  void copy_to_host(const void* from, void* to, size_t bytes) override {
+    complete();
+    machine_.to_host(from, to, bytes);
+  }
+  void copy_from_host(const void* from, void* to, size_t bytes) override { machine_.from_host(from, to, bytes); }
+
+  ElementCapture capture_nonfinite(const OpCall& call, int slot) override {
+    const TensorView& view = call.outputs[static_cast<size_t>(slot)];
+    if (view.data == nullptr) return {};
+    complete();
+    OutputRecord record;
+    record.wanted = StatisticsLevel::health;
+    int64_t element = -1;
+    count_stored(view, record, nullptr, [&](const Output&, const void* memory) { element = first_nonfinite(memory); });
+    complete();
+    return element < 0 ? ElementCapture{} : capture_element(call, slot, element);
+  }
+  ElementCapture capture_element(const OpCall& call, int slot, int64_t element) override {
+    complete();
+    return ulpscope::capture_element(call, slot, element);
+  }
+
+  void* allocate(size_t bytes) override {
+    in_use_ += bytes;
+    peak_ = std::max(peak_, in_use_);
+    return machine_.allocate(bytes);
+  }
+  void release(void* memory, size_t bytes) override {
+    in_use_ -= bytes;
+    machine_.release(memory, bytes);
+  }
+  size_t allocated_bytes() const override { return in_use_; }
+  size_t peak_bytes() const override { return peak_; }
+  void reset_peak() override { peak_ = in_use_; }
+
+ private:
+  using Kernel = void (DeviceBackend::*)(const OpCall&);
+
+  // Memory that the device writes, and what the host does with it when all is complete.
+  struct Pending {
+    void* memory;
+    size_t bytes;
+    std::function<void(const void* copy)> finish;
+  };
+  void* pend(size_t bytes, std::function<void(const void*)> finish) {
+    void* const memory = allocate(bytes);
+    machine_.clear(memory, bytes);
+    pending_.push_back({memory, bytes, std::move(finish)});
+    return memory;
+  }
+  void forget_pending() {
+    for (const Pending& pending : pending_) release(pending.memory, pending.bytes);
+    pending_.clear();
+  }
+
+  template <class... F>
+  void add_formulas(lanes::FormulaList<F...>) {
+    static_assert(((F::kInputs <= kMaxInputs) && ...));
+    (kernels_.emplace(F::kName, &DeviceBackend::elementwise<F>), ...);
+  }
+
+  template <class F>
+  void elementwise(const OpCall& call) {
+    Elementwise<F> kernel{F(*call.attributes), elementwise_tensors(call)};
+    launch(kernel, kernel.tensors.output, record_of(call, 0));
+    sample(call, 0);
+  }
+
+  // Nothing to compute: the output is there.
+  void source(const OpCall& call) {
+    OutputRecord* const record = record_of(call, 0);
+    if (record == nullptr) return;
+    const TensorView& view = call.outputs[0];
+    const FloatFormat* format = info(view.dtype).format;
+    if (record->wanted != StatisticsLevel::none) {
+      count_stored(view, *record, is_dense(view) && is_narrow(*format) ? format : nullptr,
+                   [record](const Output& output, const void* counts) { fill_in(*record, output, counts); });
+    }
+    if (record->fingerprint.wanted) sum_bits(view, record->fingerprint);
+    sample(call, 0);
+  }
+
+  static OutputRecord* record_of(const OpCall& call, size_t slot) { return call.records.empty() ? nullptr : call.records[slot]; }
+
+  template <class K>
+  void launch(K& kernel, Output& output, OutputRecord* record) {
+    if (record != nullptr && (record->wanted != StatisticsLevel::none || record->fingerprint.wanted)) {
+      void* const counts = pend(counts_bytes(output), [record, output](const void* copy) { fill_in(*record, output, copy); });
+      count_into(output, counts);
+    }
+    if (output.size > 0) machine_.launch(grid_of(output), kernel);
+  }
+
+  // Counts a tensor as it is stored: finish(output, counts) when all is complete.
+  template <typename Finish>
+  void count_stored(const TensorView& view, const OutputRecord& record, const FloatFormat* rounded_to, Finish finish) {
+    const TensorView order = is_dense(view) ? view : contiguous(view);
+    Elementwise<lanes::Copy> kernel{{}, {{input_of(view, order)}, counted_output(order, record, rounded_to)}};
+    Output& output = kernel.tensors.output;
+    count_into(output, pend(counts_bytes(output), [finish, output](const void* copy) { finish(output, copy); }));
+    if (output.size > 0) machine_.launch(grid_of(output), kernel);
+  }
+
+  void sum_bits(const TensorView& repeated, Fingerprint& fingerprint) {
+    const TensorView view = without_repeats(repeated);
+    const int64_t size = view.size();
+    void* const sum = pend(sizeof(uint64_t), [&fingerprint](const void* copy) {
+      fingerprint = {true, true, *static_cast<const uint64_t*>(copy)};
+    });
+    if (size > 0) machine_.launch(grid_over(size), SumBits{input_of(view), size, static_cast<uint64_t*>(sum)});
+  }
+
+  void sample(const OpCall& call, size_t slot) {
+    OutputRecord* const record = record_of(call, slot);
+    const TensorView& view = call.outputs[slot];
+    if (record == nullptr || record->samples_wanted == 0) return;
+    const int64_t size = view.size();
+    const int count = samples_of(*record, size);
+    void* const values = pend(sizeof(double) * OutputRecord::kMaxSamples,
+                              [record, size](const void* copy) { fill_in_samples(*record, size, copy); });
+    if (count > 0) machine_.launch(Grid{}, TakeSamples{input_of(view), size, count, static_cast<double*>(values)});
+  }
+
+  Machine machine_;
+  std::unordered_map<std::string_view, Kernel> kernels_;
+  std::vector<Pending> pending_;
+  size_t in_use_ = 0, peak_ = 0;
+};
+
+}  // namespace ulpscope::device

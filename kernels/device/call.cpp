@@ -1,0 +1,135 @@
+#include "ulpscope/kernels/device/call.h"
+
+#include <algorithm>
+#include <bit>
+#include <vector>
+
+#include "ulpscope/base/error.h"
+
+namespace ulpscope::device {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kUncountedTile = 2048;  // elements, where no order of sums asks for more
+
+// The format that values lose bits to as they are stored.
+const FloatFormat* narrower_format(const TensorView& view) {
+  const FloatFormat* format = info(view.dtype).format;
+  return view.data != nullptr && is_narrow(*format) ? format : nullptr;
+}
+
+Output output_of(const TensorView& view, const OutputRecord* record, const FloatFormat* rounded_to) {
+  const StatisticsLevel level = record == nullptr ? StatisticsLevel::none : record->wanted;
+  return {.data = view.data,
+          .dtype = view.dtype,
+          .size = view.size(),
+          .tile = level == StatisticsLevel::values ? Tile::kSize : kUncountedTile,
+          .level = level,
+          .counts_rounding = rounded_to != nullptr,
+          .thresholds = RoundingThresholds(rounded_to != nullptr ? *rounded_to : binary32, record == nullptr ? 1 : record->scale),
+          .logical = elements_in_order(contiguous(view), view),
+          .counts = nullptr,
+          .sums = nullptr};
+}
+
+int threads_for(int64_t values) {
+  const int64_t warps = (values + kWarpThreads - 1) / kWarpThreads;
+  return static_cast<int>(std::clamp<int64_t>(warps * kWarpThreads, kWarpThreads, kThreads));
+}
+
+double value_of_magnitude(uint64_t magnitude) { return std::bit_cast<float>(static_cast<uint32_t>(magnitude)); }
+
+}  // namespace
+
+Input input_of(const TensorView& view, const TensorView& order) {
+  const ElementOrder elements = elements_in_order(view, order);
+  return {view.data, view.dtype, elements.is_linear(), elements};
+}
+
+Input input_of(const TensorView& view) { return input_of(view, contiguous(view)); }
+
+Output output_of(const OpCall& call, int slot) {
+  const TensorView& view = call.outputs[static_cast<size_t>(slot)];
+  if (view.dtype != DType::f32 && view.dtype != DType::f16 && view.dtype != DType::bf16)
+    throw usage_error("{}: no output of a device is of type {}", call.op, info(view.dtype).name);
+  return output_of(view, call.records.empty() ? nullptr : call.records[static_cast<size_t>(slot)], narrower_format(view));
+}
+
+Output counted_output(const TensorView& order, const OutputRecord& record, const FloatFormat* rounded_to) {
+  TensorView view = order;
+  view.data = nullptr;
+  view.dtype = DType::f32;
+  return output_of(view, &record, rounded_to);
+}
+
+ElementwiseTensors elementwise_tensors(const OpCall& call) {
+  ElementwiseTensors tensors{{}, output_of(call, 0)};
+  for (size_t i = 0; i < call.inputs.size(); ++i) tensors.inputs[i] = input_of(call.inputs[i], call.outputs[0]);
+  return tensors;
+}
+
+int64_t tiles_of(const Output& output) { return (output.size + output.tile - 1) / output.tile; }
+
+Grid grid_of(const Output& output) { return {tiles_of(output), threads_for(std::min<int64_t>(output.tile, output.size))}; }
+
+Grid grid_over(int64_t size) { return {(size + Tile::kSize - 1) / Tile::kSize, threads_for(size)}; }
+
+size_t counts_bytes(const Output& output) {
+  return sizeof(OutputCounts) + static_cast<size_t>(tiles_of(output)) * sizeof(BlockSums);
+}
+
+void count_into(Output& output, void* memory) {
+  output.counts = static_cast<OutputCounts*>(memory);
+  output.sums = reinterpret_cast<BlockSums*>(output.counts + 1);
+}
+
+void fill_in(OutputRecord& record, const Output& output, const void* memory) {
+  const auto& counts = *static_cast<const OutputCounts*>(memory);
+  if (record.fingerprint.wanted && output.data != nullptr) record.fingerprint = {true, true, counts.fingerprint};
+  if (output.level == StatisticsLevel::none) return;
+  record.known = output.level;
+  record.before_rounding = record.rounding_known = output.counts_rounding;
+  TensorStatistics& statistics = record.statistics;
+  statistics = {};
+  statistics.count = static_cast<uint64_t>(output.size);
+  statistics.nan = counts.nan;
+  statistics.positive_infinity = counts.positive_infinity;
+  statistics.negative_infinity = counts.negative_infinity;
+  statistics.zeros = counts.zeros;
+  record.rounding = {.flushed = counts.flushed,
+                     .subnormal = counts.subnormal,
+                     .inexact_subnormal = counts.inexact_subnormal,
+                     .overflowed = counts.overflowed,
+                     .rescued = counts.rescued};
+  if (output.level != StatisticsLevel::values) return;
+  statistics.negatives = counts.negatives;
+  if (counts.largest > 0) {
+    statistics.largest = value_of_magnitude(counts.largest);
+    statistics.smallest = value_of_magnitude(~counts.smallest_complement);
+  }
+  std::copy(std::begin(counts.exponents), std::end(counts.exponents), statistics.histogram.bins.begin());
+  const auto* of_tiles = reinterpret_cast<const BlockSums*>(&counts + 1);
+  std::vector<BlockSums> sums(of_tiles, of_tiles + tiles_of(output));
+  merge_by_tree(sums.data(), tiles_of(output), [](const BlockSums& a, const BlockSums& b) {
+    return BlockSums{a.sum + b.sum, a.sum_of_squares + b.sum_of_squares};
+  });
+  if (sums.empty()) return;
+  statistics.sum = sums[0].sum;
+  statistics.sum_of_squares = sums[0].sum_of_squares;
+}
+
+int64_t first_nonfinite(const void* memory) {
+  return static_cast<int64_t>(~static_cast<const OutputCounts*>(memory)->first_nonfinite_complement);
+}
+
+int samples_of(const OutputRecord& record, int64_t size) {
+  return static_cast<int>(std::min<int64_t>({record.samples_wanted, OutputRecord::kMaxSamples, size}));
+}
+
+void fill_in_samples(OutputRecord& record, int64_t size, const void* values) {
+  record.samples = samples_of(record, size);
+  std::copy_n(static_cast<const double*>(values), record.samples, record.sample_values.begin());
+  for (int i = 0; i < record.samples; ++i) record.sample_elements[static_cast<size_t>(i)] = i * size / record.samples;
+}
+
+}  // namespace ulpscope::device

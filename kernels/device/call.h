@@ -1,0 +1,44 @@
+// From an op call to what kernels are given, and from what they counted to the call's records.
+#pragma once
+
+#include <cstdint>
+
+#include "ulpscope/kernels/device/elementwise.h"
+#include "ulpscope/kernels/op_call.h"
+
+namespace ulpscope::device {
+
+// The elements of a view in the memory order of `order`, which is dense.
+Input input_of(const TensorView& view, const TensorView& order);
+// All of them in logical order.
+Input input_of(const TensorView& view);
+
+// Of an op whose elements come from the same element of every input.
+ElementwiseTensors elementwise_tensors(const OpCall& call);
+
+// Output `slot` of a call, dense, as kernels store it, and count it where the call has a record of it.
+Output output_of(const OpCall& call, int slot);
+// An output that is stored already, with its record; its elements are to be counted in the order of `order`. `rounded_to`: the
+// format that they came from, nullptr where their rounding is not known.
+Output counted_output(const TensorView& order, const OutputRecord& record, const FloatFormat* rounded_to);
+
+int64_t tiles_of(const Output& output);
+// A block for each tile.
+Grid grid_of(const Output& output);
+
+// Blocks for what each thread does with `size` elements, one after another.
+Grid grid_over(int64_t size);
+
+// The memory of the device, zero at first, into which kernels count an output: OutputCounts and the sums of its tiles.
+size_t counts_bytes(const Output& output);
+void count_into(Output& output, void* memory);
+// From a copy of it.
+void fill_in(OutputRecord& record, const Output& output, const void* memory);
+// The logical index of the first element that was stored as NaN or Inf, or -1; from such a copy.
+int64_t first_nonfinite(const void* memory);
+
+// How many samples of a tensor of `size` elements a record gets.
+int samples_of(const OutputRecord& record, int64_t size);
+void fill_in_samples(OutputRecord& record, int64_t size, const void* values);
+
+}  // namespace ulpscope::device

@@ -1,0 +1,211 @@
+// The device's kernels, run on the host, against the plain twins: equal bits, equal counts, and sums in the same order.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "tests/kernels/cpu_support.h"
+#include "tests/kernels/statistics_support.h"
+#include "ulpscope/base/error.h"
+#include "ulpscope/emulation/narrow_format.h"
+#include "ulpscope/kernels/device/emulated_backend.h"
+#include "ulpscope/kernels/formulas.h"
+#include "ulpscope/kernels/statistics_reference.h"
+
+namespace ulpscope {
+namespace {
+
+using namespace testing_support;
+
+// Cases of ops that the device has.
+std::vector<Case> of_device(std::vector<Case> cases) {
+  const auto backend = make_emulated_device_backend();
+  const std::vector<std::string_view> ops = backend->ops();
+  std::erase_if(cases, [&](const Case& what) { return std::find(ops.begin(), ops.end(), what.op) == ops.end(); });
+  return cases;
+}
+
+template <class... F>
+void expect_formulas(lanes::FormulaList<F...>, const std::vector<std::string_view>& ops) {
+  for (const char* op : {F::kName...}) EXPECT_TRUE(std::find(ops.begin(), ops.end(), op) != ops.end()) << op;
+}
+
+TEST(DeviceBackend, HasEveryFormula) { expect_formulas(lanes::Formulas(), make_emulated_device_backend()->ops()); }
+
+TEST(DeviceBackend, ElementwiseOpsGiveTheBitsOfTheirTwins) {
+  const auto backend = make_emulated_device_backend(3);
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {0}, {3, 0}, {1}, {7}, {33}, {1025}, {5, 13, 129}}) {
+    for (const Case& what : of_device(elementwise_cases(shape))) {
+      for (const DType dtype : kFloats) expect_twin(what, dtype, *backend, "");
+    }
+  }
+}
+
+TEST(DeviceBackend, ElementwiseOpsReadAnyLayout) {
+  const auto backend = make_emulated_device_backend(4);
+  for (const Lay out : {Lay::contiguous, Lay::channels_last, Lay::transposed}) {
+    for (const Lay lay : {Lay::contiguous, Lay::channels_last, Lay::strided, Lay::transposed, Lay::broadcast}) {
+      for (Case what : of_device(elementwise_cases({3, 5, 9, 11}))) {
+        if (what.outputs[0].in_place_of >= 0) continue;
+        what.outputs[0].lay = out;
+        for (size_t i = 0; i < what.inputs.size(); ++i) what.inputs[i].lay = i % 2 == 0 ? lay : out;
+        expect_twin(what, DType::f16, *backend, "");
+      }
+    }
+  }
+}
+
+TEST(DeviceBackend, NanAndInfComeThroughElementwiseOpsFromEveryElement) {
+  const auto backend = make_emulated_device_backend(5);
+  for (const DType dtype : kFloats) expect_specials_of_twin(of_device(elementwise_cases({5})), dtype, *backend, "", 5, 1);
+}
+
+TEST(DeviceBackend, SaysWhatItDoesNotCompute) {
+  const auto backend = make_emulated_device_backend();
+  EXPECT_THROW(Instance({"add", {{{5}}, {{5}}}, {{{5}}}}, DType::f64).run(*backend), Error);
+  EXPECT_THROW(Instance({"matmul", {{{2, 2}}, {{2, 2}}}, {{{2, 2}}}}, DType::f32).run(*backend), Error);
+  EXPECT_THROW(Instance({"cast", {{{5}}}, {{{5}, Lay::contiguous, DType::i64}}}, DType::f32).run(*backend), Error);
+}
+
+TEST(DeviceBackend, RecordsComeWhenItIsComplete) {
+  const auto backend = make_emulated_device_backend();
+  ASSERT_TRUE(backend->runs_behind());
+  const Instance instance({"mul", {{{100}}, {{100}}}, {{{100}}}}, DType::f16);
+  const CaseCall prepared = instance.prepare(StatisticsLevel::values);
+  backend->submit(prepared.call());
+  EXPECT_EQ(prepared.call().records[0]->known, StatisticsLevel::none);
+  EXPECT_GT(backend->allocated_bytes(), 0u);
+  backend->complete();
+  EXPECT_EQ(prepared.call().records[0]->known, StatisticsLevel::values);
+  EXPECT_EQ(backend->allocated_bytes(), 0u);
+}
+
+// Ops on one array of FP32 values, for the counts.
+struct Counted {
+  OutputRecord record;
+  std::vector<uint16_t> stored;
+};
+Counted cast(Backend& backend, const std::vector<float>& values, DType dtype, StatisticsLevel level, double scale) {
+  Counted counted{wanting(level, scale), std::vector<uint16_t>(values.size())};
+  const auto n = static_cast<int64_t>(values.size());
+  const TensorView input = vector_view(values.data(), DType::f32, n), output = vector_view(counted.stored.data(), dtype, n);
+  OutputRecord* const record = &counted.record;
+  const Attributes attributes;
+  run(backend, {"cast", {&input, 1}, {&output, 1}, &attributes, {&record, 1}});
+  return counted;
+}
+OutputRecord counted_as_stored(Backend& backend, const void* data, DType dtype, int64_t n) {
+  OutputRecord record = wanting(StatisticsLevel::values);
+  const TensorView view = vector_view(data, dtype, n);
+  OutputRecord* const wanted = &record;
+  const Attributes attributes;
+  run(backend, {"source", {&view, 1}, {&view, 1}, &attributes, {&wanted, 1}});
+  return record;
+}
+
+void expect_counts(Backend& backend, const std::vector<float>& values) {
+  const auto n = static_cast<int64_t>(values.size());
+  const TensorStatistics expected = reference_statistics(values.data(), n);
+  expect_same(counted_as_stored(backend, values.data(), DType::f32, n).statistics, expected);
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    const FloatFormat& format = *info(dtype).format;
+    std::vector<uint16_t> encodings(values.size());
+    narrow_format(format).round_all(values.data(), encodings.data(), values.size());
+    for (const double scale : {1.0, 1024.0, 65536.0 * 65536}) {
+      const Counted counted = cast(backend, values, dtype, StatisticsLevel::values, scale);
+      expect_same(counted.record.statistics, expected);
+      expect_same(counted.record.rounding, reference_rounding(format, values.data(), n, scale));
+      for (size_t i = 0; i < values.size(); ++i) {
+        const float is = narrow_format(format).widen(counted.stored[i]), expects = narrow_format(format).widen(encodings[i]);
+        ASSERT_TRUE(std::bit_cast<uint32_t>(is) == std::bit_cast<uint32_t>(expects) || (std::isnan(is) && std::isnan(expects)))
+            << values[i] << " became " << is << ", not " << expects;
+      }
+    }
+    const OutputRecord health = cast(backend, values, dtype, StatisticsLevel::health, 1024).record;
+    EXPECT_EQ(health.statistics.health(), expected.health());
+    EXPECT_EQ(health.statistics.histogram.total(), 0u);
+    expect_same(health.rounding, reference_rounding(format, values.data(), n, 1024));
+  }
+}
+
+TEST(DeviceStatistics, CountsAreThoseOfTheReferenceForAnyDataAndSize) {
+  const auto backend = make_emulated_device_backend(6);
+  for (const Data kind : kAllData) {
+    for (const int64_t n : {0, 1, 31, 32, 33, 1023, 8191, 8193, 2 * 8192 + 17}) {
+      expect_counts(*backend, make(kind, n));
+      if (testing::Test::HasFailure()) FAIL() << "data " << static_cast<int>(kind) << ", " << n << " elements";
+    }
+  }
+}
+
+TEST(DeviceStatistics, CountsOfAMillionValuesInOneBinade) {
+  const auto backend = make_emulated_device_backend(7);
+  std::vector<float> values((1 << 20) + 7);
+  const Philox random(1, 1);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = from_bits(0x3F800000 | random.bits(i) >> 9);
+  const auto n = static_cast<int64_t>(values.size());
+  const OutputRecord record = counted_as_stored(*backend, values.data(), DType::f32, n);
+  expect_same(record.statistics, reference_statistics(values.data(), n));
+  EXPECT_EQ(record.statistics.histogram.bins[ExponentHistogram::kBias], values.size());
+  // The sum passes 512 additions in its lane, 4 in the lanes' tree and 8 in that of the 129 blocks (docs/numerics.md).
+  long double exact = 0;
+  for (const float value : values) exact += value;
+  const double gamma = 524 * 0x1p-53 / (1 - 524 * 0x1p-53);
+  EXPECT_LE(std::abs(record.statistics.sum - static_cast<double>(exact)), gamma * static_cast<double>(exact));
+}
+
+TEST(DeviceStatistics, CountsOfEveryEncodingOf16Bits) {
+  const auto backend = make_emulated_device_backend(8);
+  std::vector<uint16_t> encodings(1 << 16);
+  for (size_t i = 0; i < encodings.size(); ++i) encodings[i] = static_cast<uint16_t>(i);
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    std::vector<float> values(encodings.size());
+    narrow_format(*info(dtype).format).widen_all(encodings.data(), values.data(), values.size());
+    const OutputRecord record = counted_as_stored(*backend, encodings.data(), dtype, 1 << 16);
+    expect_same(record.statistics, reference_statistics(values.data(), 1 << 16));
+    EXPECT_TRUE(record.rounding_known);
+    expect_same(record.rounding, reference_rounding(*info(dtype).format, values.data(), 1 << 16, 1));
+    expect_counts(*backend, values);
+  }
+}
+
+TEST(DeviceStatistics, FindTheFirstElementThatIsNotFinite) {
+  const auto backend = make_emulated_device_backend(9);
+  const auto found = [&](int64_t element, double value) {
+    Instance instance({"copy", {{{3, 70, 90}}}, {{{3, 70, 90}, Lay::transposed}}}, DType::f16);
+    if (element >= 0) {
+      instance.inputs()[0].set(element, value);
+      instance.inputs()[0].set(3 * 70 * 90 - 1, value);
+    }
+    const CaseCall prepared = instance.prepare();
+    run(*backend, prepared.call());
+    return backend->capture_nonfinite(prepared.call(), 0).element;
+  };
+  EXPECT_EQ(found(-1, 0), -1);
+  for (const int64_t element : {0, 1, 31, 8191, 8192, 12345}) {
+    EXPECT_EQ(found(element, HUGE_VAL), element);
+    EXPECT_EQ(found(element, -HUGE_VAL), element);
+    EXPECT_EQ(found(element, std::nan("")), element);
+  }
+}
+
+TEST(DeviceStatistics, SamplesAreThoseOfTheHost) {
+  const auto backend = make_emulated_device_backend(10);
+  for (const int64_t n : {0, 1, 5, 16, 1000}) {
+    const std::vector<float> values = make(Data::normal, n);
+    const TensorView view = vector_view(values.data(), DType::f32, n);
+    OutputRecord expected, record;
+    expected.samples_wanted = record.samples_wanted = 10;
+    collect_samples(view, expected);
+    OutputRecord* const wanted = &record;
+    const Attributes attributes;
+    run(*backend, {"source", {&view, 1}, {&view, 1}, &attributes, {&wanted, 1}});
+    EXPECT_EQ(record.samples, expected.samples);
+    EXPECT_EQ(record.sample_elements, expected.sample_elements);
+    EXPECT_EQ(record.sample_values, expected.sample_values);
+  }
+}
+
+}  // namespace
+}  // namespace ulpscope
