@@ -1,6 +1,6 @@
 # CUDA: the compiler, the shared runtime, and cuBLAS from the toolkit or from the Python wheel nvidia-cublas, which
 # `./dev setup cuda` puts into .venv-cuda where the toolkit has none. Targets: CUDA::cudart, ulpscope::cublas.
-set(CMAKE_CUDA_ARCHITECTURES 80 90 100 120 CACHE STRING "GPU architectures: Ampere, Hopper, Blackwell in data centres and desktops")
+set(CMAKE_CUDA_ARCHITECTURES 80 90a 100a 120a CACHE STRING "GPU architectures: Ampere, Hopper, Blackwell in data centres and desktops")
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 enable_language(CUDA)
 if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
@@ -11,10 +11,11 @@ set(CMAKE_CUDA_EXTENSIONS OFF)
 find_package(CUDAToolkit REQUIRED)
 
 # Device and host must round at the same places, so no multiplication and addition are fused. The emulation's constexpr functions
-# are called from both.
+# are called from both. fmt takes nvcc for a compiler without constexpr.
 target_compile_options(ulpscope_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>
   $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>
+  $<$<COMPILE_LANGUAGE:CUDA>:-DFMT_USE_CONSTEXPR=1>
   $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-ffp-contract=off,-march=x86-64-v2>)
 if(ULPSCOPE_WERROR)
   target_compile_options(ulpscope_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)

@@ -68,6 +68,13 @@ bool same_layout(const TensorView& a, const TensorView& b) {
   return true;
 }
 
+int64_t span_of(const TensorView& view) {
+  if (view.size() == 0) return 0;
+  int64_t last = 0;
+  for (int i = 0; i < view.rank; ++i) last += (view.shape[i] - 1) * view.strides[i];
+  return last + 1;
+}
+
 ElementOrder elements_in_order(const TensorView& view, const TensorView& order) {
   ElementOrder elements;
   if (view.rank == 0 || view.size() == 1) return elements;

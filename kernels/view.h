@@ -48,6 +48,8 @@ bool is_contiguous(const TensorView& view);
 TensorView contiguous(TensorView view);
 // True iff both have the same shape and put each element at the same offset (strides of extents of 1 do not matter).
 bool same_layout(const TensorView& a, const TensorView& b);
+// From the first element to the last, gaps included.
+int64_t span_of(const TensorView& view);
 // Offset, in elements, of the element with the logical (row-major) index `index`.
 int64_t offset_of(const TensorView& view, int64_t index);
 // The inverse for a dense view: the logical (row-major) index of the element that lies at `offset`.

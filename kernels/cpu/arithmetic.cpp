@@ -15,14 +15,6 @@
 namespace ulpscope::cpu {
 namespace {
 
-// From the first element of a view to its last, gaps included.
-int64_t span_of(const TensorView& view) {
-  if (view.size() == 0) return 0;
-  int64_t last = 0;
-  for (int i = 0; i < view.rank; ++i) last += (view.shape[i] - 1) * view.strides[i];
-  return last + 1;
-}
-
 // How many finite nonzero elements a view has, and how many of them are subnormal.
 InputFlushCounts count_subnormals(Context& context, const TensorView& view) {
   OutputRecord record;

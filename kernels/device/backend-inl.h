@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <deque>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -24,6 +25,7 @@
 #include "ulpscope/kernels/backend.h"
 #include "ulpscope/kernels/device/call.h"
 #include "ulpscope/kernels/device/elementwise.h"
+#include "ulpscope/kernels/device/moved_call.h"
 #include "ulpscope/kernels/device/survey.h"
 #include "ulpscope/kernels/fingerprint.h"
 #include "ulpscope/kernels/formulas.h"
@@ -87,7 +89,13 @@ class DeviceBackend final : public Backend {
   }
   ElementCapture capture_element(const OpCall& call, int slot, int64_t element) override {
     complete();
-    return ulpscope::capture_element(call, slot, element);
+    std::deque<std::vector<std::byte>> copies;
+    const MovedCall on_host(call, [&](const void* data, size_t bytes) {
+      std::vector<std::byte>& copy = copies.emplace_back(bytes);
+      machine_.to_host(data, copy.data(), bytes);
+      return copy.data();
+    });
+    return ulpscope::capture_element(on_host.call(), slot, element);
   }
 
   void* allocate(size_t bytes) override {

@@ -1,4 +1,4 @@
-// The device's kernels, run on the host, against the plain twins: equal bits, equal counts, and sums in the same order.
+// The kernels of devices against the plain twins: equal bits, equal counts, and sums in the same order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,10 +6,10 @@
 #include <set>
 
 #include "tests/kernels/cpu_support.h"
+#include "tests/kernels/device/device_under_test.h"
 #include "tests/kernels/statistics_support.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/emulation/narrow_format.h"
-#include "ulpscope/kernels/device/emulated_backend.h"
 #include "ulpscope/kernels/formulas.h"
 #include "ulpscope/kernels/statistics_reference.h"
 
@@ -18,9 +18,17 @@ namespace {
 
 using namespace testing_support;
 
+class DeviceBackend : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string why = why_no_device_under_test(); !why.empty()) GTEST_SKIP() << "skipped: " << why;
+  }
+};
+class DeviceStatistics : public DeviceBackend {};
+
 // Cases of ops that the device has.
 std::vector<Case> of_device(std::vector<Case> cases) {
-  const auto backend = make_emulated_device_backend();
+  const auto backend = make_device_under_test();
   const std::vector<std::string_view> ops = backend->ops();
   std::erase_if(cases, [&](const Case& what) { return std::find(ops.begin(), ops.end(), what.op) == ops.end(); });
   return cases;
@@ -31,10 +39,10 @@ void expect_formulas(lanes::FormulaList<F...>, const std::vector<std::string_vie
   for (const char* op : {F::kName...}) EXPECT_TRUE(std::find(ops.begin(), ops.end(), op) != ops.end()) << op;
 }
 
-TEST(DeviceBackend, HasEveryFormula) { expect_formulas(lanes::Formulas(), make_emulated_device_backend()->ops()); }
+TEST_F(DeviceBackend, HasEveryFormula) { expect_formulas(lanes::Formulas(), make_device_under_test()->ops()); }
 
-TEST(DeviceBackend, ElementwiseOpsGiveTheBitsOfTheirTwins) {
-  const auto backend = make_emulated_device_backend(3);
+TEST_F(DeviceBackend, ElementwiseOpsGiveTheBitsOfTheirTwins) {
+  const auto backend = make_device_under_test(3);
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {0}, {3, 0}, {1}, {7}, {33}, {1025}, {5, 13, 129}}) {
     for (const Case& what : of_device(elementwise_cases(shape))) {
       for (const DType dtype : kFloats) expect_twin(what, dtype, *backend, "");
@@ -42,8 +50,8 @@ TEST(DeviceBackend, ElementwiseOpsGiveTheBitsOfTheirTwins) {
   }
 }
 
-TEST(DeviceBackend, ElementwiseOpsReadAnyLayout) {
-  const auto backend = make_emulated_device_backend(4);
+TEST_F(DeviceBackend, ElementwiseOpsReadAnyLayout) {
+  const auto backend = make_device_under_test(4);
   for (const Lay out : {Lay::contiguous, Lay::channels_last, Lay::transposed}) {
     for (const Lay lay : {Lay::contiguous, Lay::channels_last, Lay::strided, Lay::transposed, Lay::broadcast}) {
       for (Case what : of_device(elementwise_cases({3, 5, 9, 11}))) {
@@ -56,29 +64,34 @@ TEST(DeviceBackend, ElementwiseOpsReadAnyLayout) {
   }
 }
 
-TEST(DeviceBackend, NanAndInfComeThroughElementwiseOpsFromEveryElement) {
-  const auto backend = make_emulated_device_backend(5);
+TEST_F(DeviceBackend, NanAndInfComeThroughElementwiseOpsFromEveryElement) {
+  const auto backend = make_device_under_test(5);
   for (const DType dtype : kFloats) expect_specials_of_twin(of_device(elementwise_cases({5})), dtype, *backend, "", 5, 1);
 }
 
-TEST(DeviceBackend, SaysWhatItDoesNotCompute) {
-  const auto backend = make_emulated_device_backend();
+TEST_F(DeviceBackend, SaysWhatItDoesNotCompute) {
+  const auto backend = make_device_under_test();
   EXPECT_THROW(Instance({"add", {{{5}}, {{5}}}, {{{5}}}}, DType::f64).run(*backend), Error);
   EXPECT_THROW(Instance({"matmul", {{{2, 2}}, {{2, 2}}}, {{{2, 2}}}}, DType::f32).run(*backend), Error);
   EXPECT_THROW(Instance({"cast", {{{5}}}, {{{5}, Lay::contiguous, DType::i64}}}, DType::f32).run(*backend), Error);
 }
 
-TEST(DeviceBackend, RecordsComeWhenItIsComplete) {
-  const auto backend = make_emulated_device_backend();
+TEST_F(DeviceBackend, RecordsComeWhenItIsComplete) {
+  const auto backend = make_device_under_test();
   ASSERT_TRUE(backend->runs_behind());
   const Instance instance({"mul", {{{100}}, {{100}}}, {{{100}}}}, DType::f16);
   const CaseCall prepared = instance.prepare(StatisticsLevel::values);
   backend->submit(prepared.call());
   EXPECT_EQ(prepared.call().records[0]->known, StatisticsLevel::none);
-  EXPECT_GT(backend->allocated_bytes(), 0u);
+  const size_t in_use = backend->allocated_bytes();
+  EXPECT_GT(in_use, 3 * 200 + sizeof(uint64_t) * ExponentHistogram::kBins);
+  EXPECT_EQ(backend->peak_bytes(), in_use);
   backend->complete();
   EXPECT_EQ(prepared.call().records[0]->known, StatisticsLevel::values);
   EXPECT_EQ(backend->allocated_bytes(), 0u);
+  EXPECT_EQ(backend->peak_bytes(), in_use);
+  backend->reset_peak();
+  EXPECT_EQ(backend->peak_bytes(), 0u);
 }
 
 // Ops on one array of FP32 values, for the counts.
@@ -129,8 +142,8 @@ void expect_counts(Backend& backend, const std::vector<float>& values) {
   }
 }
 
-TEST(DeviceStatistics, CountsAreThoseOfTheReferenceForAnyDataAndSize) {
-  const auto backend = make_emulated_device_backend(6);
+TEST_F(DeviceStatistics, CountsAreThoseOfTheReferenceForAnyDataAndSize) {
+  const auto backend = make_device_under_test(6);
   for (const Data kind : kAllData) {
     for (const int64_t n : {0, 1, 31, 32, 33, 1023, 8191, 8193, 2 * 8192 + 17}) {
       expect_counts(*backend, make(kind, n));
@@ -139,8 +152,8 @@ TEST(DeviceStatistics, CountsAreThoseOfTheReferenceForAnyDataAndSize) {
   }
 }
 
-TEST(DeviceStatistics, CountsOfAMillionValuesInOneBinade) {
-  const auto backend = make_emulated_device_backend(7);
+TEST_F(DeviceStatistics, CountsOfAMillionValuesInOneBinade) {
+  const auto backend = make_device_under_test(7);
   std::vector<float> values((1 << 20) + 7);
   const Philox random(1, 1);
   for (size_t i = 0; i < values.size(); ++i) values[i] = from_bits(0x3F800000 | random.bits(i) >> 9);
@@ -155,8 +168,8 @@ TEST(DeviceStatistics, CountsOfAMillionValuesInOneBinade) {
   EXPECT_LE(std::abs(record.statistics.sum - static_cast<double>(exact)), gamma * static_cast<double>(exact));
 }
 
-TEST(DeviceStatistics, CountsOfEveryEncodingOf16Bits) {
-  const auto backend = make_emulated_device_backend(8);
+TEST_F(DeviceStatistics, CountsOfEveryEncodingOf16Bits) {
+  const auto backend = make_device_under_test(8);
   std::vector<uint16_t> encodings(1 << 16);
   for (size_t i = 0; i < encodings.size(); ++i) encodings[i] = static_cast<uint16_t>(i);
   for (const DType dtype : {DType::f16, DType::bf16}) {
@@ -170,8 +183,8 @@ TEST(DeviceStatistics, CountsOfEveryEncodingOf16Bits) {
   }
 }
 
-TEST(DeviceStatistics, FindTheFirstElementThatIsNotFinite) {
-  const auto backend = make_emulated_device_backend(9);
+TEST_F(DeviceStatistics, FindTheFirstElementThatIsNotFinite) {
+  const auto backend = make_device_under_test(9);
   const auto found = [&](int64_t element, double value) {
     Instance instance({"copy", {{{3, 70, 90}}}, {{{3, 70, 90}, Lay::transposed}}}, DType::f16);
     if (element >= 0) {
@@ -190,8 +203,8 @@ TEST(DeviceStatistics, FindTheFirstElementThatIsNotFinite) {
   }
 }
 
-TEST(DeviceStatistics, SamplesAreThoseOfTheHost) {
-  const auto backend = make_emulated_device_backend(10);
+TEST_F(DeviceStatistics, SamplesAreThoseOfTheHost) {
+  const auto backend = make_device_under_test(10);
   for (const int64_t n : {0, 1, 5, 16, 1000}) {
     const std::vector<float> values = make(Data::normal, n);
     const TensorView view = vector_view(values.data(), DType::f32, n);

@@ -1,0 +1,13 @@
+// The device's kernels on a GPU, with CUDA.
+#pragma once
+
+#include <memory>
+
+#include "ulpscope/kernels/backend.h"
+
+namespace ulpscope {
+
+// On the GPU of this number. Throws Error (failed) where there is none.
+std::unique_ptr<Backend> make_cuda_backend(int device = 0);
+
+}  // namespace ulpscope

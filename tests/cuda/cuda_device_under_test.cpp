@@ -1,0 +1,11 @@
+#include "tests/cuda/device.h"
+#include "tests/kernels/device/device_under_test.h"
+#include "tests/support/copying_backend.h"
+#include "ulpscope/kernels/device/cuda_backend.h"
+
+namespace ulpscope::testing_support {
+
+std::unique_ptr<Backend> make_device_under_test(uint64_t) { return make_copying_backend(make_cuda_backend()); }
+std::string why_no_device_under_test() { return why_no_device(); }
+
+}  // namespace ulpscope::testing_support
