@@ -107,6 +107,7 @@ struct Norms {
     nonfinite_b = nonfinite_b || second.has_nonfinite;
   }
   double difference() const {
+    if (nonfinite_a && nonfinite_b) return kUnknown;  // what of them is finite need not be the same elements
     if (nonfinite_a != nonfinite_b) return 1;
     if (!is_known) return kUnknown;
     const double first = std::sqrt(a), second = std::sqrt(b), larger = std::max(first, second);

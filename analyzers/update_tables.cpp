@@ -148,24 +148,38 @@ Table UpdateTables::decay_table() const {
   return table;
 }
 
+StepColumns UpdateTables::columns_of_updates() const {
+  return StepColumns::over(all_.steps.front().step, all_.steps.back().step, kMostHeatmapColumns);
+}
+
+std::vector<LostUpdates> UpdateTables::lost_in(const StepColumns& columns, std::span<const UpdateStep> steps) {
+  std::vector<LostUpdates> lost(columns.count);
+  for (const UpdateStep& step : steps) {
+    LostUpdates& column = lost[columns.column(step.step)];
+    column.nonzero += step.nonzero;
+    column.lost += step.lost;
+  }
+  return lost;
+}
+
 Plot UpdateTables::lost_plot() const {
-  constexpr size_t kPoints = 50, kMostSeries = 5;
-  Plot plot{"lost", "Lost updates over the steps", PlotKind::steps, {"step", Unit::none}, {"lost", Unit::share}};
+  constexpr size_t kMostSeries = 5;
+  Plot plot{"lost", "Lost updates over the steps", PlotKind::steps, {"step", Unit::count}, {"lost", Unit::share}};
+  if (add_up(all_.steps).lost == 0) return plot;
+  const StepColumns columns = columns_of_updates();
+  if (columns.width > 1) plot.title += fmt::format(", the share in {} steps each", columns.width);
+  plot.x_end = columns.end();
   const auto add = [&](const std::string& name, RowKey key, std::span<const UpdateStep> steps) {
     Series series{name, std::move(key), {}, {}};
-    for (const std::span<const UpdateStep> block : blocks_of(steps, kPoints)) {
-      const std::optional<double> share = add_up(block).share();
+    const std::vector<LostUpdates> lost = lost_in(columns, steps);
+    for (size_t column = 0; column < columns.count; ++column) {
+      const std::optional<double> share = lost[column].share();
       if (!share) continue;
-      series.x.push_back(static_cast<double>(block.front().step));
+      series.x.push_back(static_cast<double>(columns.step(column)));
       series.y.push_back(*share);
-    }
-    if (!series.x.empty() && series.x.back() < static_cast<double>(steps.back().step)) {  // until there the last one holds
-      series.x.push_back(static_cast<double>(steps.back().step));
-      series.y.push_back(series.y.back());
     }
     if (!series.x.empty()) plot.series.push_back(std::move(series));
   };
-  if (add_up(all_.steps).lost == 0) return plot;
   add("all parameters", key_of_step(facts_.context.trace, all_.steps.front().step), all_.steps);
   const size_t limit = facts_.context.options.limit;
   for (const Weight& weight : weights_) {
@@ -188,8 +202,7 @@ Plot UpdateTables::lost_heatmap() const {
   plot.rows = {"parameter", Unit::none};
   plot.only_pictured = true;  // the table of parameters has the shares
   if (add_up(all_.steps).lost == 0) return plot;
-  const uint64_t first = all_.steps.front().step, last = all_.steps.back().step;
-  const StepColumns columns = StepColumns::over(first, last, kMostHeatmapColumns);
+  const StepColumns columns = columns_of_updates();
   plot.x_end = columns.end();
   const size_t limit = facts_.context.options.limit, most = limit > 0 ? std::min(limit, kMostHeatmapRows) : kMostHeatmapRows;
   for (const Weight& weight : weights_) {
@@ -199,12 +212,7 @@ Plot UpdateTables::lost_heatmap() const {
     }
     Series& row =
         plot.series.emplace_back(Series{facts_.selection.name(weight.tensor), facts_.selection.key(weight.tensor), {}, {}});
-    std::vector<LostUpdates> lost(columns.count);
-    for (const UpdateStep& step : weight.steps) {
-      LostUpdates& column = lost[columns.column(step.step)];
-      column.nonzero += step.nonzero;
-      column.lost += step.lost;
-    }
+    const std::vector<LostUpdates> lost = lost_in(columns, weight.steps);
     columns.begin(row);
     for (size_t column = 0; column < columns.count; ++column) row.y[column] = lost[column].share().value_or(row.y[column]);
   }

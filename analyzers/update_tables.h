@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ulpscope/analyzers/report/report.h"
+#include "ulpscope/analyzers/step_columns.h"
 #include "ulpscope/analyzers/update_history.h"
 
 namespace ulpscope {
@@ -27,6 +28,8 @@ class UpdateTables {
   };
   Table parameters_table() const;
   Table decay_table() const;
+  StepColumns columns_of_updates() const;  // where there are some
+  static std::vector<LostUpdates> lost_in(const StepColumns& columns, std::span<const UpdateStep> steps);
   Plot lost_plot() const;
   Plot lost_heatmap() const;
   bool is_full(const Table& table) const;

@@ -78,7 +78,8 @@ void App::frame() {
   const bool has_foot = io.DisplaySize.y > 14 * ImGui::GetTextLineHeight();
   const float foot = has_foot ? ImGui::GetTextLineHeightWithSpacing() + 4 : 0;
   ImGui::BeginChild("view", {0, std::max(1.0F, ImGui::GetContentRegionAvail().y - foot)});
-  if (const std::string failure = results->failure.empty() ? unknown_name(*results) : results->failure; !failure.empty()) {
+  const bool names_unknown = results->failure.empty() && results->unknown_name;
+  if (const std::string& failure = names_unknown ? *results->unknown_name : results->failure; !failure.empty()) {
     ImGui::PushStyleColor(ImGuiCol_Text, canvas.theme->error);
     ImGui::PushTextWrapPos(0);
     ImGui::TextUnformatted(failure.c_str());
@@ -234,20 +235,6 @@ void App::go_to_anomaly(const Results& results, bool forward) {
 void App::go_to(const ViewState& state) {
   state_ = last_state_ = state;
   model_.ask(state_);
-}
-
-// Why the trace has nothing of what the state names, or "".
-const std::string& App::unknown_name(const Results& results) {
-  const std::string of = fmt::format("{} {}", to_options(state_), results.recorded.last);
-  if (!results.tensors || of == checked_) return unknown_name_;
-  checked_ = of;
-  unknown_name_.clear();
-  try {
-    check_names(state_, results);
-  } catch (const Error& error) {
-    unknown_name_ = one_line(error.what());
-  }
-  return unknown_name_;
 }
 
 std::string App::take_wanted_picture() { return std::exchange(wanted_picture_, {}); }
@@ -449,6 +436,46 @@ std::vector<App::Command> App::commands(const Results& results) {
   return all;
 }
 
+std::vector<App::Offer> App::find_offers(const Results& results) {
+  constexpr size_t kMostOffers = 200;
+  std::vector<Offer> offers;
+  const auto offer = [&](const char* kind, const std::string& text, const std::string& key, std::function<void()> take) {
+    if (offers.size() < kMostOffers && contains_in_any_case(text, sought_))
+      offers.push_back({fmt::format("{}  {}", kind, one_line(text)), key, std::move(take)});
+  };
+  for (int i = 0; i < kViews; ++i) {
+    const auto view = static_cast<View>(i);
+    offer("view", title_of(view), std::to_string(i + 1), [this, view] { state_.view = view; });
+  }
+  if (results.report)
+    for (const Finding& finding : results.report->findings)
+      offer("finding", finding.title, "", [this, &finding] { show_place_of(state_, finding); });
+  const auto offer_commands = [&] {
+    for (const Command& command : commands(results)) offer("command", command.name, command.key, command.run);
+  };
+  // Commands are few, and are offered before the many tensors once something is sought.
+  if (!sought_.empty()) offer_commands();
+  if (results.tensors) {
+    for (const std::string& tensor : *results.tensors) {
+      offer("tensor", tensor, "", [this, &tensor] {
+        select_tensor(state_, tensor);
+        revealed_ = tensor;  // though it may have been selected before
+        if (state_.view != View::step) state_.view = View::ranges;
+      });
+    }
+  }
+  if (results.ops) {
+    for (const NamedOp& op : *results.ops) {
+      offer("op", op.name, "", [this, &results, &op] {
+        select_tensor(state_, results.tensors->at(op.tensor));
+        state_.view = View::step;
+      });
+    }
+  }
+  if (sought_.empty()) offer_commands();
+  return offers;
+}
+
 void App::show_finder(const Results& results) {
   if (!finds_) return;
   const ImVec2 display = ImGui::GetIO().DisplaySize;
@@ -457,6 +484,7 @@ void App::show_finder(const Results& results) {
   ImGui::SetNextWindowSize({width, std::min(display.y * 0.7F, 26 * ImGui::GetFontSize())});
   ImGui::SetNextWindowFocus();
   ImGui::PushStyleColor(ImGuiCol_WindowBg, theme(state_.is_light).panel);
+  ImGui::PushStyleVar(ImGuiStyleVar_WindowBorderSize, 1);
   ImGui::Begin(
       "find anything", &finds_,
       ImGuiWindowFlags_NoCollapse | ImGuiWindowFlags_NoMove | ImGuiWindowFlags_NoResize | ImGuiWindowFlags_NoSavedSettings);
@@ -468,58 +496,32 @@ void App::show_finder(const Results& results) {
                      is_pressed(Key::enter);
   if (sought_ != before) pointed_offer_ = 0;
   names_.add_item("sought");
-  constexpr int kMostOffers = 200;
   int shown = 0;
   ImGui::BeginChild("offers");
-  const auto offer = [&](const std::string& kind, const std::string& text, const std::string& key = "") {
-    if (shown >= kMostOffers || !contains_in_any_case(text, sought_)) return false;
+  // Of very many tensors they are sought once.
+  const std::vector<Offer>& offers = kept_.get<std::vector<Offer>>("offers", &results, sought_ + "\n" + to_options(state_),
+                                                                   [&](uint64_t) { return find_offers(results); });
+  const Offer* taken = nullptr;
+  for (const Offer& offer : offers) {
     const bool is_pointed = shown == pointed_offer_;
-    const bool is_taken =
-        ImGui::Selectable(fmt::format("{}  {}##{}", kind, one_line(text), shown).c_str(), is_pointed) || (takes && is_pointed);
+    if (ImGui::Selectable(fmt::format("{}##{}", offer.text, shown).c_str(), is_pointed) || (takes && is_pointed)) taken = &offer;
     names_.add_item(fmt::format("found {}", shown));
     if (is_pointed && !ImGui::IsItemVisible()) ImGui::SetScrollHereY();
-    if (!key.empty()) {
-      ImGui::SameLine(ImGui::GetContentRegionMax().x - ImGui::CalcTextSize(key.c_str()).x);
-      ImGui::TextDisabled("%s", key.c_str());
+    if (!offer.key.empty()) {
+      ImGui::SameLine(ImGui::GetContentRegionMax().x - ImGui::CalcTextSize(offer.key.c_str()).x);
+      ImGui::TextDisabled("%s", offer.key.c_str());
     }
     ++shown;
-    if (is_taken) finds_ = false;
-    return is_taken;
-  };
-  for (int i = 0; i < kViews; ++i)
-    if (offer("view", title_of(static_cast<View>(i)), std::to_string(i + 1))) state_.view = static_cast<View>(i);
-  if (results.report) {
-    for (const Finding& finding : results.report->findings) {
-      if (!offer("finding", finding.title)) continue;
-      show_place_of(state_, finding);
-    }
   }
-  // Commands are few, and are offered before the many tensors once something is sought.
-  if (!sought_.empty())
-    for (const Command& command : commands(results))
-      if (offer("command", command.name, command.key)) command.run();
-  if (results.tensors) {
-    for (const std::string& tensor : *results.tensors) {
-      if (!offer("tensor", tensor)) continue;
-      select_tensor(state_, tensor);
-      revealed_ = tensor;  // though it may have been selected before
-      if (state_.view != View::step) state_.view = View::ranges;
-    }
+  if (taken) {
+    finds_ = false;
+    taken->take();
   }
-  if (results.ops) {
-    for (const NamedOp& op : *results.ops) {
-      if (!offer("op", op.name)) continue;
-      select_tensor(state_, results.tensors->at(op.tensor));
-      state_.view = View::step;
-    }
-  }
-  if (sought_.empty())
-    for (const Command& command : commands(results))
-      if (offer("command", command.name, command.key)) command.run();
   if (shown == 0) ImGui::TextDisabled("nothing is called so");
   offered_ = shown;
   ImGui::EndChild();
   ImGui::End();
+  ImGui::PopStyleVar();
   ImGui::PopStyleColor();
 }
 
@@ -552,6 +554,7 @@ void App::show_keys() {
   const ImVec2 display = ImGui::GetIO().DisplaySize;
   ImGui::SetNextWindowPos({display.x / 2, display.y / 2}, 0, {0.5F, 0.5F});
   ImGui::PushStyleColor(ImGuiCol_WindowBg, theme(state_.is_light).panel);
+  ImGui::PushStyleVar(ImGuiStyleVar_WindowBorderSize, 1);
   ImGui::Begin("Keys and pointer", &shows_keys_,
                ImGuiWindowFlags_AlwaysAutoResize | ImGuiWindowFlags_NoCollapse | ImGuiWindowFlags_NoSavedSettings);
   if (ImGui::BeginTable("keys", 2)) {
@@ -565,6 +568,7 @@ void App::show_keys() {
     ImGui::EndTable();
   }
   ImGui::End();
+  ImGui::PopStyleVar();
   ImGui::PopStyleColor();
 }
 

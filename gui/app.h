@@ -38,6 +38,12 @@ class App {
     std::function<void()> run;
   };
   std::vector<Command> commands(const Results& results);
+  // What the finder shows: of what is there what contains the text that is sought.
+  struct Offer {
+    std::string text, key;
+    std::function<void()> take;
+  };
+  std::vector<Offer> find_offers(const Results& results);
   void copy_text(const Results& results);
   void copy_csv(const Results& results);
   void copy_command();
@@ -49,7 +55,6 @@ class App {
   void focus(const Results& results);
   void open_finder();
 
-  const std::string& unknown_name(const Results& results);
   void show_views(bool is_narrow);
   void show_copy_menu(const Results& results);
   void show_head(const Canvas& canvas, const Results& results);
@@ -71,7 +76,6 @@ class App {
   const float scale_;
   bool is_light_applied_ = false, finds_ = false, shows_keys_ = false, closes_ = false;
   std::string sought_, notice_, wanted_picture_;
-  std::string checked_, unknown_name_;   // which state was, and what it names that there is not
   std::string revealed_;                 // a tensor that was selected, until the modules around it are unfolded
   int offered_ = 0, pointed_offer_ = 0;  // of the finder, in the last frame
   std::array<std::unique_ptr<ViewPanel>, kViews> panels_;

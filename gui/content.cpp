@@ -92,7 +92,7 @@ std::string csv_of(const Plot& plot) {
   // What is not known of a step is no point of its course.
   const bool is_course = plot.kind == PlotKind::steps;
   for (const Series& series : plot.series)
-    for (size_t i = 0; i < series.x.size(); ++i)
+    for (size_t i = 0; i < series.points(); ++i)
       csv += fmt::format("{},{},{}\n", csv_field(series.name), series.x[i],
                          std::isnan(series.y[i]) && !is_course ? "" : exact_text(series.y[i]));
   return csv;

@@ -21,28 +21,36 @@ struct HeatPicture {
   HeatCells cells;
 };
 
-// In at most so many pixels.
-const HeatPicture& heat_picture(const Canvas& canvas, const Plot& plot, float width, float height) {
+// In at most so many pixels. It is another one only where that joins other columns or rows.
+const HeatPicture& heat_picture(const Canvas& canvas, const Plot& plot, const HeatColumns& columns, float width, float height) {
   const auto pixels = [](float length) { return static_cast<size_t>(std::clamp(length, 1.0F, 1e5F)); };
   const size_t most_columns = pixels(width), most_rows = pixels(height);
-  return canvas.kept->get<HeatPicture>("cells of " + plot.name, &plot, fmt::format("{} {}", most_columns, most_rows),
-                                       [&](uint64_t number) {
-                                         return HeatPicture{number, heat_cells(plot, most_columns, most_rows)};
-                                       });
+  const std::string version = fmt::format("{} {}", columns.joined(most_columns), joined_rows(plot, plot.series.size(), most_rows));
+  return canvas.kept->get<HeatPicture>("cells of " + plot.name, &plot, version, [&](uint64_t number) {
+    return HeatPicture{number, heat_cells(plot, columns, most_columns, most_rows)};
+  });
 }
 
-// A pixel for each cell, rows from the top down as they are drawn.
-Image heatmap_image(const Canvas& canvas, const Plot& plot, const HeatCells& cells) {
+// Whether anything was recorded in the column. Of exponents what nobody counted is none where others were counted.
+bool is_known(const Plot& plot, const HeatCells& cells, size_t column) {
+  if (!plot.has_exponent_rows()) return true;
+  for (size_t row = 0; row < cells.rows; ++row)
+    if (!std::isnan(cells.at(row, column))) return true;
+  return false;
+}
+
+// A pixel for each cell of these rows, from the top down as they are drawn.
+Image heatmap_image(const Canvas& canvas, const Plot& plot, const HeatCells& cells, RowRange rows) {
   Image image;
   image.width = static_cast<int>(cells.columns);
-  image.height = static_cast<int>(cells.rows);
-  image.pixels.reserve(cells.values.size());
-  for (size_t row = 0; row < cells.rows; ++row) {
+  image.height = static_cast<int>(rows.last - rows.first);
+  image.pixels.reserve(cells.columns * (rows.last - rows.first));
+  for (size_t row = rows.first; row < rows.last; ++row) {
     for (size_t column = 0; column < cells.columns; ++column) {
       const double value = cells.at(plot.has_exponent_rows() ? cells.rows - 1 - row : row, column);
       ImU32 pixel = canvas.theme->unknown;
       if (plot.has_exponent_rows() && !(value > 0)) {
-        pixel = canvas.theme->plot;
+        if (is_known(plot, cells, column)) pixel = canvas.theme->plot;
       } else if (!std::isnan(value)) {
         const double place = place_on_map(value, plot.y.unit, cells.lowest, cells.highest);
         pixel = place < 0 ? canvas.theme->plot : map_color(place, canvas.theme->is_light);
@@ -73,8 +81,7 @@ void draw_legend(const Canvas& canvas, const Plot& plot, const HeatCells& cells,
     ImU32 color;
     bool is_needed;
   };
-  const Swatch swatches[] = {{"not known", theme.unknown, !plot.has_exponent_rows()},
-                             {"none", theme.plot, unit == Unit::share || unit == Unit::count}};
+  const Swatch swatches[] = {{"not known", theme.unknown, true}, {"none", theme.plot, unit == Unit::share || unit == Unit::count}};
   const auto width_of = [](const std::string& text) { return ImGui::CalcTextSize(text.c_str()).x; };
   const char* const bits = unit == Unit::bits ? " bits" : "";
   const std::string low = axis_text(least, unit) + bits, high = axis_text(most, unit) + bits;
@@ -141,8 +148,8 @@ void draw_exponent_labels(const Canvas& canvas, ImDrawList& list, const Plot& pl
 // The rows of the plot that a row of cells has.
 std::string row_told(const Plot& plot, const HeatCells& cells, size_t row, const ModuleRow* in_tree) {
   const size_t first = row * cells.joined_rows, last = std::min(plot.series.size(), first + cells.joined_rows) - 1;
-  std::string text = plot.series[first].name;
-  if (last > first) text += " to " + plot.series[last].name;
+  std::string text = one_line(plot.series[first].name);
+  if (last > first) text += " to " + one_line(plot.series[last].name);
   if (is_module(in_tree)) text += fmt::format(": {} together", count_of(in_tree->tensors.size(), "tensor"));
   return text;
 }
@@ -157,7 +164,9 @@ std::string cell_told(const Plot& plot, const HeatCells& cells, size_t row, doub
                           : fmt::format("\n{} {:.0f}", plot.x.name, pointed);
   const double value = cells.at(row, static_cast<size_t>(column));
   const char* const joined = cells.joined_columns == 1 ? "" : cells.adds ? ", all together" : ", the worst of these";
-  const std::string shown = !std::isnan(value) ? value_text(value, plot.y.unit) : plot.has_exponent_rows() ? "none" : "not known";
+  const std::string shown = !std::isnan(value) ? value_text(value, plot.y.unit)
+                            : plot.has_exponent_rows() && is_known(plot, cells, static_cast<size_t>(column)) ? "none"
+                                                                                                             : "not known";
   return text + fmt::format("\n{}{}: {}", plot.y.name, joined, shown);
 }
 
@@ -215,7 +224,7 @@ void draw_row_label(const Canvas& canvas, ImDrawList& list, const Series& row, c
   }
   const bool stands_out = is_selected(*canvas.state, row) || is_module(in_tree);
   draw_text(list, {at.x + left, at.y}, stands_out ? canvas.theme->text : canvas.theme->dim,
-            fitted_name(in_tree ? in_tree->label : row.name, width - left));
+            fitted_name(one_line(in_tree ? in_tree->label : row.name), width - left));
 }
 
 // A heatmap on the screen.
@@ -223,6 +232,7 @@ struct HeatRows {
   const Plot& plot;
   const PlotLook& look;
   float row_height;
+  Rectangle clip;  // of what the plot lies in
   Area box, area;  // with the names of rows, and the cells alone
 
   size_t count() const { return plot.series.size(); }
@@ -237,14 +247,28 @@ void draw_cells(const Canvas& canvas, ImDrawList& list, const HeatRows& rows, co
   const Area& area = rows.area;
   if (area.width() <= 4) return;
   const HeatCells& cells = picture.cells;
-  const ImTextureID texture = canvas.textures->get(rows.plot.name, fmt::format("{} {}", picture.number, canvas.theme->is_light),
-                                                   [&] { return heatmap_image(canvas, rows.plot, cells); });
-  list.AddRectFilled(area.from, area.to, canvas.theme->plot);
+  // Of a list that scrolls the rows around those that are seen.
+  constexpr size_t kTogether = 64;
+  const float window_top = ImGui::GetWindowPos().y, window_end = window_top + ImGui::GetWindowHeight();
+  RowRange seen{0, cells.rows};
+  if (!rows.plot.has_exponent_rows()) {
+    const auto row_at = [&](float y) { return static_cast<size_t>(std::max(0.0F, (y - area.from.y) / rows.row_height)); };
+    seen.first = std::min(row_at(window_top) / kTogether * kTogether, cells.rows);
+    seen.last = std::min((row_at(window_end) / kTogether + 1) * kTogether, cells.rows);
+  }
+  if (seen.first >= seen.last) return;
+  const ImTextureID texture = canvas.textures->get(
+      rows.plot.name, fmt::format("{} {} {} {}", picture.number, canvas.theme->is_light, seen.first, seen.last),
+      [&] { return heatmap_image(canvas, rows.plot, cells, seen); });
   // Up to the plot's own right end: a list that scrolls leaves a margin there.
-  list.PushClipRect({area.from.x, std::max(area.from.y, ImGui::GetWindowPos().y)},
-                    {area.to.x, std::min(area.to.y, ImGui::GetWindowPos().y + ImGui::GetWindowHeight())}, false);
-  const float top = area.to.y - rows.row_height * static_cast<float>(cells.rows * cells.joined_rows);
-  list.AddImage(texture, {area.x(cells.first), top}, {area.x(cells.end()), area.to.y});
+  list.PushClipRect({area.from.x, std::max({area.from.y, window_top, rows.clip.from.y})},
+                    {area.to.x, std::min({area.to.y, window_end, rows.clip.to.y})}, false);
+  // Of steps without columns nothing is known.
+  list.AddRectFilled(area.from, area.to, canvas.theme->unknown);
+  const float row_height = rows.row_height * static_cast<float>(cells.joined_rows);
+  const float top = area.to.y - row_height * static_cast<float>(cells.rows);
+  list.AddImage(texture, {area.x(cells.first), top + row_height * static_cast<float>(seen.first)},
+                {area.x(cells.end()), top + row_height * static_cast<float>(seen.last)});
   list.PopClipRect();
 }
 
@@ -257,7 +281,7 @@ void draw_row_labels(const Canvas& canvas, ImDrawList& list, const HeatRows& row
     if (y > bottom) break;
     const Series& series = rows.plot.series[row];
     if (is_selected(*canvas.state, series))
-      list.AddRectFilled({box.from.x, y}, {area.from.x - 2, y + rows.row_height}, faint(canvas.theme->accent, 70));
+      list.AddRectFilled({box.from.x, y}, {area.from.x - 2, y + rows.row_height}, with_alpha(canvas.theme->accent, 70));
     if (row == rows.look.row_of_selected)
       list.AddRect({box.from.x, y}, {area.from.x - 2, y + rows.row_height}, canvas.theme->accent);
     draw_row_label(canvas, list, series, row_of(rows.look.tree, row), {box.from.x + 2, y}, area.from.x - box.from.x - 8);
@@ -280,7 +304,9 @@ void take_row_click(const Canvas& canvas, const HeatRows& rows) {
 void show_heatmap(const Canvas& canvas, const Plot& plot, const PlotLook& look) {
   const float line = line_height();
   ImDrawList* list = ImGui::GetWindowDrawList();
-  if (plot.series.empty() || plot.series.front().x.empty()) {
+  const HeatColumns& columns =
+      canvas.kept->get<HeatColumns>("columns of " + plot.name, &plot, "", [&](uint64_t) { return heat_columns(plot); });
+  if (columns.count == 0) {
     ImGui::TextDisabled("%s: nothing of it was recorded here.", plot.title.c_str());
     return;
   }
@@ -292,16 +318,17 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, const PlotLook& look) 
   // Rows that can be read scroll; exponents share what room there is.
   const float row_height = is_exponents ? std::max(5 * line, wanted - 2 * line - 8) / count : line + 1;
   const ImVec2 head = ImGui::GetCursorScreenPos();
-  ImGui::TextUnformatted(fitted(plot.title, room).c_str());
+  ImGui::TextUnformatted(fitted(one_line(plot.title), room).c_str());
   if (ImGui::IsItemHovered()) ImGui::SetTooltip("%s", plot.title.c_str());
   const float title_end = ImGui::GetItemRectMax().x;
   ImDrawList& head_list = *list;
+  const Rectangle clip{list->GetClipRectMin(), list->GetClipRectMax()};
   const bool scrolls = !is_exponents;
   if (scrolls) {
     ImGui::BeginChild((plot.name + " rows").c_str(), {0, std::max(3 * line, wanted - line)}, false, ImGuiWindowFlags_NoNav);
     list = ImGui::GetWindowDrawList();
   }
-  HeatRows rows{plot, look, row_height, {}, {}};
+  HeatRows rows{plot, look, row_height, clip, {}, {}};
   // The same with and without a bar to scroll with, so that plots under one another have the same steps under one another.
   const float width = room - ImGui::GetStyle().ScrollbarSize;
   const float total = row_height * count + (is_exponents ? line + 4 : 0);
@@ -313,9 +340,8 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, const PlotLook& look) 
   area.to.x = std::round(area.to.x);
   area.to.y = area.from.y + row_height * count;
   canvas.names->add("plot " + plot.name, {area.from, area.to});
-  const Series& columns = plot.series.front();
-  const double end = std::isnan(plot.x_end) ? columns.x.back() + 1 : plot.x_end;
-  const HeatPicture& picture = heat_picture(canvas, plot, std::round(area.x(end) - area.x(columns.x.front())), row_height * count);
+  const HeatPicture& picture =
+      heat_picture(canvas, plot, columns, std::round(area.x(columns.end) - area.x(columns.first)), row_height * count);
   const HeatCells& cells = picture.cells;
   draw_legend(canvas, plot, cells, {title_end + line, head.y}, head.x + room, head_list);
   draw_cells(canvas, *list, rows, picture);
@@ -346,10 +372,13 @@ void show_heatmap(const Canvas& canvas, const Plot& plot, const PlotLook& look) 
   if (scrolls) {
     ImGui::EndChild();
     Area axis;
-    place(plot.name + " axis", {width, line + 4}, axis);
+    place(plot.name + " axis", {width, line + 4 + (plot.series_left_out > 0 ? line : 0)}, axis);
     Area under = area;
     under.to.y = axis.from.y;
     draw_step_axis(canvas, *ImGui::GetWindowDrawList(), under, axis.from.x);
+    if (plot.series_left_out > 0)
+      draw_text(*ImGui::GetWindowDrawList(), {area.from.x, axis.from.y + line + 2}, canvas.theme->dim,
+                fmt::format("and {} more that are not drawn", count_of(plot.series_left_out, "row")));
   }
 }
 

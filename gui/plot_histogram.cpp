@@ -28,7 +28,7 @@ void show_histogram(const Canvas& canvas, const Plot& plot, const PlotLook& look
   ImGui::TextUnformatted(plot.title.c_str());
   Range exponents;
   for (const Series& series : plot.series)
-    for (size_t i = 0; i < series.x.size(); ++i)
+    for (size_t i = 0; i < series.points(); ++i)
       if (series.y[i] > 0) exponents.add(series.x[i]);
   if (exponents.is_empty()) {
     ImGui::TextDisabled("No finite nonzero values.");
@@ -55,10 +55,10 @@ void show_histogram(const Canvas& canvas, const Plot& plot, const PlotLook& look
     const Series& series = plot.series[row];
     const float top = area.from.y + (row_height + 4) * static_cast<float>(row), bottom = top + row_height;
     list.AddRectFilled({area.from.x, top}, {area.to.x, bottom}, theme.plot, 2);
-    draw_text(list, {box.from.x, top + line / 2}, theme.dim, fitted(series.name, area.from.x - box.from.x - 8));
+    draw_text(list, {box.from.x, top + line / 2}, theme.dim, fitted_name(one_line(series.name), area.from.x - box.from.x - 8));
     const double tallest = series.y.empty() ? 0 : *std::max_element(series.y.begin(), series.y.end());
     // Heights are square roots, as in text: what is rare is seen too.
-    for (size_t i = 0; i < series.x.size(); ++i) {
+    for (size_t i = 0; i < series.points(); ++i) {
       if (series.y[i] <= 0) continue;
       const float x = area.x(series.x[i]);
       const auto share = static_cast<float>(std::sqrt(series.y[i] / tallest));
@@ -68,7 +68,7 @@ void show_histogram(const Canvas& canvas, const Plot& plot, const PlotLook& look
     if (is_in_box && ImGui::GetIO().MousePos.y >= top && ImGui::GetIO().MousePos.y < bottom + 4) {
       const double exponent = std::floor(area.value(ImGui::GetIO().MousePos.x));
       std::string text = series.name;
-      for (size_t i = 0; i < series.x.size(); ++i)
+      for (size_t i = 0; i < series.points(); ++i)
         if (series.x[i] == exponent)
           text += fmt::format("\n2^{:.0f} to 2^{:.0f}: {}", exponent, exponent + 1,
                               count_of(static_cast<uint64_t>(series.y[i]), "element"));

@@ -10,8 +10,6 @@
 
 namespace ulpscope::gui {
 
-ImU32 faint(ImU32 color, int alpha) { return (color & ~IM_COL32_A_MASK) | (static_cast<ImU32>(alpha) << IM_COL32_A_SHIFT); }
-
 float line_height() { return ImGui::GetTextLineHeight(); }
 
 bool place(const std::string& name, ImVec2 size, Area& area) {
@@ -40,7 +38,7 @@ void take_steps(const Canvas& canvas, const Area& area, bool is_hovered) {
   }
   if (is_hovered && ImGui::IsMouseDoubleClicked(0)) {
     canvas.state->steps = {};
-  } else if (is_hovered && ImGui::IsMouseReleased(0)) {
+  } else if (is_hovered && ImGui::IsMouseReleased(0) && io.MouseClickedLastCount[0] < 2) {
     const ImVec2 dragged = ImGui::GetMouseDragDelta(0, 0);
     if (std::fabs(dragged.x) > 5) {
       const double other = area.value(io.MousePos.x - dragged.x);
@@ -56,7 +54,7 @@ void draw_drag(ImDrawList& list, const Theme& theme, const Area& area, bool is_a
   if (!is_active || !ImGui::IsMouseDragging(0, 5)) return;
   const float x = ImGui::GetIO().MousePos.x, other = x - ImGui::GetMouseDragDelta(0, 5).x;
   list.AddRectFilled({std::max(area.from.x, std::min(x, other)), area.from.y}, {std::min(area.to.x, std::max(x, other)), area.to.y},
-                     faint(theme.accent, 50));
+                     with_alpha(theme.accent, 50));
 }
 
 void draw_step_lines(const Canvas& canvas, ImDrawList& list, const Area& area, bool is_hovered) {
@@ -68,7 +66,7 @@ void draw_step_lines(const Canvas& canvas, ImDrawList& list, const Area& area, b
   }
   if (is_hovered) {
     const float x = std::floor(ImGui::GetIO().MousePos.x);
-    list.AddLine({x, area.from.y}, {x, area.to.y}, faint(canvas.theme->text, 70), 1);
+    list.AddLine({x, area.from.y}, {x, area.to.y}, with_alpha(canvas.theme->text, 70), 1);
   }
 }
 
@@ -91,7 +89,7 @@ void draw_marks(const Canvas& canvas, ImDrawList& list, const Plot& plot, const 
     if (mark.to + 1 < area.first || mark.from >= area.last) continue;
     const float from = std::max(area.from.x, area.x(mark.from)), to = std::min(area.to.x, std::max(area.x(mark.to + 1), from + 1));
     const ImU32 color = canvas.theme->of(mark.severity);
-    list.AddRectFilled({from, area.from.y}, {to, area.to.y}, faint(color, 40));
+    list.AddRectFilled({from, area.from.y}, {to, area.to.y}, with_alpha(color, 40));
     list.AddTriangleFilled({from - 3, area.from.y}, {from + 4, area.from.y}, {from + 0.5F, area.from.y + 6}, color);
     const float x = ImGui::GetIO().MousePos.x;
     if (is_hovered && x >= from - 3 && x <= to + 3) told += "\n" + mark.text;

@@ -24,7 +24,6 @@ struct Area {
   bool contains(ImVec2 point) const { return point.x >= from.x && point.x < to.x && point.y >= from.y && point.y < to.y; }
 };
 
-ImU32 faint(ImU32 color, int alpha);
 float line_height();
 
 // A box for a plot, which takes the pointer. True iff that is over it.

@@ -3,8 +3,10 @@
 
 #include <cmath>
 #include <optional>
+#include <span>
 
 #include "ulpscope/analyzers/report/value_scale.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/gui/plot_parts.h"
 #include "ulpscope/gui/series_lines.h"
 
@@ -25,7 +27,7 @@ void draw_value_axis(const Canvas& canvas, ImDrawList& list, const Plot& plot, c
   float free_to = INFINITY;
   for (const double value : scale.ticks) {
     const float y = y_of(scale, value, area), top = y - line / 2;
-    list.AddLine({area.from.x, std::floor(y)}, {area.to.x, std::floor(y)}, faint(canvas.theme->grid, 110));
+    list.AddLine({area.from.x, std::floor(y)}, {area.to.x, std::floor(y)}, with_alpha(canvas.theme->grid, 110));
     if (top + line > free_to) continue;
     free_to = top;
     const std::string text = fitted(axis_text(value, plot.y.unit), area.from.x - left - 4);
@@ -37,7 +39,7 @@ void draw_value_axis(const Canvas& canvas, ImDrawList& list, const Plot& plot, c
 
 // The value that holds at x, and where.
 std::optional<size_t> held_at(const Series& series, double x) {
-  const auto after = std::upper_bound(series.x.begin(), series.x.end(), x);
+  const auto after = std::upper_bound(series.x.begin(), series.x.begin() + static_cast<ptrdiff_t>(series.points()), x);
   if (after == series.x.begin()) return std::nullopt;
   return static_cast<size_t>(after - series.x.begin() - 1);
 }
@@ -47,10 +49,12 @@ void draw_series(ImDrawList& list, const Theme& theme, const Plot& plot, size_t 
   const Series& series = plot.series[s];
   DashedLine dashed(list, theme, s);
   std::optional<ImVec2> last;
-  for (size_t i = 0; i < series.x.size(); ++i) {
-    const double end = end_of_value(plot, series, i);
-    if (end <= area.first || series.x[i] >= area.last) continue;
-    const float from = area.x(series.x[i]), to = std::max(area.x(end), from + 1);
+  // What holds far beyond the steps that are shown is as long as they are: dashes are drawn one by one.
+  const auto x_of = [&](double x) { return std::clamp(area.x(x), area.from.x - 20, area.to.x + 20); };
+  for (size_t i = 0; i < series.points(); ++i) {
+    const double end = plot.end_of(series, i);
+    if (!(end > area.first && series.x[i] < area.last)) continue;
+    const float from = x_of(series.x[i]), to = std::max(x_of(end), from + 1);
     if (!std::isfinite(series.y[i])) {
       list.AddRectFilled({from, area.from.y}, {to, area.from.y + 3}, theme.error);
       last.reset();
@@ -63,14 +67,27 @@ void draw_series(ImDrawList& list, const Theme& theme, const Plot& plot, size_t 
   }
 }
 
-// Each series' value in the step under the pointer.
+std::span<const Series> drawn(const Plot& plot) { return std::span(plot.series).first(std::min(plot.series.size(), kMostSeries)); }
+
+// The value of each series that is drawn in the step under the pointer, or the last one before.
 std::string values_told(const Plot& plot, const Area& area) {
   const double pointed = std::floor(area.value(ImGui::GetIO().MousePos.x));
-  std::string text = fmt::format("{} {:.0f}", plot.x.name, pointed);
-  for (const Series& series : plot.series)
-    if (const auto at = held_at(series, pointed))
-      text += fmt::format("\n{}: {}", series.name, std::isnan(series.y[*at]) ? "NaN" : value_text(series.y[*at], plot.y.unit));
-  return text;
+  // Of which steps a value is, where it is not of one alone.
+  const auto steps_of = [&](double first, double end) {
+    return end - first > 1 ? fmt::format("{}s {:.0f} to {:.0f}", plot.x.name, first, end - 1)
+                           : fmt::format("{} {:.0f}", plot.x.name, first);
+  };
+  std::string text, head;
+  for (const Series& series : drawn(plot)) {
+    const auto at = held_at(series, pointed);
+    if (!at) continue;
+    const std::string steps = steps_of(series.x[*at], plot.end_of(series, *at));
+    if (head.empty()) head = steps;
+    text +=
+        fmt::format("\n{}: {}{}", one_line(series.name), std::isnan(series.y[*at]) ? "NaN" : value_text(series.y[*at], plot.y.unit),
+                    steps == head ? "" : fmt::format(" ({})", steps));
+  }
+  return (head.empty() ? steps_of(pointed, pointed + 1) : head) + text;
 }
 
 }  // namespace
@@ -86,15 +103,15 @@ void show_steps(const Canvas& canvas, const Plot& plot, const PlotLook& look) {
   Area area = area_of_steps(canvas, box);
   area.from.y += line + 4;
   area.to.y -= line + 4;
-  area.from.x += std::min(6 * ImGui::GetFontSize(), 0.3F * box.width());
-  area.to.x -= 4;
+  area.from.x += look.label_width > 0 ? look.label_width : std::min(6 * ImGui::GetFontSize(), 0.3F * box.width());
+  area.to.x -= ImGui::GetStyle().ScrollbarSize;  // as heatmaps do
   canvas.names->add("plot " + plot.name, {area.from, area.to});
   if (area.width() < 20 || area.height() < 8) return;
   const auto most_ticks = static_cast<size_t>(std::max(2.0F, area.height() / (2 * line)));
-  const ValueScale scale = value_scale(plot, area.first, area.last, most_ticks);
+  const ValueScale scale = value_scale(plot, kMostSeries, area.first, area.last, most_ticks);
   ImDrawList& list = *ImGui::GetWindowDrawList();
   list.AddRectFilled(area.from, area.to, theme.plot, 2);
-  draw_text(list, {box.from.x, box.from.y}, theme.text, fitted(plot.title, box.width()));
+  draw_text(list, {box.from.x, box.from.y}, theme.text, fitted(one_line(plot.title), box.width()));
   float legend = box.from.x + ImGui::CalcTextSize(plot.title.c_str()).x + line;
   const auto draw_word = [&](const char* word, ImU32 color) {
     const float width = ImGui::CalcTextSize(word).x;
@@ -108,12 +125,13 @@ void show_steps(const Canvas& canvas, const Plot& plot, const PlotLook& look) {
   const bool is_hovered = is_in_box && area.contains(ImGui::GetIO().MousePos);
   std::string told;
   if (scale.is_empty)
-    draw_text(list, {area.from.x + 6, area.from.y + 4}, theme.dim, "NaN or infinite, or not known, in all these steps");
+    draw_text(list, {area.from.x + 6, area.from.y + 4}, theme.dim,
+              fitted("NaN or infinite, or not known, in all these steps", area.width() - 8));
   else
     draw_value_axis(canvas, list, plot, area, scale, box.from.x);
   list.PushClipRect(area.from, area.to, true);
   draw_marks(canvas, list, plot, area, is_hovered, told);
-  for (size_t s = std::min(plot.series.size(), kMostSeries); s-- > 0;) draw_series(list, theme, plot, s, area, scale);
+  for (size_t s = drawn(plot).size(); s-- > 0;) draw_series(list, theme, plot, s, area, scale);
   list.PopClipRect();
   draw_step_lines(canvas, list, area, is_hovered);
   draw_drag(list, theme, area, is_active);

@@ -14,7 +14,7 @@ namespace ulpscope::gui {
 
 struct PlotLook {
   float height = 0;                              // in pixels; 0: what suits the plot
-  float label_width = 0;                         // of a heatmap: of the names of its rows, in pixels; 0: what they take
+  float label_width = 0;                         // left of what is over steps, in pixels; 0: what its labels take
   int raised_limits = 0;                         // limits are drawn so many binades higher
   const std::vector<ModuleRow>* tree = nullptr;  // of a heatmap: the modules that its rows stand in, which can be folded
   std::optional<size_t> row_of_selected = {};    // that of the folded module in which the selected tensor is

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "ulpscope/analyzers/report/text.h"
@@ -17,11 +18,6 @@
 namespace ulpscope::gui {
 
 namespace {
-
-std::string words(std::string text) {
-  std::replace(text.begin(), text.end(), '_', ' ');
-  return text;
-}
 
 // To the picture that shows the finding.
 void open_picture_of(ViewState& state, const Finding& finding) {
@@ -56,6 +52,14 @@ void open_picture_of(ViewState& state, const Finding& finding) {
   }
 }
 
+constexpr size_t kShownEvidence = 3;       // of a finding
+constexpr size_t kMostVerdictBytes = 900;  // a name in it may be of any length
+constexpr float kWidestName = 30;          // of a table's row, in letters
+
+std::string first_bytes_of(const std::string& text, size_t most) {
+  return text.size() <= most ? text : valid_utf8(text.substr(0, most)) + "...";
+}
+
 const RowKey* place_of(const Finding& finding) { return finding.evidence.empty() ? nullptr : &finding.evidence.front().key; }
 
 void show_finding(const Canvas& canvas, const Finding& finding, const std::string& name) {
@@ -71,12 +75,12 @@ void show_finding(const Canvas& canvas, const Finding& finding, const std::strin
   canvas.names->add_item(name);
   if (ImGui::IsItemHovered()) ImGui::SetTooltip("%s\nclick: go to where and when it was", finding.code.c_str());
   ImGui::PushStyleColor(ImGuiCol_Text, canvas.theme->dim);
-  for (size_t i = 0; i < std::min<size_t>(finding.evidence.size(), 3); ++i) {
+  for (size_t i = 0; i < std::min(finding.evidence.size(), kShownEvidence); ++i) {
     const Evidence& evidence = finding.evidence[i];
     std::string text = key_text(evidence.key);
     const char* separator = text.empty() ? "" : ": ";
     for (const Quantity& quantity : evidence.values) {
-      text += separator + words(quantity.name) + " " + cell_text(quantity.value, quantity.unit);
+      text += separator + shown_name(quantity.name) + " " + cell_text(quantity.value, quantity.unit);
       separator = ", ";
     }
     ImGui::TextUnformatted(one_line(text).c_str());
@@ -85,6 +89,8 @@ void show_finding(const Canvas& canvas, const Finding& finding, const std::strin
       open_picture_of(*canvas.state, finding);
     }
   }
+  if (finding.evidence.size() > kShownEvidence)
+    ImGui::TextUnformatted(fmt::format("and {} more", finding.evidence.size() - kShownEvidence).c_str());
   ImGui::PopStyleColor();
   if (!finding.suggestion.empty()) {
     ImGui::PushStyleColor(ImGuiCol_Text, canvas.theme->accent);
@@ -98,16 +104,16 @@ void show_finding(const Canvas& canvas, const Finding& finding, const std::strin
   ImGui::PopID();
 }
 
-// What a column is sorted by; what nobody knows comes last.
+// What a column of numbers is sorted by; NaN: nobody knows, or it does not apply.
 double sort_value(const Cell& cell) {
-  if (const auto* value = std::get_if<double>(&cell)) return std::isnan(*value) ? -INFINITY : *value;
+  if (const auto* value = std::get_if<double>(&cell)) return *value;
   if (const auto* value = std::get_if<int64_t>(&cell)) return static_cast<double>(*value);
   if (const auto* value = std::get_if<Interval>(&cell)) return value->lower;
   if (const auto* value = std::get_if<bool>(&cell)) return *value ? 1 : 0;
-  return -INFINITY;
+  return NAN;
 }
 
-std::string text_of(const Cell& cell) {
+std::string_view text_of(const Cell& cell) {
   if (const auto* text = std::get_if<std::string>(&cell)) return *text;
   if (const auto* text = std::get_if<LongText>(&cell)) return text->text;
   return "";
@@ -123,9 +129,11 @@ std::vector<size_t> sorted_rows(const Table& table, const ImGuiTableColumnSortSp
   const bool descends = by->SortDirection == ImGuiSortDirection_Descending;
   const bool is_text = column < table.columns.size() && table.columns[column].kind == ColumnKind::text;
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    if (descends) std::swap(a, b);
     const Cell &first = table.rows[a].cells[column], &second = table.rows[b].cells[column];
-    return is_text ? text_of(first) < text_of(second) : sort_value(first) < sort_value(second);
+    if (is_text) return descends ? text_of(second) < text_of(first) : text_of(first) < text_of(second);
+    const double x = sort_value(first), y = sort_value(second);
+    if (std::isnan(x) || std::isnan(y)) return !std::isnan(x);  // what nobody knows comes last both ways
+    return descends ? y < x : x < y;
   });
   return order;
 }
@@ -150,7 +158,7 @@ void show_verdict(const Canvas& canvas, const Report& report) {
   const ImU32 color = canvas.theme->of(*report.verdict);
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const float line = ImGui::GetTextLineHeight(), width = ImGui::GetContentRegionAvail().x;
-  const std::string text = verdict_line(report);
+  const std::string text = first_bytes_of(verdict_line(report), kMostVerdictBytes);
   const ImVec2 size = ImGui::CalcTextSize(text.c_str(), nullptr, false, width - 2 * line);
   ImDrawList& list = *ImGui::GetWindowDrawList();
   list.AddRectFilled(at, {at.x + width, at.y + size.y + line}, canvas.theme->panel, 4);
@@ -221,7 +229,7 @@ void show_facts(const Canvas& canvas, const Report& report) {
   for (const Quantity& fact : report.facts) {
     ImGui::TableNextRow();
     ImGui::TableNextColumn();
-    ImGui::TextDisabled("%s", words(fact.name).c_str());
+    ImGui::TextDisabled("%s", shown_name(fact.name).c_str());
     ImGui::TableNextColumn();
     ImGui::PushTextWrapPos(0);
     ImGui::TextUnformatted(one_line(cell_text(fact.value, fact.unit)).c_str());
@@ -251,7 +259,7 @@ void show_table(const Canvas& canvas, const Table& table, float height, const Dr
   if (ImGui::BeginTable("table", static_cast<int>(columns), kFlags, {0, height > 0 ? height : wanted})) {
     ImGui::TableSetupScrollFreeze(1, 1);
     for (const Column& column : table.columns) {
-      ImGui::TableSetupColumn((words(column.name) + (column.unit == Unit::bits ? ", bits" : "")).c_str(),
+      ImGui::TableSetupColumn((shown_name(column.name) + (column.unit == Unit::bits ? ", bits" : "")).c_str(),
                               column.kind == ColumnKind::number ? ImGuiTableColumnFlags_PreferSortDescending : 0);
       if (drawn.name && &column == &table.columns.front())
         ImGui::TableSetupColumn(drawn.name, ImGuiTableColumnFlags_NoSort | ImGuiTableColumnFlags_WidthFixed, 8 * line);
@@ -289,10 +297,10 @@ void show_table(const Canvas& canvas, const Table& table, float height, const Dr
         ImGui::TableNextRow();
         for (size_t c = 0; c < row.cells.size() && c < table.columns.size(); ++c) {
           ImGui::TableNextColumn();
-          const Unit unit = table.columns[c].unit == Unit::none ? row.unit : table.columns[c].unit;
-          const std::string text = one_line(cell_text(row.cells[c], unit));
+          const std::string text = one_line(cell_text(row.cells[c], cell_unit(table.columns[c], row)));
           if (c == 0) {
-            if (ImGui::Selectable(fmt::format("{}##{}", text, i).c_str(), is_chosen(row), ImGuiSelectableFlags_SpanAllColumns))
+            if (ImGui::Selectable(fmt::format("{}##{}", fitted_name(text, kWidestName * ImGui::GetFontSize()), i).c_str(),
+                                  is_chosen(row), ImGuiSelectableFlags_SpanAllColumns))
               select_place(*canvas.state, row.key);
             canvas.names->add_item(fmt::format("table {} row {}", table.name, i));
             if (drawn.name && ImGui::TableNextColumn()) drawn.draw(order[static_cast<size_t>(i)]);
@@ -325,8 +333,13 @@ void show_report(const Canvas& canvas, const Report& report) {
   show_verdict(canvas, report);
   show_facts(canvas, report);
   ImGui::Spacing();
+  // Steps of one plot stand under those of another.
+  PlotLook look;
+  for (const Plot& plot : report.plots)
+    if (plot.kind == PlotKind::heatmap)
+      look.label_width = std::max(look.label_width, label_width(canvas, plot, nullptr, ImGui::GetContentRegionAvail().x));
   for (const Plot& plot : report.plots) {
-    show_plot(canvas, plot);
+    show_plot(canvas, plot, look);
     ImGui::Spacing();
   }
   for (const Table& table : report.tables) {

@@ -9,7 +9,7 @@ std::string screenshot(std::vector<std::string> paths, ViewModel::Open open, con
   model.ask(state);
   model.wait();
   model.check();
-  check_names(state, *model.results());
+  if (const auto unknown = model.results()->unknown_name; unknown && !unknown->empty()) throw usage_error("{}", *unknown);
   Headless host(size.width, size.height, size.scale, size.own_font);
   App app(model, host.textures(), state, size.scale);
   // ImGui lays out what it drew in the frame before, and modules around the selected tensor unfold one by one.

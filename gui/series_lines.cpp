@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string>
 
+#include "ulpscope/base/text.h"
 #include "ulpscope/gui/canvas.h"
 
 namespace ulpscope::gui {
@@ -35,7 +36,7 @@ void draw_series_legend(ImDrawList& list, const Theme& theme, const Plot& plot, 
     return fmt::format("and {} more{}", plot.series.size() - named, hidden > 0 ? fmt::format(", {} not drawn", hidden) : "");
   };
   for (size_t i = 0; i < drawn; ++i) {
-    const std::string& name = plot.series[i].name;
+    const std::string name = one_line(plot.series[i].name);
     const float end = at.x + key + ImGui::CalcTextSize(name.c_str()).x + line;
     const std::string rest = rest_of(i + 1);
     const bool rest_fits = rest.empty() || end + ImGui::CalcTextSize(rest.c_str()).x <= right;

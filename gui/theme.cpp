@@ -46,9 +46,9 @@ constexpr std::array<std::array<int, 3>, 7> kStops{
 
 void set(ImGuiCol index, ImU32 color) { ImGui::GetStyle().Colors[index] = ImGui::ColorConvertU32ToFloat4(color); }
 
-ImU32 with_alpha(ImU32 color, int alpha) { return (color & ~IM_COL32_A_MASK) | (static_cast<ImU32>(alpha) << IM_COL32_A_SHIFT); }
-
 }  // namespace
+
+ImU32 with_alpha(ImU32 color, int alpha) { return (color & ~IM_COL32_A_MASK) | (static_cast<ImU32>(alpha) << IM_COL32_A_SHIFT); }
 
 const Theme& theme(bool is_light) { return is_light ? kLight : kDark; }
 

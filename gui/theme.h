@@ -20,6 +20,8 @@ struct Theme {
   }
 };
 const Theme& theme(bool is_light);
+// 0: nothing is seen, 255: nothing behind it is.
+ImU32 with_alpha(ImU32 color, int alpha);
 // Makes ImGui's own widgets look so.
 void apply(const Theme& theme, float scale);
 

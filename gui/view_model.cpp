@@ -58,6 +58,31 @@ struct Made {
 }  // namespace
 
 // All that the reading thread keeps between two looks at the trace.
+namespace {
+
+// Why the trace has nothing of what the state names, or "".
+std::string unknown_name_in(const ViewState& state, const Results& results) {
+  const auto& [first, last] = results.recorded;
+  if (last <= first) return "";
+  if (!state.tensor.empty() && std::find(results.tensors->begin(), results.tensors->end(), state.tensor) == results.tensors->end())
+    return no_such_tensor(state.tensor, *results.tensors).what();
+  for (const std::set<std::string>& modules : {std::set<std::string>{state.module}, state.folded}) {
+    for (const std::string& module : modules) {
+      if (module.empty() || results.modules->contains(module)) continue;
+      const std::vector<std::string> all(results.modules->begin(), results.modules->end());
+      return fmt::format("no module '{}' in the trace{}", one_line(module), did_you_mean_or_expected(module, all));
+    }
+  }
+  if (state.step && (*state.step < first || *state.step >= last))
+    return fmt::format("no step {} in the trace; expected one of {} to {}", *state.step, first, last - 1);
+  if (state.steps.first >= last || state.steps.last <= first)
+    return fmt::format("no step of {} to {} in the trace; expected some of {} to {}", state.steps.first, state.steps.last - 1,
+                       first, last - 1);
+  return "";
+}
+
+}  // namespace
+
 class ViewModel::Reader {
  public:
   // All arguments outlive it. `cancel`: what is read then is of no further use.
@@ -117,7 +142,10 @@ class ViewModel::Reader {
       describe(results);
       return true;
     }
-    describe(results);
+    if (make(
+            unknown_name_, fmt::format("{} {}", now, to_options(state)), [&] { return unknown_name_in(state, results); },
+            results.unknown_name))
+      return true;
     if (make(
             course_, steps, [&] { return course_plots(shown(state).analysis(), shown(state).context()); }, results.course))
       return true;
@@ -142,11 +170,12 @@ class ViewModel::Reader {
             results.scaled))
       return true;
     const std::string exponents = fmt::format("{} {} {} {}", steps, state.tensor, state.format, state.is_true || state.scale);
-    if ((state.view == View::ranges || state.view == View::step) && !state.tensor.empty() &&
+    const bool has_tensor = find_tensor(state.tensor) < names_->size();
+    if ((state.view == View::ranges || state.view == View::step) && has_tensor &&
         make(
             exponents_, exponents, [&] { return exponents_of(state); }, results.exponents))
       return true;
-    if (state.view == View::ranges && !state.tensor.empty() && state.scale &&
+    if (state.view == View::ranges && has_tensor && state.scale &&
         make(
             scales_, fmt::format("{} {} {}", steps, state.tensor, state.format), [&] { return scales_of(state); }, results.scales))
       return true;
@@ -154,7 +183,7 @@ class ViewModel::Reader {
     if (state.view == View::step && make(
                                         step_, step, [&] { return step_of(state); }, results.step))
       return true;
-    if (state.view == View::step && !state.tensor.empty() &&
+    if (state.view == View::step && has_tensor &&
         make(
             flow_, fmt::format("{} {}", now, state.tensor), [&] { return tensor_flow(history_.context(), chosen_tensor(state)); },
             results.flow))
@@ -285,18 +314,27 @@ class ViewModel::Reader {
     const Followed<History>& history = shown(state);
     std::vector<uint32_t> tensors = ordered_tensors(history.analysis(), history.context(), state.quantity, state.order);
     std::erase_if(tensors, [&](uint32_t tensor) { return !passes(state, history.context().selection.name(tensor)); });
-    const bool are_many = tensors.size() > kMostMatrixRows;
+    // Whatever is filtered or has a value, so that folds keep their meaning.
+    const bool are_many = history.context().selection.size() > kMostMatrixRows;
     matrix_tensors_.clear();
+    const auto cut = [](auto& all) {
+      const size_t left_out = all.size() - std::min(all.size(), kMostMatrixRows);
+      all.resize(all.size() - left_out);
+      return left_out;
+    };
     if (state.is_flat) {
       rows.reset();
-      if (are_many) tensors.resize(kMostMatrixRows);
+      const size_t left_out = cut(tensors);
       for (const uint32_t tensor : tensors) matrix_tensors_.push_back({tensor});
-      return tensor_heatmap(history.analysis(), history.context(), state.quantity, tensors);
+      Plot plot = tensor_heatmap(history.analysis(), history.context(), state.quantity, tensors);
+      plot.series_left_out = left_out;
+      return plot;
     }
     std::vector<ModuleRow> in_modules = module_rows(
         history.context(), tensors, [&](const std::string& module) { return state.folded.contains(module) != are_many; });
-    if (in_modules.size() > kMostMatrixRows) in_modules.resize(kMostMatrixRows);
+    const size_t left_out = cut(in_modules);
     Plot plot = module_heatmap(history.analysis(), history.context(), state.quantity, in_modules);
+    plot.series_left_out = left_out;
     for (const ModuleRow& row : in_modules) matrix_tensors_.push_back(row.tensors);
     rows = std::make_shared<const std::vector<ModuleRow>>(std::move(in_modules));
     return plot;
@@ -313,11 +351,11 @@ class ViewModel::Reader {
     return plot;
   }
 
-  uint32_t chosen_tensor(const ViewState& state) const {
-    const auto found = std::find(names_->begin(), names_->end(), state.tensor);
-    if (found == names_->end()) throw no_such_tensor(state.tensor, *names_);
-    return static_cast<uint32_t>(found - names_->begin());
+  // Its place, or the number of all: there is none of that name.
+  size_t find_tensor(const std::string& name) const {
+    return static_cast<size_t>(std::find(names_->begin(), names_->end(), name) - names_->begin());
   }
+  uint32_t chosen_tensor(const ViewState& state) const { return static_cast<uint32_t>(find_tensor(state.tensor)); }
 
   const FloatFormat& chosen_format(const ViewState& state, uint32_t tensor) const {
     if (!state.format.empty()) return parse_format(state.format);
@@ -358,6 +396,7 @@ class ViewModel::Reader {
   std::shared_ptr<const std::vector<NamedOp>> ops_;
   std::shared_ptr<const std::set<std::string>> modules_;
   Made<Report> report_, nan_, updates_, compare_, number_piece_;
+  Made<std::string> unknown_name_;
   Made<std::vector<Plot>> course_, errors_;
   Made<Plot> matrix_, exponents_, histograms_;
   std::vector<std::vector<uint32_t>> matrix_tensors_;  // that each row of the matrix stands for
@@ -367,26 +406,6 @@ class ViewModel::Reader {
 
 bool follows_scale(const ViewState& state, const Results& results) {
   return state.scale && depends_on_scale(state.quantity) && results.scaled && results.scaled->measured() == state.quantity;
-}
-
-void check_names(const ViewState& state, const Results& results) {
-  const auto& [first, last] = results.recorded;
-  if (!results.tensors || last <= first) return;
-  if (!state.tensor.empty() && std::find(results.tensors->begin(), results.tensors->end(), state.tensor) == results.tensors->end())
-    throw no_such_tensor(state.tensor, *results.tensors);
-  const auto check_module = [&](const std::string& module) {
-    if (!module.empty() && !results.modules->contains(module))
-      throw usage_error(
-          "no module '{}' in the trace{}", one_line(module),
-          did_you_mean_or_expected(module, std::vector<std::string>(results.modules->begin(), results.modules->end())));
-  };
-  check_module(state.module);
-  for (const std::string& module : state.folded) check_module(module);
-  if (state.step && (*state.step < first || *state.step >= last))
-    throw usage_error("no step {} in the trace; expected one of {} to {}", *state.step, first, last - 1);
-  if (state.steps.first >= last || state.steps.last <= first)
-    throw usage_error("no step of {} to {} in the trace; expected some of {} to {}", state.steps.first, state.steps.last - 1, first,
-                      last - 1);
 }
 
 ViewModel::ViewModel(std::vector<std::string> paths, Open open, bool follow)
@@ -483,6 +502,7 @@ void ViewModel::work() {
       if (!thrown) thrown = std::current_exception();
     }
     lock.lock();
+    const bool is_new_failure = failure != results.failure;
     if (!failure.empty()) {
       results.failure = failure;
       error_ = thrown;
@@ -492,7 +512,7 @@ void ViewModel::work() {
     }
     // What nobody asked for, as what a run has written since, comes all at once: each redraw costs the run.
     is_held = is_held || more || is_new;
-    const bool is_asked_for = number != done_number_ || !failure.empty();
+    const bool is_asked_for = number != done_number_ || (!failure.empty() && is_new_failure);
     if (is_asked_for || (is_held && !more)) {
       publish();
       is_held = false;

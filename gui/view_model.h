@@ -49,6 +49,7 @@ struct Results {
   std::shared_ptr<const std::vector<std::string>> tensors;  // the names of all, in order of execution
   std::shared_ptr<const std::vector<NamedOp>> ops;          // all, in order of execution
   std::shared_ptr<const std::set<std::string>> modules;     // the paths of all, and of those that they lie in
+  std::shared_ptr<const std::string> unknown_name;          // why the trace has nothing of what the state names, or ""
   std::shared_ptr<const Report> report, nan, updates, compare, number;
   std::shared_ptr<const std::vector<Plot>> course;            // course_plots, of the shown steps
   std::shared_ptr<const Plot> matrix;                         // module_heatmap or tensor_heatmap, of the shown steps
@@ -65,9 +66,6 @@ struct Results {
 
 // True iff the matrix is shown as it would be at the loss scale that is tried: that of results.scaled.
 bool follows_scale(const ViewState& state, const Results& results);
-
-// Throws Error (usage) where the state names a tensor, a module or steps that a trace that was read does not have.
-void check_names(const ViewState& state, const Results& results);
 
 class ViewModel {
  public:

@@ -81,8 +81,6 @@ const std::vector<std::string>& view_names() {
   return names;
 }
 
-bool ViewState::operator==(const ViewState& other) const { return to_options(*this) == to_options(other); }
-
 std::span<const StateOption> state_options() { return kOptions; }
 
 void set(ViewState& state, std::string_view option, const std::string& value) {

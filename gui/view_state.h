@@ -37,7 +37,7 @@ struct ViewState {
   std::string number = "0.1";    // of View::number: a number, an encoding, or one of a format as "fp16:0x3C00"
   bool is_light = false;
 
-  bool operator==(const ViewState& other) const;
+  bool operator==(const ViewState&) const = default;
 };
 
 // The names of the options that make a state, without their dashes, and what they take.

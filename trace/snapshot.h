@@ -31,6 +31,8 @@ struct View;
 struct StepRange {
   uint64_t first = 0;
   uint64_t last = UINT64_MAX;
+
+  bool operator==(const StepRange&) const = default;
 };
 
 // A trace that is read as part of a run.

@@ -76,17 +76,24 @@ double HistoryCell::value(Measured measured) const {
   return kUnknown;
 }
 
+namespace {
+
+std::optional<double> higher(const std::optional<double>& a, const std::optional<double>& b) {
+  if (!a || !b) return a ? a : b;
+  return std::isnan(*a) || *a >= *b ? a : b;
+}
+
+}  // namespace
+
 void StepCell::append(const StepCell& later) {
   steps += later.steps;
   skipped += later.skipped;
-  nonfinite_losses += later.nonfinite_losses;
-  nonfinite_norms += later.nonfinite_norms;
-  take_last(loss, later.loss);
-  take_last(gradient_norm, later.gradient_norm);
+  if (later.loss) loss = later.loss;
+  if (later.gradient_norm) gradient_norm = later.gradient_norm;
   take_last(learning_rate, later.learning_rate);
   take_last(scale, later.scale);
-  highest_loss = std::fmax(highest_loss, later.highest_loss);
-  highest_norm = std::fmax(highest_norm, later.highest_norm);
+  highest_loss = higher(highest_loss, later.highest_loss);
+  highest_norm = higher(highest_norm, later.highest_norm);
   lowest_scale = std::fmin(lowest_scale, later.lowest_scale);
   highest_scale = std::fmax(highest_scale, later.highest_scale);
   seconds += later.seconds;
@@ -141,17 +148,14 @@ void History::update(const Block& block) {
       first_step_ = row.step;
     }
     rank_ = block.rank;
-    const bool is_finite_loss = row.loss_known && std::isfinite(row.loss), is_finite_norm = std::isfinite(row.gradient_norm);
     steps_.at(column).append({.steps = 1,
                               .skipped = row.skipped ? uint64_t{1} : 0,
-                              .nonfinite_losses = has_nonfinite_loss(row) ? uint64_t{1} : 0,
-                              .nonfinite_norms = row.norm_known && !is_finite_norm ? uint64_t{1} : 0,
-                              .loss = row.loss_known ? row.loss : kUnknown,
-                              .gradient_norm = row.norm_known ? row.gradient_norm : kUnknown,
+                              .loss = row.loss_known ? std::optional(row.loss) : std::nullopt,
+                              .gradient_norm = row.norm_known ? std::optional(row.gradient_norm) : std::nullopt,
                               .learning_rate = row.learning_rate,
                               .scale = row.scale_before,
-                              .highest_loss = is_finite_loss ? row.loss : kUnknown,
-                              .highest_norm = row.norm_known && is_finite_norm ? row.gradient_norm : kUnknown,
+                              .highest_loss = row.loss_known ? std::optional(row.loss) : std::nullopt,
+                              .highest_norm = row.norm_known ? std::optional(row.gradient_norm) : std::nullopt,
                               .lowest_scale = row.scale_before,
                               .highest_scale = row.scale_before,
                               .seconds = row.seconds,

@@ -45,9 +45,10 @@ struct HistoryCell {
 
 // Of the steps of a column; of several ranks, those of the first.
 struct StepCell {
-  uint64_t steps = 0, skipped = 0, nonfinite_losses = 0, nonfinite_norms = 0;
-  double loss = kUnknown, gradient_norm = kUnknown, learning_rate = kUnknown, scale = kUnknown;  // of its last step that has one
-  double highest_loss = kUnknown, highest_norm = kUnknown;                                       // finite ones
+  uint64_t steps = 0, skipped = 0;
+  std::optional<double> loss, gradient_norm;          // of its last step of which it is known
+  double learning_rate = kUnknown, scale = kUnknown;  // as well
+  std::optional<double> highest_loss, highest_norm;   // of those that are known: NaN where one is, for that is above all numbers
   double lowest_scale = kUnknown, highest_scale = kUnknown;
   double seconds = 0;
   uint64_t peak_memory = 0;

@@ -22,16 +22,16 @@ Axis step_axis() { return {"step", Unit::count}; }
 
 std::optional<double> known(double value) { return std::isnan(value) ? std::nullopt : std::optional(value); }
 
-// A series of what each column has. One that is not known, and does not follow one that is, is left out.
+// A series of what each column has. What is not known is left out.
 Series series_of(std::string name, const History& history, const std::function<std::optional<double>(const StepCell&)>& value) {
   Series series{std::move(name), {}, {}, {}};
   const StepColumns columns = history.columns();
   for (size_t i = 0; i < columns.count; ++i) {
     if (history.step(i).steps == 0) continue;
     const std::optional<double> y = value(history.step(i));
-    if (!y && series.y.empty()) continue;
+    if (!y) continue;
     series.x.push_back(static_cast<double>(columns.step(i)));
-    series.y.push_back(y.value_or(kUnknown));
+    series.y.push_back(*y);
   }
   return series;
 }
@@ -90,7 +90,7 @@ double binary_exponent(double scale) { return scale > 0 ? std::log2(scale) : kUn
 std::vector<Plot> course_plots(const History& history, const AnalysisContext& context) {
   std::vector<Plot> plots;
   const StepColumns columns = history.columns();
-  const auto add = [&](const char* name, const char* title, Axis y, std::vector<Series> series) {
+  const auto add = [&](const char* name, const std::string& title, Axis y, std::vector<Series> series) {
     std::erase_if(series, [](const Series& each) { return each.x.empty(); });
     if (series.empty()) return;
     Plot& plot = plots.emplace_back();
@@ -109,15 +109,11 @@ std::vector<Plot> course_plots(const History& history, const AnalysisContext& co
     return is_wide ? fmt::format("{}, {} of {} steps", name, what, columns.width) : name;
   };
 
-  std::vector<Series> loss{of(named("loss", "last"), [](const StepCell& cell) {
-    return cell.nonfinite_losses > 0 ? std::optional(cell.loss) : known(cell.loss);
-  })};
-  if (is_wide) loss.push_back(of("highest", [](const StepCell& cell) { return known(cell.highest_loss); }));
+  std::vector<Series> loss{of(named("loss", "last"), [](const StepCell& cell) { return cell.loss; })};
+  if (is_wide) loss.push_back(of("highest", [](const StepCell& cell) { return cell.highest_loss; }));
   add("loss", "Loss", {"loss", Unit::none}, std::move(loss));
-  std::vector<Series> norm{of(named("gradient norm", "last"), [](const StepCell& cell) {
-    return cell.nonfinite_norms > 0 ? std::optional(cell.gradient_norm) : known(cell.gradient_norm);
-  })};
-  if (is_wide) norm.push_back(of("highest", [](const StepCell& cell) { return known(cell.highest_norm); }));
+  std::vector<Series> norm{of(named("gradient norm", "last"), [](const StepCell& cell) { return cell.gradient_norm; })};
+  if (is_wide) norm.push_back(of("highest", [](const StepCell& cell) { return cell.highest_norm; }));
   add("gradient_norm", "Norm of the gradients", {"norm", Unit::none}, std::move(norm));
 
   const auto is_scaled = [&] {
@@ -137,7 +133,11 @@ std::vector<Plot> course_plots(const History& history, const AnalysisContext& co
   } else if (!plots.empty()) {
     plots.front().marks = event_marks(history, context);
   }
-  add("skipped_steps", "Skipped steps", {"steps", Unit::count},
+  // What adds up in a column.
+  const auto in_each = [&](const char* title) {
+    return is_wide ? fmt::format("{}, in {} steps each", title, columns.width) : std::string(title);
+  };
+  add("skipped_steps", in_each("Skipped steps"), {"steps", Unit::count},
       {of("skipped", [](const StepCell& cell) { return static_cast<double>(cell.skipped); })});
 
   // Of all tensors together, column by column.
@@ -160,8 +160,8 @@ std::vector<Plot> course_plots(const History& history, const AnalysisContext& co
       }
     }
   }
-  add("nonfinite", "NaN and infinities, of all tensors", {"elements", Unit::count}, {std::move(nonfinite)});
-  add("gradients", "Gradients in 16 and 8 bits: what their roundings took", {"share", Unit::share},
+  add("nonfinite", in_each("NaN and infinities, of all tensors"), {"elements", Unit::count}, {std::move(nonfinite)});
+  add("gradients", in_each("Gradients in 16 and 8 bits: what their roundings took"), {"share", Unit::share},
       {std::move(flushed), std::move(overflowed)});
   add("learning_rate", "Learning rate", {"rate", Unit::none},
       {of(named("learning rate", "last"), [](const StepCell& cell) { return known(cell.learning_rate); })});
@@ -273,15 +273,15 @@ Plot exponent_heatmap(const Snapshot& trace, uint32_t tensor, const std::string&
   }
   std::sort(plot.limits.begin(), plot.limits.end(), [](const Limit& a, const Limit& b) { return a.exponent < b.exponent; });
   plot.first_exponent = lowest;
-  plot.x_end = static_cast<double>((columns.rbegin()->first + 1) * width);
+  const uint64_t first_column = columns.begin()->first;
+  const StepColumns all{width, first_column, static_cast<size_t>(columns.rbegin()->first - first_column + 1)};
+  plot.x_end = all.end();
   for (int exponent = lowest; exponent <= highest; ++exponent) {
     Series& row = plot.series.emplace_back();
     row.name = fmt::format("2^{}", exponent);
-    for (const auto& [column, counts] : columns) {
-      const auto found = counts.find(exponent);
-      row.x.push_back(static_cast<double>(column * width));
-      row.y.push_back(found == counts.end() ? kUnknown : found->second);
-    }
+    all.begin(row);
+    for (const auto& [column, counts] : columns)
+      if (const auto found = counts.find(exponent); found != counts.end()) row.y[column - first_column] = found->second;
   }
   return plot;
 }

@@ -21,10 +21,10 @@ enum class TensorOrder : uint8_t { execution, worst };
 // Tensors that have a value there, in that order.
 std::vector<uint32_t> ordered_tensors(const History& history, const AnalysisContext& context, Measured measured, TensorOrder order);
 
-// A row for each of the tensors. `most_rows`: of the tensors the first so many; 0: all.
+// A row for each of the tensors.
 Plot tensor_heatmap(const History& history, const AnalysisContext& context, Measured measured, std::span<const uint32_t> tensors);
 
-// How the values of the tensor are distributed over exponents, step by step, against the limits of `format`. True values are those
+// How the values of the tensor are distributed over exponents, step by step, against the limits of `formats`. True values are those
 // without the loss scale; values without the scale of a quantisation in either case. Reads the rows of that tensor only.
 struct ExponentPlotOptions {
   StepRange steps = {};

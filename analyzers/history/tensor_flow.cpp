@@ -102,6 +102,10 @@ std::vector<Plot> measure_plots(const AnalysisContext& context, const StepRange&
     plot.rows = {"tensor", Unit::none};
     plot.x_end = columns.end();
     for (const auto& [tensor, values] : tensors) {
+      if (plot.series.size() == kMostHeatmapRows) {
+        plot.series_left_out = tensors.size() - plot.series.size();
+        break;
+      }
       Series& row = plot.series.emplace_back();
       row.name = context.selection.name(tensor);
       row.key = context.selection.key(tensor);

@@ -4,11 +4,18 @@
 
 namespace ulpscope {
 
+std::vector<PlotLink> links_between(const Plot& plot, size_t nodes, size_t most) {
+  std::vector<PlotLink> links;
+  for (const PlotLink& link : plot.links)
+    if (link.from < nodes && link.to < nodes && link.from != link.to && links.size() < most) links.push_back(link);
+  return links;
+}
+
 GraphLayout graph_layout(const Plot& plot, size_t nodes, std::span<const PlotLink> links, size_t most_columns) {
   // Nodes stand in an order in which links lead onward. One that leads back moves nothing.
   std::vector<std::vector<size_t>> sources(nodes), layers;
   for (const PlotLink& link : links)
-    if (link.from < link.to && link.to < nodes) sources[link.to].push_back(link.from);
+    if (link.from < link.to) sources[link.to].push_back(link.from);
   std::vector<size_t> layer(nodes, 0);
   for (size_t node = 0; node < nodes; ++node) {
     for (const size_t from : sources[node]) layer[node] = std::max(layer[node], layer[from] + 1);

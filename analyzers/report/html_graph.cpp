@@ -30,9 +30,7 @@ struct Places {
 
 std::string link_html(const Places& places, const PlotLink& link, size_t number) {
   const char* marked = link.marked ? " marked" : "";
-  const GraphLayout& layout = places.layout;
-  const bool passes_over = layout.row[link.from] + 1 != layout.row[link.to];
-  if (passes_over && layout.column[link.from] == 0 && layout.column[link.to] == 0) {
+  if (places.layout.goes_around(link)) {
     const int left = kMargin, from = places.top(link.from) + kHeight / 2 + 6, to = places.top(link.to) + kHeight / 2 - 6;
     const int out = left - 14 - static_cast<int>(number % 4) * 8;
     return fmt::format("<path class=\"link{}\" d=\"M{} {}C{} {} {} {} {} {}\"/><path class=\"head{}\" d=\"M{} {}l-8 -4v8z\"/>\n",
@@ -82,9 +80,7 @@ std::string node_list_html(const Plot& plot, size_t count, const std::vector<Plo
 
 std::string graph_html(const Plot& plot, size_t number) {
   const size_t count = std::min(plot.nodes.size(), kMostNodes);
-  std::vector<PlotLink> links;
-  for (const PlotLink& link : plot.links)
-    if (link.from < count && link.to < count && link.from != link.to && links.size() < kMostLinks) links.push_back(link);
+  const std::vector<PlotLink> links = links_between(plot, count, kMostLinks);
   const Places places{graph_layout(plot, count, links, kMostColumns)};
   std::string html = fmt::format(
       "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{0}\">\n"

@@ -23,41 +23,24 @@ constexpr size_t kMostColumns = 256, kMostRows = 202, kShownRows = 40;
 constexpr int kLevels = 16;  // of colour; as many classes stand in the style
 
 // Which of the colours a cell has.
-struct CellColors {
-  double lowest = 0, highest = 0;
-  bool is_linear = false, worse_is_less = false;  // where less is worse, the least has the strongest colour
-
-  CellColors(const Plot& plot, const HeatCells& cells)
-      : lowest(cells.is_empty() ? 0 : cells.lowest),
-        highest(cells.is_empty() ? 0 : cells.highest),
-        is_linear(lowest < 0 || (plot.y.unit != Unit::share && plot.y.unit != Unit::count)),
-        worse_is_less(cells.worse_is_less) {
-    if (!is_linear) lowest = 0;
-  }
-  int level(double value) const { return worse_is_less ? kLevels - 1 - height(value) : height(value); }
-
- private:
-  int height(double value) const {
-    if (std::isinf(value)) return value > 0 ? kLevels - 1 : 0;
-    const double share = !(highest > lowest) ? (highest > 0 ? 1 : 0) : (value - lowest) / (highest - lowest);
-    return std::clamp(static_cast<int>(std::ceil((is_linear ? share : std::sqrt(share)) * (kLevels - 1))), 0, kLevels - 1);
-  }
-};
+int level_of(const HeatCells& cells, double value) {
+  return static_cast<int>(std::ceil(cells.strength(value) * (kLevels - 1) - 1e-9));
+}
 
 std::span<const double> row_of(const HeatCells& cells, size_t row) {
   return std::span(cells.values).subspan(row * cells.columns, cells.columns);
 }
 
 // Runs of cells of one colour, in the row at `y`.
-void add_runs(std::span<const double> row, const CellColors& colors, size_t y, std::array<std::string, kLevels>& paths) {
+void add_runs(std::span<const double> row, const HeatCells& cells, size_t y, std::array<std::string, kLevels>& paths) {
   for (size_t at = 0; at < row.size();) {
     if (std::isnan(row[at])) {
       ++at;
       continue;
     }
-    const int level = colors.level(row[at]);
+    const int level = level_of(cells, row[at]);
     size_t end = at + 1;
-    while (end < row.size() && !std::isnan(row[end]) && colors.level(row[end]) == level) ++end;
+    while (end < row.size() && !std::isnan(row[end]) && level_of(cells, row[end]) == level) ++end;
     paths[static_cast<size_t>(level)] += fmt::format("M{} {}h{}", at, y, end - at);
     at = end;
   }
@@ -107,16 +90,17 @@ class CellTexts {
   std::string all_;
 };
 
-std::string color_legend(const Plot& plot, const CellColors& colors) {
+std::string color_legend(const Plot& plot, const HeatCells& cells) {
+  const double least = cells.is_empty() || !cells.is_linear ? 0 : cells.lowest, most = cells.is_empty() ? 0 : cells.highest;
   const auto text = [&](double value) { return html_text(axis_text(value, plot.y.unit)); };
-  std::string html = "<p class=\"legend colors\"><span>" + text(colors.worse_is_less ? colors.highest : colors.lowest) +
+  std::string html = "<p class=\"legend colors\"><span>" + text(cells.worse_is_less ? most : least) +
                      "</span><svg class=\"ramp\" viewBox=\"0 0 16 1\" preserveAspectRatio=\"none\" aria-hidden=\"true\">";
   for (int level = 0; level < kLevels; ++level) html += fmt::format("<path class=\"h{}\" d=\"M{} .5h1\"/>", level, level);
-  html += "</svg><span>" + text(colors.worse_is_less ? colors.lowest : colors.highest) + "</span>";
-  if (!colors.is_linear && colors.highest > 0)
-    html += fmt::format("<span class=\"soft\">{} in the middle</span>", text(colors.highest / 4));
+  html += "</svg><span>" + text(cells.worse_is_less ? least : most) + "</span>";
+  if (!cells.is_linear && most > 0) html += fmt::format("<span class=\"soft\">{} in the middle</span>", text(most / 4));
   if (plot.y.unit == Unit::bits) html += "<span class=\"soft\">powers of two</span>";
-  return html + "<span class=\"soft\">blank: nothing recorded</span></p>\n";
+  const char* const blank = plot.has_exponent_rows() ? "blank: none, or not recorded" : "blank: not known";
+  return html + fmt::format("<span class=\"soft\">{}</span></p>\n", blank);
 }
 
 std::string caption_html(const HeatCells& cells) {
@@ -148,13 +132,12 @@ std::string column_axis(const Plot& plot, const HeatCells& cells) {
 
 std::string named_rows_html(const Plot& plot) {
   const HeatCells cells = heat_cells(plot, kMostColumns, plot.series.size(), {0, kMostRows});
-  const CellColors colors(plot, cells);
   CellTexts texts(plot.y.unit);
   std::vector<std::string> names, lines;
   for (size_t i = 0; i < cells.rows; ++i) {
     const std::span<const double> row = row_of(cells, i);
     std::array<std::string, kLevels> paths;
-    add_runs(row, colors, 0, paths);
+    add_runs(row, cells, 0, paths);
     double worst = NAN;
     for (const double value : row) worst = cells.worse(worst, value);
     const std::string name = html_text(plot.series[i].name);
@@ -166,7 +149,7 @@ std::string named_rows_html(const Plot& plot) {
                     "preserveAspectRatio=\"none\" data-v=\"{3}\"><title>{0}: {1}</title>{4}</svg>",
                     name, html_text(most), cells.columns, texts.add(row), paths_html(paths)));
   }
-  std::string html = color_legend(plot, colors) + fmt::format("<div class=\"named heat\" {}>\n", column_data(plot, cells, texts));
+  std::string html = color_legend(plot, cells) + fmt::format("<div class=\"named heat\" {}>\n", column_data(plot, cells, texts));
   if (!plot.marks.empty())
     html += "<div class=\"line head\"><span></span><svg class=\"strip\">" + mark_shapes_html(plot, cells.first, cells.end()) +
             "</svg></div>\n";
@@ -199,7 +182,6 @@ RowRange drawn_exponents(const Plot& plot) {
 // Rows of exponents from the top down.
 std::string exponent_rows_html(const Plot& plot) {
   const HeatCells cells = heat_cells(plot, kMostColumns, kMostRows, drawn_exponents(plot));
-  const CellColors colors(plot, cells);
   const int lowest = plot.first_exponent + static_cast<int>(cells.first_row), rows = static_cast<int>(cells.rows),
             joined = static_cast<int>(cells.joined_rows);
   // Of the lower edge of an exponent, as a share of the height.
@@ -209,7 +191,7 @@ std::string exponent_rows_html(const Plot& plot) {
   std::string values, limits, names;
   for (size_t i = 0; i < cells.rows; ++i) {
     const std::span<const double> row = row_of(cells, cells.rows - 1 - i);
-    add_runs(row, colors, i, paths);
+    add_runs(row, cells, i, paths);
     if (i > 0) values += ';';
     values += texts.add(row);
   }
@@ -229,7 +211,7 @@ std::string exponent_rows_html(const Plot& plot) {
     exponents += fmt::format("<text x=\"100%\" y=\"{:.2f}%\" dy=\"4\" text-anchor=\"end\">{}</text>", 100 * down(exponent),
                              cell_text(exponent, Unit::exponent));
   exponents += "</svg>";
-  std::string html = color_legend(plot, colors);
+  std::string html = color_legend(plot, cells);
   html += fmt::format(
       "<div class=\"chart heat limited\">{}<svg class=\"area grid-cells\" height=\"{}\" role=\"img\" aria-label=\"{}\" {} "
       "data-v=\"{}\" "
@@ -244,7 +226,7 @@ std::string exponent_rows_html(const Plot& plot) {
 }  // namespace
 
 std::string heatmap_html(const Plot& plot) {
-  if (heat_cells(plot, 1, 1, {0, 0}).columns == 0) return "";
+  if (heat_columns(plot).count == 0) return "";
   return plot.has_exponent_rows() ? exponent_rows_html(plot) : named_rows_html(plot);
 }
 

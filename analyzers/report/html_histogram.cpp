@@ -28,7 +28,7 @@ struct HistogramFrame {
 std::optional<HistogramFrame> frame_of(const Plot& plot) {
   HistogramFrame frame;
   for (const Series& series : plot.series) {
-    for (size_t i = 0; i < std::min(series.x.size(), series.y.size()); ++i) {
+    for (size_t i = 0; i < series.points(); ++i) {
       if (!(series.y[i] > 0) || !(std::fabs(series.x[i]) < 1e5)) continue;
       frame.first = std::min(frame.first, static_cast<int>(series.x[i]));
       frame.last = std::max(frame.last, static_cast<int>(series.x[i]));
@@ -55,7 +55,7 @@ const char* zone(const Plot& plot, int exponent) {
 
 std::string bars_html(const Plot& plot, const Series& series, const HistogramFrame& frame) {
   std::vector<double> counts(static_cast<size_t>(frame.width()), 0.0);
-  for (size_t i = 0; i < std::min(series.x.size(), series.y.size()); ++i) {
+  for (size_t i = 0; i < series.points(); ++i) {
     if (!(series.y[i] > 0) || !(series.x[i] >= frame.first) || series.x[i] > frame.last) continue;
     counts[static_cast<size_t>(static_cast<int>(series.x[i]) - frame.first)] += series.y[i];
   }
@@ -77,14 +77,14 @@ std::string bars_html(const Plot& plot, const Series& series, const HistogramFra
   std::string html = fmt::format(
       "<svg class=\"bars\" role=\"img\" aria-label=\"{}\" viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" "
       "data-v=\"{}\"><title>{}: at most {} in one exponent</title>",
-      html_text(series.name), frame.width(), kHeight, values, html_text(series.name), cell_text(tallest, plot.y.unit));
+      html_text(series.name), frame.width(), kHeight, values, html_text(series.name), html_text(cell_text(tallest, plot.y.unit)));
   if (!limits.empty()) html += fmt::format("<path class=\"limit\" d=\"{}\"/>", limits);
   for (const auto& [of, path] : paths) html += fmt::format("<path class=\"{}\" d=\"{}\"/>", of, path);
   html += "</svg>";
   std::string beyond;
-  if (series.below > 0) beyond += fmt::format("{} below all exponents", cell_text(series.below, plot.y.unit));
+  if (series.below > 0) beyond += fmt::format("{} below all exponents", html_text(cell_text(series.below, plot.y.unit)));
   if (series.above > 0)
-    beyond += fmt::format("{}{} above all exponents", beyond.empty() ? "" : ", ", cell_text(series.above, plot.y.unit));
+    beyond += fmt::format("{}{} above all exponents", beyond.empty() ? "" : ", ", html_text(cell_text(series.above, plot.y.unit)));
   return beyond.empty() ? html : html + fmt::format("<span class=\"beyond\">{}</span>", beyond);
 }
 

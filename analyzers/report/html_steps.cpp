@@ -32,25 +32,24 @@ struct StepsFrame {
 std::optional<StepsFrame> frame_of(const Plot& plot) {
   StepsFrame frame;
   for (const Series& series : plot.series) {
-    for (const double x : series.x) {
-      if (!std::isfinite(x)) continue;
-      frame.first = std::min(frame.first, x);
-      frame.end = std::max(frame.end, x);
+    for (size_t i = 0; i < series.points(); ++i) {
+      if (!std::isfinite(series.x[i])) continue;
+      frame.first = std::min(frame.first, series.x[i]);
+      if (const double end = plot.end_of(series, i); std::isfinite(end)) frame.end = std::max(frame.end, end);
     }
   }
-  if (frame.first > frame.end) return std::nullopt;
-  if (std::isfinite(plot.x_end)) frame.end = std::max(frame.end, plot.x_end);
-  if (frame.end == frame.first) frame.end = frame.first + 1;
-  frame.scale = value_scale(plot, -INFINITY, INFINITY, 4);
+  if (!(frame.end > frame.first)) return std::nullopt;
+  frame.scale = value_scale(plot, kMostSeries, -INFINITY, INFINITY, 4);
   return frame;
 }
 
 // The points that are drawn, in order: of many, of each stretch the first, the last, the lowest and the highest.
 std::vector<size_t> drawn_points(const Series& series) {
-  const size_t count = std::min(series.x.size(), series.y.size());
+  const size_t count = series.points();
   std::vector<size_t> points;
   if (count <= kMostPoints) {
-    for (size_t i = 0; i < count; ++i) points.push_back(i);
+    for (size_t i = 0; i < count; ++i)
+      if (std::isfinite(series.x[i])) points.push_back(i);
     return points;
   }
   for (size_t stretch = 0; stretch < kStretches; ++stretch) {
@@ -65,7 +64,8 @@ std::vector<size_t> drawn_points(const Series& series) {
       if (less(highest, i)) highest = i;
     }
     kept.insert({lowest, highest});
-    points.insert(points.end(), kept.begin(), kept.end());
+    for (const size_t i : kept)
+      if (std::isfinite(series.x[i])) points.push_back(i);
   }
   return points;
 }
@@ -76,8 +76,8 @@ std::string series_html(const Plot& plot, const Series& series, const StepsFrame
   bool is_down = false;
   for (size_t i = 0; i < points.size(); ++i) {
     const double at = series.x[points[i]], value = series.y[points[i]];
-    const bool is_last = i + 1 == points.size(), is_only = points.size() == 1;
-    const double until = !is_last ? series.x[points[i + 1]] : !std::isnan(plot.x_end) ? plot.x_end : is_only ? frame.end : at;
+    const bool is_last = i + 1 == points.size();
+    const double until = std::min(is_last ? plot.end_of(series, points[i]) : series.x[points[i + 1]], frame.end);
     const int from = static_cast<int>(std::lround(kWidth * frame.across(at))),
               to = static_cast<int>(std::lround(kWidth * frame.across(std::max(at, until))));
     if (std::isfinite(value)) {
@@ -134,7 +134,7 @@ std::string steps_html(const Plot& plot) {
   for (size_t i = drawn; i-- > 0;) lines += series_html(plot, plot.series[i], *frame, i);  // the first above all others
   std::vector<AxisTick> ticks;
   for (const double x : round_numbers(frame->first, frame->end, 5, plot.x.unit == Unit::count || plot.x.name == "step"))
-    if (x < frame->end || std::isnan(plot.x_end)) ticks.push_back({frame->across(x), cell_text(x, plot.x.unit)});
+    if (x < frame->end) ticks.push_back({frame->across(x), cell_text(x, plot.x.unit)});
   name_axis(ticks, plot.x);
   html += fmt::format(
       "<div class=\"chart\">{}<svg class=\"area\" role=\"img\" aria-label=\"{}\" data-first=\"{}\" data-end=\"{}\" "
@@ -144,7 +144,7 @@ std::string steps_html(const Plot& plot) {
           mark_shapes_html(plot, frame->first, frame->end) + "</svg>" + axis_html(ticks) + "</div>\n";
   html += legend_html(plot, drawn);
   std::string caption = frame->scale.is_logarithmic ? "Logarithmic scale. " : "";
-  if (lines.find("class=\"nonfinite\"") != std::string::npos) caption += "Red at the top: NaN or infinity.";
+  if (frame->scale.has_nonfinite) caption += "Red at the top: NaN or infinity.";
   if (!caption.empty()) html += fmt::format("<p class=\"caption\">{}</p>\n", caption);
   return html + html_not_drawn(plot.series.size() - drawn, "line");
 }

@@ -65,7 +65,6 @@ summary { cursor: pointer; color: var(--accent); font-size: .875rem; }
 .badge, .severity { color: var(--tone); background: var(--ground); }
 .verdict { background: var(--ground); border: 1px solid var(--tone); border-left-width: 6px; border-radius: 10px; padding: 1rem 1.25rem; }
 .verdict .word { margin: 0 0 .25rem; font-weight: 750; letter-spacing: .06em; color: var(--tone); font-size: 1.0625rem; }
-.verdict .sentence::first-letter { text-transform: uppercase; }
 .verdict .sentence { margin: 0; text-wrap: pretty; font-size: 1.0625rem; max-width: 62rem; }
 .stopped { color: var(--warn); font-weight: 600; }
 .facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(11.75rem, 1fr)); gap: .85rem 1.5rem; margin: 0; }

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "ulpscope/analyzers/report/html_parts.h"
@@ -42,15 +43,23 @@ std::string cell_html(const Column& column, const TableRow& row, const Cell& cel
                    : fmt::format("<td{}>{}</td>", attributes, inside);
 }
 
-// The column of loss scales that a slider chooses from: one that has several; -1: none.
+// The column of loss scales that a slider chooses from: one that has several, of which some row has one and another row of the
+// same name another; -1: none.
 int scale_column(const Table& table) {
   for (size_t i = 0; i < table.columns.size(); ++i) {
     const Column& column = table.columns[i];
     if (column.name != "scale" || (column.unit != Unit::scale && column.unit != Unit::power_of_two)) continue;
     std::set<double> scales;
-    for (const TableRow& row : table.rows)
-      if (const auto scale = number_in(row.cells[i])) scales.insert(*scale);
-    if (scales.size() > 2) return static_cast<int>(i);
+    std::map<std::string, double> by_name;
+    bool is_asked_at_several = false;
+    for (const TableRow& row : table.rows) {
+      const auto scale = number_in(row.cells[i]);
+      if (!scale) continue;
+      scales.insert(*scale);
+      const auto [first, is_new] = by_name.try_emplace(cell_text(row.cells[0], cell_unit(table.columns[0], row)), *scale);
+      is_asked_at_several = is_asked_at_several || first->second != *scale;
+    }
+    if (scales.size() > 2 && is_asked_at_several) return static_cast<int>(i);
   }
   return -1;
 }

@@ -2,6 +2,8 @@
 // show them. Nothing here is formatted, so that no renderer has to read text back.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -175,6 +177,9 @@ struct Series {
   // Of a histogram: what lies below and above all bins.
   double below = 0;
   double above = 0;
+
+  // That have both numbers.
+  size_t points() const { return std::min(x.size(), y.size()); }
 };
 
 // Something that happened at a place of the x axis, or from one to another.
@@ -198,7 +203,7 @@ struct PlotLink {
 
 enum class PlotKind : uint8_t {
   histogram,  // x: exponents, ascending; y: counts
-  steps,      // x: steps, ascending; y holds until the next x
+  steps,      // x: steps, ascending; y holds until the next x. What is not known there is left out
   heatmap,    // each series a row, the lowest first where rows are exponents; x: where its columns begin; y: what its cells hold,
               // NaN: nothing
   graph,      // nodes and links, in an order in which links lead onward; nothing else
@@ -225,6 +230,11 @@ struct Plot {
   bool only_pictured = false;
 
   static constexpr double kNoEnd = std::numeric_limits<double>::quiet_NaN();
+  // Where what holds from point i of a series on ends: a step on, where nothing says more.
+  double end_of(const Series& row, size_t i) const {
+    if (i + 1 < row.points()) return row.x[i + 1];
+    return x_end > row.x[i] ? x_end : row.x[i] + 1;
+  }
   bool has_exponent_rows() const { return kind == PlotKind::heatmap && rows.unit == Unit::exponent; }
 };
 

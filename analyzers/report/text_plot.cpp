@@ -9,8 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "ulpscope/analyzers/report/graph_layout.h"
 #include "ulpscope/analyzers/report/heat_cells.h"
 #include "ulpscope/analyzers/report/text_layout.h"
+#include "ulpscope/analyzers/report/value_scale.h"
 
 namespace ulpscope {
 
@@ -68,9 +70,13 @@ HistogramAxis layout(int first, int last, const std::vector<Limit>& limits, int 
   return axis;
 }
 
+// As far as there are any.
+bool is_exponent(double x) { return std::fabs(x) <= 1 << 20; }
+
 std::string histogram_line(const Series& series, const HistogramAxis& axis, bool unicode) {
   std::vector<double> columns(axis.column_starts.size(), 0.0);
-  for (size_t i = 0; i < series.x.size(); ++i) {
+  for (size_t i = 0; i < series.points(); ++i) {
+    if (!is_exponent(series.x[i])) continue;
     const auto after = std::upper_bound(axis.column_starts.begin(), axis.column_starts.end(), static_cast<int>(series.x[i]));
     if (after != axis.column_starts.begin()) columns[after - axis.column_starts.begin() - 1] += series.y[i];
   }
@@ -108,8 +114,8 @@ std::string limit_names(const HistogramAxis& axis, const std::vector<Limit>& lim
 std::string histogram_text(const Plot& plot, const TextOptions& options) {
   int first = std::numeric_limits<int>::max(), last = std::numeric_limits<int>::min();
   for (const Series& series : plot.series) {
-    for (size_t i = 0; i < series.x.size(); ++i) {
-      if (series.y[i] <= 0) continue;
+    for (size_t i = 0; i < series.points(); ++i) {
+      if (!(series.y[i] > 0) || !is_exponent(series.x[i])) continue;
       first = std::min(first, static_cast<int>(series.x[i]));
       last = std::max(last, static_cast<int>(series.x[i]));
     }
@@ -142,20 +148,15 @@ std::string histogram_text(const Plot& plot, const TextOptions& options) {
   return text + "\n";
 }
 
-std::string series_line(const Series& series, double first, double last, double lowest, double highest, size_t width,
-                        bool unicode) {
+std::string series_line(const Series& series, const ValueScale& scale, double first, double last, size_t width, bool unicode) {
   std::string line;
   size_t next = 0;
   double y = std::numeric_limits<double>::quiet_NaN();
   for (size_t column = 0; column < width; ++column) {
     const double until = first + (last - first) * static_cast<double>(column + 1) / static_cast<double>(width);
-    // A column shows the last finite value in it, or the one that still holds.
-    for (; next < series.x.size() && (series.x[next] < until || column + 1 == width); ++next) y = series.y[next];
-    if (!std::isfinite(y)) {
-      line += " ";
-    } else {
-      line += block(highest > lowest ? 0.125 + 0.875 * (y - lowest) / (highest - lowest) : 0.5, unicode);
-    }
+    // A column shows the last value in it, or the one that still holds.
+    for (; next < series.points() && (series.x[next] < until || column + 1 == width); ++next) y = series.y[next];
+    line += std::isfinite(y) ? block(0.125 + 0.875 * scale.place(y), unicode) : " ";
   }
   return line;
 }
@@ -172,7 +173,8 @@ std::string marks_text(const Plot& plot) {
 std::string steps_text(const Plot& plot, const TextOptions& options) {
   double first = INFINITY, last = -INFINITY, lowest = INFINITY, highest = -INFINITY;
   for (const Series& series : plot.series) {
-    for (size_t i = 0; i < series.x.size(); ++i) {
+    for (size_t i = 0; i < series.points(); ++i) {
+      if (!std::isfinite(series.x[i])) continue;
       first = std::min(first, series.x[i]);
       last = std::max(last, series.x[i]);
       if (!std::isfinite(series.y[i])) continue;
@@ -181,16 +183,17 @@ std::string steps_text(const Plot& plot, const TextOptions& options) {
     }
   }
   if (first > last || lowest > highest) return "  no values\n";
+  const ValueScale scale = value_scale(plot, plot.series.size(), -INFINITY, INFINITY, 1);
   const Names names(plot, options);
   const size_t width = std::min<size_t>(names.room(options), 100);
   std::string text;
   for (size_t i = 0; i < plot.series.size(); ++i) {
     text += "  " + pad_text(names.texts[i], names.width, false) + "  " +
-            series_line(plot.series[i], first, last, lowest, highest, width, options.unicode) + "\n";
+            series_line(plot.series[i], scale, first, last, width, options.unicode) + "\n";
   }
   return text + std::string(names.width + 4, ' ') +
-         fmt::format("{} {:.0f} to {:.0f}; {} {} to {}\n", plot.x.name, first, last, plot.y.name, cell_text(lowest, plot.y.unit),
-                     cell_text(highest, plot.y.unit)) +
+         fmt::format("{} {:.0f} to {:.0f}; {} {} to {}{}\n", plot.x.name, first, last, plot.y.name, cell_text(lowest, plot.y.unit),
+                     cell_text(highest, plot.y.unit), scale.is_logarithmic ? ", logarithmic" : "") +
          marks_text(plot);
 }
 
@@ -200,15 +203,15 @@ std::string heatmap_text(const Plot& plot, const TextOptions& options) {
   const size_t width = std::min<size_t>(names.room(options), 100);
   const HeatCells cells = heat_cells(plot, width, plot.series.size());
   if (cells.columns == 0) return "  no values\n";
-  const double highest = cells.is_empty() ? 0 : std::max(0.0, cells.highest);
   std::string text;
   for (size_t i = 0; i < cells.rows; ++i) {
     const size_t row = plot.has_exponent_rows() ? cells.rows - 1 - i : i;
     std::string line;
-    // As in a histogram: what is rare is seen too.
     for (size_t at = 0; at < width; ++at) {
       const double value = cells.at(row, at * cells.columns / width);
-      line += block(highest > 0 && std::isfinite(value) ? std::sqrt(std::max(0.0, value) / highest) : 0, options.unicode);
+      // Of what has a zero, that is seen as nothing; else what is least is something.
+      const double least = std::isnan(value) || !cells.is_linear ? 0 : 0.01;
+      line += block(std::max(least, cells.strength(value)), options.unicode);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     text += "  " + pad_text(names.texts[row], names.width, false) + "  " + line + "\n";
@@ -218,21 +221,24 @@ std::string heatmap_text(const Plot& plot, const TextOptions& options) {
   }
   double last = cells.first;
   for (const Series& series : plot.series)
-    if (!series.x.empty()) last = std::max(last, series.x.back());
+    for (size_t i = 0; i < series.points(); ++i)
+      if (std::isfinite(series.x[i])) last = std::max(last, series.x[i]);
+  const double worst = cells.is_empty() ? 0 : cells.worse_is_less ? cells.lowest : cells.highest;
   return text + std::string(names.width + 4, ' ') +
-         fmt::format("{} {} to {}; {} up to {}\n", plot.x.name, cell_text(cells.first, plot.x.unit), cell_text(last, plot.x.unit),
-                     plot.y.name, cell_text(highest, plot.y.unit)) +
+         fmt::format("{} {} to {}; {} {} to {}\n", plot.x.name, cell_text(cells.first, plot.x.unit), cell_text(last, plot.x.unit),
+                     plot.y.name, cells.worse_is_less ? "down" : "up", cell_text(worst, plot.y.unit)) +
          marks_text(plot);
 }
 
 std::string graph_text(const Plot& plot, const TextOptions& options) {
+  const std::vector<PlotLink> links = links_between(plot, plot.nodes.size());
   std::string text;
   for (size_t i = 0; i < plot.nodes.size(); ++i) {
     const PlotNode& node = plot.nodes[i];
     text += fmt::format("  {}{}", node.marked ? (options.unicode ? "● " : "* ") : (options.unicode ? "○ " : "o "), node.name);
     if (!node.detail.empty()) text += ": " + node.detail;
     std::string from;
-    for (const PlotLink& link : plot.links)
+    for (const PlotLink& link : links)
       if (link.to == i) from += (from.empty() ? "" : ", ") + plot.nodes[link.from].name;
     if (!from.empty()) text += fmt::format("  ({} {})", options.unicode ? "←" : "<-", from);
     text += "\n";

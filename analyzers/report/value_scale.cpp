@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "ulpscope/analyzers/report/text.h"
 
@@ -45,12 +46,12 @@ double ValueScale::place(double value) const {
   return (scaled(value) / 2 - scaled(lowest) / 2) / (scaled(highest) / 2 - scaled(lowest) / 2);
 }
 
-ValueScale value_scale(const Plot& plot, double first, double end, size_t most_ticks) {
+ValueScale value_scale(const Plot& plot, size_t most_series, double first, double end, size_t most_ticks) {
   ValueScale scale;
   double lowest = INFINITY, highest = -INFINITY;
-  for (const Series& series : plot.series) {
-    for (size_t i = 0; i < std::min(series.x.size(), series.y.size()); ++i) {
-      if (!std::isfinite(series.x[i]) || series.x[i] >= end || end_of_value(plot, series, i) <= first) continue;
+  for (const Series& series : std::span(plot.series).first(std::min(plot.series.size(), most_series))) {
+    for (size_t i = 0; i < series.points(); ++i) {
+      if (!std::isfinite(series.x[i]) || series.x[i] >= end || plot.end_of(series, i) <= first) continue;
       if (!std::isfinite(series.y[i])) {
         scale.has_nonfinite = true;
         continue;
@@ -77,11 +78,6 @@ ValueScale value_scale(const Plot& plot, double first, double end, size_t most_t
   scale.ticks = is_constant ? std::vector{lowest} : ticks_of(scale, unit, most_ticks);
   if (scale.ticks.empty()) scale.ticks = {lowest, highest};
   return scale;
-}
-
-double end_of_value(const Plot& plot, const Series& series, size_t i) {
-  if (i + 1 < series.x.size()) return series.x[i + 1];
-  return std::isnan(plot.x_end) ? series.x[i] + 1 : plot.x_end;
 }
 
 std::vector<double> round_numbers(double from, double to, size_t count, bool is_whole) {

@@ -20,13 +20,10 @@ struct ValueScale {
   double place(double value) const;
 };
 
-// Of the values that hold somewhere between the two x. Values that are counted or measured from zero begin there; magnitudes over
-// many binades, as the losses of a run that fails, are seen on a logarithmic scale only. `most_ticks`: about so many, and never
-// fewer than one.
-ValueScale value_scale(const Plot& plot, double first, double end, size_t most_ticks);
-
-// Where the value of that series holds until.
-double end_of_value(const Plot& plot, const Series& series, size_t i);
+// Of the values of the first `most_series` that hold somewhere between the two x. Values that are counted or measured from zero
+// begin there; magnitudes over many binades, as the losses of a run that fails, are seen on a logarithmic scale only. `most_ticks`:
+// about so many, and never fewer than one.
+ValueScale value_scale(const Plot& plot, size_t most_series, double first, double end, size_t most_ticks);
 
 // Round numbers between the two, about as many as asked for; whole ones where `is_whole`.
 std::vector<double> round_numbers(double from, double to, size_t count, bool is_whole);

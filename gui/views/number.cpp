@@ -52,7 +52,7 @@ class Number : public ViewPanel {
     canvas.names->add_item("number");
     constexpr const char* kMeaning = "a number, which is rounded to each format, or an encoding, which is read in its own";
     go_on_beside(0, kMeaning);
-    ImGui::TextDisabled("%s", kMeaning);
+    say(kMeaning);
     if (!is_there(results.number, results, "the number")) return;
     const std::vector<Encoded> all = encoded_in(*results.number);
     if (!all.empty()) {
@@ -66,7 +66,7 @@ class Number : public ViewPanel {
       }
       constexpr const char* kHands = "A click flips a bit, as do arrows and Enter.";
       go_on_beside(0, kHands);
-      ImGui::TextDisabled("%s", kHands);
+      say(kHands);
     }
     show_report(canvas, *results.number);
   }
@@ -110,9 +110,7 @@ class Number : public ViewPanel {
       const ImVec2 at = ImGui::GetCursorScreenPos();
       ImGui::InvisibleButton(std::string(format.name).c_str(), {left + static_cast<float>(bits) * cell + 2 * gap, 1.15F * line});
       const bool is_hovered = ImGui::IsItemHovered();
-      if (row == row_)
-        list.AddRectFilled(at, {at.x + left - 2, at.y + 1.1F * line},
-                           (theme.accent & ~IM_COL32_A_MASK) | (70U << IM_COL32_A_SHIFT));
+      if (row == row_) list.AddRectFilled(at, {at.x + left - 2, at.y + 1.1F * line}, with_alpha(theme.accent, 70));
       list.AddText({at.x + 2, at.y}, row == row_ ? theme.text : theme.dim, format.name.data(),
                    format.name.data() + format.name.size());
       const ImVec2 mouse = ImGui::GetIO().MousePos;

@@ -78,21 +78,22 @@ class Ranges : public ViewPanel {
     canvas.names->add_item("limits");
     if (!results.is_coarse) show_scale(canvas);
     if (results.is_coarse && (state.quantity == Measured::headroom || state.quantity == Measured::largest_exponent))
-      ImGui::TextDisabled("Recorded without histograms: record with --record stats to see magnitudes.");
+      say("Recorded without histograms: record with --record stats to see magnitudes.");
+    if (results.is_coarse && state.scale) say("Recorded without histograms: record with --record stats to try another loss scale.");
     if (!has_steps(results)) return;
     const float room = ImGui::GetContentRegionAvail().y;
     if (is_there(results.matrix, results, "the tensors")) {
       if (results.matrix->series.empty())
-        ImGui::TextDisabled("%s", lack_of_values(state).c_str());
+        say(lack_of_values(state).c_str());
       else
         show_matrix(canvas, results, state.tensor.empty() ? room - 3 * ImGui::GetTextLineHeightWithSpacing() : room * 0.5F);
     }
     if (state.tensor.empty()) {
-      if (results.matrix && !results.matrix->series.empty()) ImGui::TextDisabled("Click a tensor to see its exponents.");
+      if (results.matrix && !results.matrix->series.empty()) say("Click a tensor to see its exponents.");
       return;
     }
     if (results.is_coarse) {
-      ImGui::TextDisabled("Recorded without histograms: record with --record stats to see exponents.");
+      say("Recorded without histograms: record with --record stats to see exponents.");
       return;
     }
     show_shares(canvas, results);
@@ -159,7 +160,7 @@ class Ranges : public ViewPanel {
     if (!state.scale) return;
     if (!is_there(results.scales, results, "what that takes")) return;
     if (results.scales->rows.empty()) {
-      ImGui::TextDisabled("%s", results.scales->note.c_str());
+      say(results.scales->note.c_str());
       return;
     }
     const TableRow& row = results.scales->rows.at(static_cast<size_t>(*state.scale - kLeastScale));

@@ -21,7 +21,7 @@ class Updates : public ViewPanel {
  public:
   void show(const Canvas& canvas, const Results& results) override {
     if (results.errors && results.errors->empty())
-      ImGui::TextDisabled("No errors of ops were recorded; ulpscope replay CAPSULE --as fp64 measures them.");
+      say("No errors of ops were recorded; ulpscope replay CAPSULE --as fp64 measures them.");
     else if (results.errors)
       for (const Plot& plot : *results.errors) show_plot(canvas, plot);
     if (is_there(results.updates, results, "the updates")) show_report(canvas, *results.updates);
@@ -32,7 +32,7 @@ class Compare : public ViewPanel {
  public:
   void show(const Canvas& canvas, const Results& results) override {
     if (results.other.empty()) {
-      ImGui::TextDisabled("One trace is open. Two are compared: ulpscope view A B");
+      say("One trace is open. Two are compared: ulpscope view A B");
       return;
     }
     if (is_there(results.compare, results, "the comparison")) show_report(canvas, *results.compare);

@@ -60,7 +60,7 @@ Rank rank_of(const Columns& columns, const TableRow& row) {
 ImU32 color_of(const Theme& theme, Rank rank) {
   if (rank.place >= 2) return theme.error;
   if (rank.place >= 0) return map_color(rank.place, theme.is_light);
-  return rank.place >= -1 ? (theme.dim & ~IM_COL32_A_MASK) | (110U << IM_COL32_A_SHIFT) : theme.unknown;
+  return rank.place >= -1 ? with_alpha(theme.dim, 110) : theme.unknown;
 }
 
 // A lane for each phase, and of several ranks for each phase of each.
@@ -175,6 +175,20 @@ void draw_exponents(const Canvas& canvas, const Series& row, double lowest, doub
   if (ImGui::IsItemHovered()) ImGui::SetTooltip("values from 2^%.0f to 2^%.0f", row.x.front(), row.x.back() + 1);
 }
 
+// The exponents from which to which the axis of all rows goes; what lies far beyond FP16 is at its ends. Empty where there are
+// none.
+std::pair<double, double> axis_of(const Plot& histograms) {
+  constexpr double kLowest = -40, kHighest = 20;
+  double lowest = INFINITY, highest = -INFINITY;
+  for (const Series& row : histograms.series) {
+    if (row.points() == 0) continue;
+    lowest = std::min(lowest, row.x.front());
+    highest = std::max(highest, row.x[row.points() - 1]);
+  }
+  if (lowest > highest) return {lowest, highest};
+  return {std::clamp(lowest, kLowest, kHighest), std::clamp(highest, kLowest, kHighest)};
+}
+
 // To the first tensor of that relation.
 void follow(const Canvas& canvas, const Table& flow, const char* relation) {
   for (const TableRow& row : flow.rows) {
@@ -226,9 +240,7 @@ class Step : public ViewPanel {
     ImGui::TableNextColumn();
     const float line = ImGui::GetTextLineHeightWithSpacing();
     if (results.flow && results.flow->rows.empty()) {
-      ImGui::PushTextWrapPos(0);
-      ImGui::TextDisabled("%s", "No edges of the graph lead to it or from it.");
-      ImGui::PopTextWrapPos();
+      say("No edges of the graph lead to it or from it.");
     } else if (results.flow) {
       show_table(canvas, *results.flow, std::max(4 * line, below - 1.5F * line));
     }
@@ -241,19 +253,12 @@ class Step : public ViewPanel {
   // Of the table of the step, as far as the histograms are those of its rows.
   static DrawnColumn exponents_column(const Canvas& canvas, const Results& results) {
     if (!results.histograms || results.histograms->series.size() != results.step->rows.size()) return {};
-    // All rows on one axis; what lies far beyond FP16 is at its ends.
-    constexpr double kLowest = -40, kHighest = 20;
-    double lowest = INFINITY, highest = -INFINITY;
-    for (const Series& row : results.histograms->series) {
-      if (row.x.empty()) continue;
-      lowest = std::min(lowest, row.x.front());
-      highest = std::max(highest, row.x.back());
-    }
+    const Plot& histograms = *results.histograms;
+    const auto& [lowest, highest] = canvas.kept->get<std::pair<double, double>>("exponents of the step", &histograms, "",
+                                                                                [&](uint64_t) { return axis_of(histograms); });
     if (lowest > highest) return {};
-    lowest = std::clamp(lowest, kLowest, kHighest);
-    highest = std::clamp(highest, kLowest, kHighest);
-    return {"exponents", [&canvas, &results, lowest, highest](size_t row) {
-              draw_exponents(canvas, results.histograms->series[row], lowest, highest);
+    return {"exponents", [&canvas, &histograms, lowest = lowest, highest = highest](size_t row) {
+              draw_exponents(canvas, histograms.series[row], lowest, highest);
             }};
   }
 };

@@ -6,7 +6,7 @@ namespace ulpscope::gui {
 
 void say_missing(const Results& results, const char* what) {
   if (results.is_awaited)
-    ImGui::TextDisabled("The run has not begun: its data are read, or its model is built.");
+    say("The run has not begun: its data are read, or its model is built.");
   else if (results.failure.empty())
     ImGui::TextDisabled("Reading %s ...", what);
   else
@@ -15,8 +15,14 @@ void say_missing(const Results& results, const char* what) {
 
 bool has_steps(const Results& results) {
   if (!results.course || results.recorded.last > results.recorded.first) return true;
-  ImGui::TextDisabled("%s", "The trace has no step yet.");
+  ImGui::TextDisabled("%s", results.run.writer == WriterState::alive ? "The trace has no step yet." : "The trace has no step.");
   return false;
+}
+
+void say(const char* text) {
+  ImGui::PushTextWrapPos(0);
+  ImGui::TextDisabled("%s", text);
+  ImGui::PopTextWrapPos();
 }
 
 void go_on_beside(float width, const char* label) {

@@ -40,6 +40,9 @@ bool is_there(const std::shared_ptr<const Piece>& piece, const Results& results,
   return false;
 }
 
+// In dim letters, in as many lines as it takes.
+void say(const char* text);
+
 // The next widget, so wide and with that label behind it, stands beside the last one where there is room.
 void go_on_beside(float width, const char* label = "");
 

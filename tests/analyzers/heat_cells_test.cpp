@@ -105,6 +105,40 @@ TEST(HeatCells, SomeOfTheRowsAreAsked) {
   EXPECT_EQ(cells.at(1, 0), 8 + 16);
 }
 
+// Nobody counted anything between steps 1 and 100.
+TEST(HeatCells, CountsAreNotHeld) {
+  Plot plot = heatmap(Unit::count, 1, {0, 1, 100});
+  plot.series[0].y = {64, 64, 64};
+  double sum = 0;
+  for (const double value : heat_cells(plot, 1000, 1).values) sum += std::isnan(value) ? 0 : value;
+  EXPECT_EQ(sum, 192);
+}
+
+TEST(HeatCells, PlacesNextToEachOtherAreOne) {
+  Plot plot = heatmap(Unit::share, 1, {0, 5e-324, 1});
+  plot.series[0].y = {0.1, 0.3, 0.2};
+  const HeatCells cells = heat_cells(plot, 100, 1);
+  ASSERT_GT(cells.columns, 0u);
+  EXPECT_LE(cells.columns, 100u);
+  EXPECT_EQ(cells.highest, 0.3);
+}
+
+// The worst is seen most: of headroom the least.
+TEST(HeatCells, StrengthIsThatOfTheWorst) {
+  Plot plot = heatmap(Unit::bits, 1, {0, 1, 2});
+  plot.series[0].y = {-2, 4, 10};
+  const HeatCells headroom = heat_cells(plot, 3, 1);
+  EXPECT_EQ(headroom.strength(-2), 1);
+  EXPECT_EQ(headroom.strength(10), 0);
+  EXPECT_DOUBLE_EQ(headroom.strength(4), 0.5);
+  plot.y.unit = Unit::share;
+  plot.series[0].y = {0, 0.01, 0.04};
+  const HeatCells shares = heat_cells(plot, 3, 1);
+  EXPECT_EQ(shares.strength(0), 0);
+  EXPECT_DOUBLE_EQ(shares.strength(0.01), 0.5);
+  EXPECT_EQ(shares.strength(INFINITY), 1);
+}
+
 TEST(HeatCells, PlacesThatAreNoNumbersAreLeftOut) {
   Plot plot = heatmap(Unit::share, 1, {0, INFINITY, 2, NAN, -INFINITY});
   plot.series[0].y = {0.5, 0.6, 0.7, 0.8, 0.9};

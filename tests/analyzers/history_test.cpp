@@ -169,6 +169,44 @@ TEST_F(HistoryTest, TheCourseOfARunHasItsBackoffs) {
   EXPECT_TRUE(std::holds_alternative<NotApplicable>(table.rows[1].cells[7]));
 }
 
+// What is not known is no point of the course; what is not finite is one, in however many steps a column is one of them.
+TEST(HistoryOfLosses, UnknownAndNonfiniteAreToldApart) {
+  SyntheticTrace trace;
+  for (uint64_t step = 0; step < 64; ++step) {
+    StepRow row = SyntheticTrace::default_step(step == 21 ? NAN : step == 37 ? INFINITY : 1.0 + static_cast<double>(step % 4));
+    row.loss_known = step % 4 != 3;
+    row.norm_known = false;
+    trace.end_step(row);
+  }
+  const Snapshot snapshot = trace.read();
+  const auto loss_in = [&](size_t most_columns) {
+    Followed<History> followed([=] { return History(most_columns); }, {});
+    EXPECT_TRUE(followed.update(snapshot));
+    const std::vector<Plot> plots = course_plots(followed.analysis(), followed.context());
+    EXPECT_TRUE(std::none_of(plots.begin(), plots.end(), [](const Plot& plot) { return plot.name == "gradient_norm"; }));
+    return *std::find_if(plots.begin(), plots.end(), [](const Plot& plot) { return plot.name == "loss"; });
+  };
+  const Plot each = loss_in(64);
+  ASSERT_THAT(each.series, SizeIs(1));
+  EXPECT_THAT(each.series[0].x, SizeIs(48)) << "every fourth is not known";
+  const auto in_step = [&](double step) {
+    const auto found = std::find(each.series[0].x.begin(), each.series[0].x.end(), step);
+    return each.series[0].y.at(static_cast<size_t>(found - each.series[0].x.begin()));
+  };
+  EXPECT_TRUE(std::isnan(in_step(21)));
+  EXPECT_EQ(in_step(37), INFINITY);
+  const Plot wide = loss_in(8);
+  ASSERT_THAT(wide.series, SizeIs(2));
+  EXPECT_THAT(wide.series[0].name, HasSubstr("last of 8 steps"));
+  for (size_t column = 0; column < 8; ++column) {
+    EXPECT_EQ(wide.series[0].y[column], 3) << "the last that is known";
+    if (column == 2)
+      EXPECT_TRUE(std::isnan(wide.series[1].y[column]));
+    else
+      EXPECT_EQ(wide.series[1].y[column], column == 4 ? INFINITY : 3);
+  }
+}
+
 // The course first, then who lost what, then the exponents of those that findings are about.
 TEST_F(HistoryTest, PicturesAreOfWhatLostMost) {
   const Snapshot snapshot = make(60);

@@ -306,6 +306,16 @@ TEST(HtmlRenderer, TablesOfSeveralLossScalesHaveASlider) {
   EXPECT_TRUE(read_back(render_html(report))["tables"][0]["scale_column"].is_null()) << "two need none";
 }
 
+// A scale for each of several formats is an answer, no choice.
+TEST(HtmlRenderer, ScalesOfSeveralNamesHaveNoSlider) {
+  Report report;
+  Table table{"best", "Best", {{"format", ColumnKind::text}, {"scale", ColumnKind::number, Unit::scale}}, {}, 0, ""};
+  for (const auto& [format, scale] : {std::pair{"fp16", 16.0}, {"bf16", 1.0}, {"e4m3", 256.0}})
+    table.rows.push_back({{}, {std::string(format), scale}});
+  report.tables = {table};
+  EXPECT_TRUE(read_back(render_html(report))["tables"][0]["scale_column"].is_null());
+}
+
 // More of everything than fits, with names that have no end.
 TEST(HtmlRenderer, IsNeverTooLarge) {
   Report report = full_report("<" + std::string(1000, '"'));

@@ -27,7 +27,7 @@ Plot over_steps(Unit unit, const std::vector<double>& values) {
 }
 
 ValueScale scale_of(Unit unit, const std::vector<double>& values, size_t ticks = 4) {
-  return value_scale(over_steps(unit, values), -INFINITY, INFINITY, ticks);
+  return value_scale(over_steps(unit, values), SIZE_MAX, -INFINITY, INFINITY, ticks);
 }
 
 TEST(ValueScale, TicksAreRoundNumbersBetweenTheValues) {
@@ -44,6 +44,14 @@ TEST(ValueScale, TicksAreRoundNumbersBetweenTheValues) {
       for (size_t i = 0; i < scale.ticks.size(); ++i) {
         ASSERT_GE(scale.ticks[i], lowest * (1 - 1e-12));
         ASSERT_LE(scale.ticks[i], highest + std::fabs(highest) * 1e-12);
+        // Some power of ten times 1, 2 or 5 divides it, as large as their distance.
+        if (scale.ticks.size() > 2 && !scale.is_logarithmic && std::fabs(lowest) < 1e3 * (highest - lowest)) {
+          const double distance = scale.ticks[1] - scale.ticks[0],
+                       leading = distance / std::pow(10, std::floor(std::log10(distance) + 1e-9));
+          ASSERT_TRUE(std::fabs(leading - 1) < 1e-6 || std::fabs(leading - 2) < 1e-6 || std::fabs(leading - 5) < 1e-6) << leading;
+          const double times = scale.ticks[i] / distance;
+          ASSERT_NEAR(times, std::round(times), 1e-6 + std::fabs(times) * 1e-9);
+        }
         if (i > 0) {
           ASSERT_GT(scale.ticks[i], scale.ticks[i - 1]);
         }
@@ -83,17 +91,17 @@ TEST(ValueScale, WhatIsCountedBeginsAtZero) {
 
 TEST(ValueScale, OfTheStepsThatAreShown) {
   const Plot plot = over_steps(Unit::none, {1, NAN, 5, 6, 100});
-  const ValueScale shown = value_scale(plot, 2, 4, 4);
+  const ValueScale shown = value_scale(plot, SIZE_MAX, 2, 4, 4);
   EXPECT_EQ(shown.lowest, 5);
   EXPECT_EQ(shown.highest, 6);
   EXPECT_FALSE(shown.has_nonfinite);
-  EXPECT_TRUE(value_scale(plot, 1, 3, 4).has_nonfinite);
-  const ValueScale nothing = value_scale(plot, 1, 2, 4);
+  EXPECT_TRUE(value_scale(plot, SIZE_MAX, 1, 3, 4).has_nonfinite);
+  const ValueScale nothing = value_scale(plot, SIZE_MAX, 1, 2, 4);
   EXPECT_TRUE(nothing.is_empty && nothing.has_nonfinite);
   // What holds until the next step is seen there.
   Plot held = over_steps(Unit::none, {1});
   held.x_end = 50;
-  EXPECT_FALSE(value_scale(held, 20, 30, 4).is_empty);
+  EXPECT_FALSE(value_scale(held, SIZE_MAX, 20, 30, 4).is_empty);
 }
 
 // The widest range that there is has places too.

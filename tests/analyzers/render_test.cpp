@@ -371,6 +371,21 @@ TEST(TextRenderer, HeatmapsHaveExponentsUpwardsAndLimitsBetweenThem) {
   EXPECT_EQ(json["marks"][0]["to"], 12);
 }
 
+// The least headroom stands highest, and what is safe is seen to be known.
+TEST(TextRenderer, HeatmapsOfHeadroomShowTheLeast) {
+  Plot plot{"headroom", "Headroom", PlotKind::heatmap, {"step"}, {"headroom", Unit::bits}};
+  plot.series = {{"t", {}, {0, 1, 2}, {-3, kUnknown, 12}}};
+  plot.x_end = 3;
+  std::istringstream lines(plot_text(plot, {60, false, false}));
+  std::string line, foot;
+  std::getline(lines, line);
+  std::getline(lines, foot);
+  EXPECT_THAT(line, HasSubstr("##")) << line;
+  EXPECT_EQ(line.back(), '.') << line;
+  EXPECT_THAT(line, HasSubstr(" .")) << "nothing is shown where nothing is known";
+  EXPECT_THAT(foot, HasSubstr("down to -3.0"));
+}
+
 TEST(TextRenderer, GraphsNameWhatEachNodeComesOf) {
   Plot plot{"chain", "Chain", PlotKind::graph};
   plot.nodes = {{"scores", "70000", {}, true}, {"weights", "", {}, false}, {"softmax", "NaN", {}, true}};

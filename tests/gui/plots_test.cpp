@@ -16,6 +16,33 @@ namespace {
 
 using analyzers_test::SyntheticTrace;
 
+// A plot by itself.
+struct Shown {
+  Register names;
+  ViewState state;
+  Hands hands;
+  Image image;
+  int vertices = 0;
+
+  Shown(const Plot& plot, const StepRange& recorded, int width, int height, const PlotLook& look = {}, const ViewState& shown = {},
+        const Hands& keys = {})
+      : state(shown), hands(keys), image{width, height, {}} {
+    image.pixels.assign(static_cast<size_t>(width) * static_cast<size_t>(height), theme(false).background);
+    Headless host(width, height, 1, true);
+    Kept kept;
+    const Canvas canvas{&theme(false), &host.textures(), &names, &state, recorded, &kept, &hands};
+    ImGui::NewFrame();
+    ImGui::SetNextWindowPos({0, 0});
+    ImGui::SetNextWindowSize({static_cast<float>(width), static_cast<float>(height)});
+    ImGui::Begin("window", nullptr, ImGuiWindowFlags_NoDecoration);
+    show_plot(canvas, plot, look);
+    ImGui::End();
+    ImGui::Render();
+    vertices = ImGui::GetDrawData()->TotalVtxCount;
+    rasterize(*ImGui::GetDrawData(), image);
+  }
+};
+
 // A window of 200 pixels has room for some 130 of the 400 columns. One FP16 value overflowed in one step.
 TEST(NarrowWindow, OneBadStepIsSeen) {
   SyntheticTrace trace;
@@ -67,24 +94,12 @@ TEST(SeriesOfAPlot, AreToldApart) {
   for (int i = 0; i < 20; ++i)
     plot.series.push_back({fmt::format("s{}", i), {}, {0, 50}, {i + 0.5, i + 0.5}});  // between the lines of the axis
   plot.x_end = 100;
-  Headless host(kWidth, kHeight, 1, true);
-  ViewState state;
-  Register names;
-  Kept kept;
-  Hands hands;
-  const Canvas canvas{&theme(false), &host.textures(), &names, &state, {0, 100}, &kept, &hands};
-  ImGui::NewFrame();
-  ImGui::SetNextWindowPos({0, 0});
-  ImGui::SetNextWindowSize({kWidth, kHeight});
-  ImGui::Begin("window", nullptr, ImGuiWindowFlags_NoDecoration);
-  show_plot(canvas, plot, {.height = 650});
-  ImGui::End();
-  ImGui::Render();
-  Image image{kWidth, kHeight, std::vector<ImU32>(size_t{kWidth} * kHeight, theme(false).background)};
-  rasterize(*ImGui::GetDrawData(), image);
-  const Rectangle area = *names.find("plot many");
-  for (int i = 0; i < 20; ++i) {
-    const float y = area.to.y - 3 - (static_cast<float>(i) + 0.5F) / 19.5F * (area.to.y - area.from.y - 6);
+  Shown shown(plot, {0, 100}, kWidth, kHeight, {.height = 650});
+  const Image& image = shown.image;
+  const Rectangle area = *shown.names.find("plot many");
+  // The axis is that of what is drawn: of the first eighteen.
+  for (int i = 0; i < 18; ++i) {
+    const float y = area.to.y - 3 - (static_cast<float>(i) + 0.5F) / 17.5F * (area.to.y - area.from.y - 6);
     size_t drawn = 0, all = 0;
     for (auto x = static_cast<size_t>(area.from.x) + 5; x + 5 < static_cast<size_t>(area.to.x); ++x, ++all) {
       const ImU32* const at = &image.pixels[static_cast<size_t>(y) * kWidth + x];
@@ -94,6 +109,53 @@ TEST(SeriesOfAPlot, AreToldApart) {
     // Lines of seven pixels in eleven, and of two in five; each end is smoothed into a pixel more.
     EXPECT_GE(share, i < 6 ? 0.99 : i < 12 ? 0.55 : i < 18 ? 0.3 : 0.0) << i;
     EXPECT_LE(share, i < 6 ? 1.0 : i < 12 ? 0.85 : i < 18 ? 0.85 : 0.01) << i;
+  }
+}
+
+// What holds for a million steps is not drawn beyond the one that is shown, dash by dash.
+TEST(SeriesOfAPlot, AreDrawnAsFarAsTheyAreSeen) {
+  Plot plot{"long", "Long", PlotKind::steps, {"step", Unit::count}, {"value", Unit::count}};
+  for (int i = 0; i < 18; ++i) plot.series.push_back({fmt::format("s{}", i), {}, {0, 500000}, {i + 0.5, i + 1.0}});
+  plot.x_end = 1e6;
+  ViewState one_step;
+  one_step.steps = {500000, 500001};
+  EXPECT_LT(Shown(plot, {0, 1000000}, 900, 700, {}, one_step).vertices, 40000);
+}
+
+// Keys go along the way of a NaN past what is no tensor, as the loss.
+TEST(Graphs, KeysPassWhatIsNoTensor) {
+  Plot plot{"way", "Way", PlotKind::graph};
+  plot.nodes = {{"a", "", {}, true}, {"the loss", "", {}, true}, {"b", "", {}, true}};
+  plot.nodes[0].key.name = "a";
+  plot.nodes[2].key.name = "b";
+  plot.links = {{0, 1, true}, {1, 2, true}};
+  ViewState state;
+  Hands down;
+  down.down = 1;
+  for (const char* expected : {"a", "b", "b"}) {
+    state = Shown(plot, {0, 10}, 500, 500, {}, state, down).state;
+    EXPECT_EQ(state.tensor, expected);
+  }
+}
+
+// Whatever a report holds is drawn or left out.
+TEST(Plots, OfAnythingAreDrawn) {
+  for (const PlotKind kind : {PlotKind::histogram, PlotKind::steps, PlotKind::heatmap, PlotKind::graph}) {
+    for (const bool is_exponents : {false, true}) {
+      Plot plot{"any", "Any\nname", kind, {"step", Unit::count}, {"value", Unit::count}};
+      if (is_exponents) plot.rows = {"exponent", Unit::exponent};
+      plot.series = {{"short\ty", {}, {0, 1, 2, 3}, {1}},
+                     {"short x", {}, {0}, {1, 2, 3}},
+                     {"no places", {}, {NAN, INFINITY, -INFINITY}, {1, 2, 3}},
+                     {"near", {}, {0, 5e-324, 1}, {1, 2, 3}},
+                     {"far", {}, {-1e308, 1e308}, {-1e308, 1e308}},
+                     {"", {}, {}, {}}};
+      plot.limits = {{"limit", 3}, {"beyond", 100000}};
+      plot.nodes = {{"a", "b", {}, true}, {"", "", {}, false}};
+      plot.links = {{0, 1, true}, {1, 0, false}, {0, 7, true}, {9, 9, false}, {1, 1, true}};
+      for (const StepRange& recorded : {StepRange{0, 0}, StepRange{0, 10}, StepRange{UINT64_MAX - 3, UINT64_MAX}})
+        EXPECT_GT(Shown(plot, recorded, 300, 200).vertices, 0);
+    }
   }
 }
 

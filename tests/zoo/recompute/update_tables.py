@@ -210,12 +210,19 @@ def losing(case):
 
 
 def check_lost(case, series):
-    """Shares of blocks of steps, at their first steps."""
+    """Shares of columns of steps, at their first steps: of a power of two of them, so that there are at most so many columns."""
     tensor = case.tensor_of(series)
-    of = updates(case).all if tensor is None else updates(case).series[tensor]
-    shares = [(float(of.step[begin]), of.share(begin, end)) for begin, end in of.blocks(0, POINTS)]
-    told, expected = list(zip(series["x"], series["y"])), [(x, y) for x, y in shares if y is not None]
-    if expected and expected[-1][0] < of.step[-1]:
-        expected.append((float(of.step[-1]), expected[-1][1]))
+    everything = updates(case).all
+    of = everything if tensor is None else updates(case).series[tensor]
+    first, last, width = int(everything.step[0]), int(everything.step[-1]), 1
+    while last // width - first // width >= COLUMNS:
+        width *= 2
+    expected = []
+    for column in range(first // width, last // width + 1):
+        places = [i for i, step in enumerate(of.step) if int(step) // width == column]
+        share = of.share(places[0], places[-1] + 1) if places else None
+        if share is not None:
+            expected.append((float(column * width), share))
+    told = list(zip(series["x"], series["y"]))
     if told != expected or (tensor is None and series["key"]["step"] != of.step[0]):
         yield f"plot of {series['name']}: {told}, recomputed {expected}"
