@@ -289,8 +289,9 @@ class Steps:
     @staticmethod
     def distance(rows):
         a, b = ([row[side] for row in rows] for side in (0, 1))
-        if any(x.nonfinite for x in a) != any(y.nonfinite for y in b):
-            return 1.0
+        broken = [any(row.nonfinite for row in side) for side in (a, b)]
+        if any(broken):
+            return math.nan if all(broken) else 1.0
         if not all(row.has_values for row in a + b):
             return math.nan
         first, second = (math.sqrt(sum(row.of["sum_of_squares"] for row in side)) for side in (a, b))

@@ -8,7 +8,7 @@ import numpy
 from .table_rules import ratio
 
 STALLED = 0.99
-WINDOW, BLOCKS, POINTS = 10, 32, 50
+WINDOW, BLOCKS, COLUMNS = 10, 32, 256
 NORMAL_99 = 2.5758293035489004  # standard deviations of a normal distribution that hold 99% of it
 
 
