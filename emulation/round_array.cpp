@@ -137,14 +137,6 @@ RoundConstants round_constants(const FloatFormat& format, const Rounding& roundi
   return constants;
 }
 
-uint32_t random_bits_of(const RandomStream& random, uint64_t i) {
-  const uint64_t element = random.first + i;
-  const PhiloxStream<kRandomRounds> words(random.seed, random.stream);
-  const auto half_of_word = [&](uint64_t word) { return words.bits(word) >> (element % 2 * 16) & 0xFFFF; };
-  constexpr uint64_t kFurther = uint64_t{1} << 63;
-  return half_of_word(element / 2) << 16 | half_of_word(kFurther + element / 2);
-}
-
 void round_values(const FloatFormat& format, const Rounding& rounding, ConstValues in, Values out, const RandomStream& random) {
   std::visit(
       [&](auto from) {

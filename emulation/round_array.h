@@ -10,6 +10,7 @@
 #include <span>
 #include <variant>
 
+#include "ulpscope/base/philox.h"
 #include "ulpscope/emulation/format.h"
 #include "ulpscope/emulation/number.h"
 
@@ -32,7 +33,13 @@ inline constexpr int kRandomRounds = 7;
 // The 32 bits of element `i` of an array, of which a rounding takes the leading ones. The first 16 decide nearly always, so two
 // elements share a word of Philox: with e = first + i, bits 16 to 31 are from word e / 2 (the lower half of it where e is even),
 // the others from word 2^63 + e / 2. Word w is that of index w % 4 of the counter w / 4.
-uint32_t random_bits_of(const RandomStream& random, uint64_t i);
+constexpr uint32_t random_bits_of(const RandomStream& random, uint64_t i) {
+  const uint64_t element = random.first + i;
+  const PhiloxStream<kRandomRounds> words(random.seed, random.stream);
+  const auto half_of_word = [&](uint64_t word) { return words.bits(word) >> (element % 2 * 16) & 0xFFFF; };
+  constexpr uint64_t kFurther = uint64_t{1} << 63;
+  return half_of_word(element / 2) << 16 | half_of_word(kFurther + element / 2);
+}
 
 // To values that stay in the type that they have, which has to hold the format's: FP32 holds those of all formats but fp64. `in`
 // and `out` may be the same array, and must not overlap otherwise.

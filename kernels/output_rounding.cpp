@@ -53,6 +53,20 @@ bool flushes_narrow_products(const OpCall& call) {
   return call.arithmetic != nullptr && call.arithmetic->accumulation->flushes_narrow_products && is_product(call.op);
 }
 
+InputFlushCounts flush_counts(const FloatFormat& format, const TensorStatistics& statistics) {
+  InputFlushCounts counts{statistics.finite_nonzero(), 0};
+  const int normal = format.smallest_normal_exponent() + ExponentHistogram::kBias;
+  for (int bin = 0; bin < normal; ++bin) counts.flushed += statistics.histogram.bins[static_cast<size_t>(bin)];
+  return counts;
+}
+
+bool lost_more(const InputFlushCounts& a, const InputFlushCounts& b) {
+  const auto share = [](const InputFlushCounts& counts) {
+    return counts.nonzero == 0 ? -1.0 : static_cast<double>(counts.flushed) / static_cast<double>(counts.nonzero);
+  };
+  return share(a) > share(b);
+}
+
 uint64_t flush_subnormals(DType dtype, void* elements, int64_t n) {
   const FloatFormat& format = *info(dtype).format;
   return with_encodings(dtype, elements, [&](auto* encodings) { return flush(format, encodings, n); });
@@ -95,35 +109,25 @@ void OutputRounding::round_all(const C* values, int64_t first, int64_t n, void* 
   });
 }
 
+CountedRounding OutputRounding::counted(double scale, bool of_double) const {
+  Rounding rounding = rounding_;
+  if (!of_double && stored_ == DType::f32) rounding.mode = RoundingMode::nearest_even;  // the kernel's
+  return {.format = format_,
+          .rounding = rounding,
+          .smallest_normal = format_.smallest_normal(),
+          .largest = format_.largest_finite(),
+          .surely_beyond = magnitude_thresholds(format_, rounding_).beyond.surely_above(),
+          .scale = scale,
+          .counts_saturated = !is_quantized(stored_)};
+}
+
 template <typename C>
 RoundingCounts OutputRounding::count_all(const C* values, int64_t first, int64_t n, const void* elements, double scale) const {
-  const double smallest_normal = format_.smallest_normal(), largest = format_.largest_finite();
-  // From here on every value is rounded beyond the largest number, or kept at it.
-  const double surely_beyond = magnitude_thresholds(format_, rounding_).beyond.surely_above();
-  Rounding rounding = rounding_;
-  if (std::is_same_v<C, float> && stored_ == DType::f32) rounding.mode = RoundingMode::nearest_even;  // the kernel's
-  const Rounding unsaturated{.mode = rounding.mode};
+  const CountedRounding rounding = counted(scale, std::is_same_v<C, double>);
   RoundingCounts counts;
   with_encodings(stored_, elements, [&](const auto* encodings) {
-    for (int64_t i = 0; i < n; ++i) {
-      const auto value = static_cast<double>(values[i]);
-      const double was = std::abs(value);
-      if (!(was > 0) || std::isinf(was)) continue;
-      const auto bits = [&] { return random_bits_of(random_, static_cast<uint64_t>(first + i)); };
-      const double is = std::abs(value_of(format_, encodings[i]));
-      counts.flushed += is == 0;
-      const bool beyond =
-          was > largest && (was >= surely_beyond || !std::isfinite(round_to_format(format_, value, unsaturated, bits())));
-      counts.overflowed += beyond;
-      counts.saturated += beyond && is == largest && !is_quantized(stored_);
-      if (is > 0 && is < smallest_normal) {
-        ++counts.subnormal;
-        counts.inexact_subnormal += is != was;
-      }
-      if (!(is > 0) || std::isinf(is) || was >= scale * smallest_normal) continue;
-      const uint64_t unscaled = round_to_encoding(format_, value / scale, rounding, bits());
-      counts.rescued += (unscaled & format_.last_magnitude()) == 0;
-    }
+    for (int64_t i = 0; i < n; ++i)
+      rounding.count(values[i], encodings[i], counts, [&] { return random_bits_of(random_, static_cast<uint64_t>(first + i)); });
   });
   return counts;
 }

@@ -5,6 +5,7 @@
 
 #include "ulpscope/emulation/round_array.h"
 #include "ulpscope/emulation/tensor_statistics.h"
+#include "ulpscope/kernels/counted_rounding.h"
 #include "ulpscope/kernels/op_call.h"
 
 namespace ulpscope {
@@ -19,6 +20,10 @@ bool flushes_narrow_products(const OpCall& call);
 
 // How the values of output `slot` of a call become elements of the type `stored`.
 Rounding output_rounding(const OpCall& call, int slot, DType stored);
+
+// What a tensor of this format loses where its subnormals are read as zero, and whether `a` lost a larger share than `b`.
+InputFlushCounts flush_counts(const FloatFormat& format, const TensorStatistics& statistics);
+bool lost_more(const InputFlushCounts& a, const InputFlushCounts& b);
 
 // How the wide values of output `slot` of a call become elements of the type `stored`: f16, bf16, f32, or of FP8, which saturates.
 class OutputRounding {
@@ -35,9 +40,12 @@ class OutputRounding {
   void round(const double* values, int64_t first, int64_t n, void* elements) const;
   // The value that one of them becomes.
   double rounded(double value, int64_t element) const;
-  // What that rounding did. A number is rescued where the same rounding, with the same random bits, of the number without the loss
-  // scale `scale` gives zero, and of itself does not. Numbers beyond the largest one that a directed mode keeps at it are those
-  // that saturated; those that FP8 keeps at it have overflowed.
+  // That rounding of FP32 values, or of FP64 ones, that contain the loss scale `scale`, and its counts.
+  CountedRounding counted(double scale, bool of_double = false) const;
+  // The random bits of an element of it.
+  const RandomStream& random() const { return random_; }
+  // What it did. Numbers beyond the largest one that a directed mode keeps at it are those that saturated; those that FP8 keeps at
+  // it have overflowed.
   RoundingCounts count(const float* values, int64_t first, int64_t n, const void* elements, double scale) const;
   RoundingCounts count(const double* values, int64_t first, int64_t n, const void* elements, double scale) const;
 

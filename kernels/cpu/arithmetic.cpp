@@ -22,19 +22,7 @@ InputFlushCounts count_subnormals(Context& context, const TensorView& view) {
   collect_statistics(view, record, [&](int64_t n, const std::function<void(int64_t)>& body) {
     parallel_for(context, n, view.size() >= kParallelElements, body);
   });
-  InputFlushCounts counts{record.statistics.finite_nonzero(), 0};
-  const ExponentHistogram& histogram = record.statistics.histogram;
-  const int normal = info(view.dtype).format->smallest_normal_exponent() + ExponentHistogram::kBias;
-  for (int bin = 0; bin < normal; ++bin) counts.flushed += histogram.bins[static_cast<size_t>(bin)];
-  return counts;
-}
-
-// Whether `a` lost a larger share of its nonzero elements than `b`.
-bool lost_more(const InputFlushCounts& a, const InputFlushCounts& b) {
-  const auto share = [](const InputFlushCounts& counts) {
-    return counts.nonzero == 0 ? -1.0 : static_cast<double>(counts.flushed) / static_cast<double>(counts.nonzero);
-  };
-  return share(a) > share(b);
+  return flush_counts(*info(view.dtype).format, record.statistics);
 }
 
 // A call with copies of what has to be flushed or rounded apart.

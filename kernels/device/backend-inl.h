@@ -29,6 +29,7 @@
 #include "ulpscope/kernels/device/survey.h"
 #include "ulpscope/kernels/fingerprint.h"
 #include "ulpscope/kernels/formulas.h"
+#include "ulpscope/kernels/output_rounding.h"
 #include "ulpscope/kernels/plain/plain.h"
 
 namespace ulpscope::device {
@@ -54,10 +55,11 @@ class DeviceBackend final : public Backend {
   bool runs_behind() const override { return true; }
   void submit(const OpCall& call) override {
     const auto found = kernels_.find(call.op);
-    if (found == kernels_.end() || computes_in_double(call) || call.arithmetic != nullptr)
+    if (found == kernels_.end() || computes_in_double(call))
       throw usage_error("{}: no kernel of {} computes such a call", call.op, name());
     for (size_t i = 0; i < call.input_fingerprints.size(); ++i)
       if (call.input_fingerprints[i]->wanted) sum_bits(call.inputs[i], *call.input_fingerprints[i]);
+    count_flushed(call);
     (this->*found->second)(call);
   }
   void complete() override {
@@ -177,6 +179,27 @@ class DeviceBackend final : public Backend {
     Output& output = kernel.tensors.output;
     count_into(output, pend(counts_bytes(output), [finish, output](const void* copy) { finish(output, copy); }));
     if (output.size > 0) machine_.launch(grid_of(output), kernel);
+  }
+
+  // What the call reads as zero of the input that loses most so, for its records.
+  void count_flushed(const OpCall& call) {
+    std::vector<OutputRecord*> records;
+    for (OutputRecord* record : call.records)
+      if (record != nullptr && record->wanted != StatisticsLevel::none) records.push_back(record);
+    if (records.empty() || call.arithmetic == nullptr) return;
+    for (OutputRecord* record : records) record->input = {};
+    for (const TensorView& view : call.inputs) {
+      if (!flushes_input(call, view)) continue;
+      OutputRecord stored;
+      stored.wanted = StatisticsLevel::values;
+      count_stored(view, stored, nullptr, [records, format = info(view.dtype).format](const Output& output, const void* counts) {
+        OutputRecord counted;
+        fill_in(counted, output, counts);
+        const InputFlushCounts flushed = flush_counts(*format, counted.statistics);
+        for (OutputRecord* record : records)
+          if (lost_more(flushed, record->input)) record->input = flushed;
+      });
+    }
   }
 
   void sum_bits(const TensorView& repeated, Fingerprint& fingerprint) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/kernels/output_rounding.h"
 
 namespace ulpscope::device {
 namespace {
@@ -27,6 +28,9 @@ Output output_of(const TensorView& view, const OutputRecord* record, const Float
           .level = level,
           .counts_rounding = rounded_to != nullptr,
           .thresholds = RoundingThresholds(rounded_to != nullptr ? *rounded_to : binary32, record == nullptr ? 1 : record->scale),
+          .is_special = false,
+          .rounding = {},
+          .random = {},
           .logical = elements_in_order(contiguous(view), view),
           .counts = nullptr,
           .sums = nullptr};
@@ -43,7 +47,7 @@ double value_of_magnitude(uint64_t magnitude) { return std::bit_cast<float>(stat
 
 Input input_of(const TensorView& view, const TensorView& order) {
   const ElementOrder elements = elements_in_order(view, order);
-  return {view.data, view.dtype, elements.is_linear(), elements};
+  return {view.data, view.dtype, elements.is_linear(), false, elements};
 }
 
 Input input_of(const TensorView& view) { return input_of(view, contiguous(view)); }
@@ -52,7 +56,16 @@ Output output_of(const OpCall& call, int slot) {
   const TensorView& view = call.outputs[static_cast<size_t>(slot)];
   if (view.dtype != DType::f32 && view.dtype != DType::f16 && view.dtype != DType::bf16)
     throw usage_error("{}: no output of a device is of type {}", call.op, info(view.dtype).name);
-  return output_of(view, call.records.empty() ? nullptr : call.records[static_cast<size_t>(slot)], narrower_format(view));
+  const OutputRecord* record = call.records.empty() ? nullptr : call.records[static_cast<size_t>(slot)];
+  Output output = output_of(view, record, narrower_format(view));
+  const OutputRounding rounding(call, slot, view.dtype);
+  // FP32 is what kernels compute in.
+  output.is_special = view.dtype == DType::f32 ? rounding.flushes() : rounding.is_special();
+  if (!output.is_special) return output;
+  output.counts_rounding = true;
+  output.rounding = rounding.counted(record == nullptr ? 1 : record->scale);
+  output.random = rounding.random();
+  return output;
 }
 
 Output counted_output(const TensorView& order, const OutputRecord& record, const FloatFormat* rounded_to) {
@@ -64,7 +77,10 @@ Output counted_output(const TensorView& order, const OutputRecord& record, const
 
 ElementwiseTensors elementwise_tensors(const OpCall& call) {
   ElementwiseTensors tensors{{}, output_of(call, 0)};
-  for (size_t i = 0; i < call.inputs.size(); ++i) tensors.inputs[i] = input_of(call.inputs[i], call.outputs[0]);
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    tensors.inputs[i] = input_of(call.inputs[i], call.outputs[0]);
+    tensors.inputs[i].flushes = flushes_input(call, call.inputs[i]);
+  }
   return tensors;
 }
 
@@ -100,7 +116,8 @@ void fill_in(OutputRecord& record, const Output& output, const void* memory) {
                      .subnormal = counts.subnormal,
                      .inexact_subnormal = counts.inexact_subnormal,
                      .overflowed = counts.overflowed,
-                     .rescued = counts.rescued};
+                     .rescued = counts.rescued,
+                     .saturated = counts.saturated};
   if (output.level != StatisticsLevel::values) return;
   statistics.negatives = counts.negatives;
   if (counts.largest > 0) {

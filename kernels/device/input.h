@@ -1,6 +1,7 @@
 // How kernels read the elements of a tensor: widened, in the memory order of another.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "ulpscope/emulation/rounding.h"
@@ -13,6 +14,7 @@ struct Input {
   const void* data;
   DType dtype;  // not f64, nor of FP8
   bool is_linear;
+  bool flushes;  // subnormals are zeros
   ElementOrder elements;
 
   template <typename T>
@@ -21,15 +23,24 @@ struct Input {
   }
 };
 
+// An encoding whose zeros in the exponent field are read as zero.
+ULPSCOPE_DEVICE inline uint32_t flushed(uint32_t encoding, uint32_t exponent, uint32_t sign) {
+  return (encoding & exponent) == 0 ? encoding & sign : encoding;
+}
+
 // Element `i` as T, float or double.
 template <class Block, typename T = float>
 ULPSCOPE_DEVICE T read(const Input& input, int64_t i) {
   const int64_t offset = input.is_linear ? i : input.elements.offset_of(i);
   switch (input.dtype) {
-    case DType::f16:
-      return Block::from_f16(input.at<uint16_t>(offset));
-    case DType::bf16:
-      return bf16_to_float(input.at<uint16_t>(offset));
+    case DType::f16: {
+      const uint32_t encoding = input.at<uint16_t>(offset);
+      return Block::from_f16(static_cast<uint16_t>(input.flushes ? flushed(encoding, 0x7C00, 0x8000) : encoding));
+    }
+    case DType::bf16: {
+      const uint32_t encoding = input.at<uint16_t>(offset);
+      return bf16_to_float(static_cast<uint16_t>(input.flushes ? flushed(encoding, 0x7F80, 0x8000) : encoding));
+    }
     case DType::i64:
       return static_cast<T>(input.at<int64_t>(offset));
     case DType::i32:
@@ -37,8 +48,10 @@ ULPSCOPE_DEVICE T read(const Input& input, int64_t i) {
     case DType::u8:
     case DType::boolean:
       return static_cast<T>(input.at<uint8_t>(offset));
-    default:
-      return input.at<float>(offset);
+    default: {
+      const uint32_t encoding = input.at<uint32_t>(offset);
+      return std::bit_cast<float>(input.flushes ? flushed(encoding, 0x7F800000, 0x80000000) : encoding);
+    }
   }
 }
 

@@ -5,7 +5,9 @@
 #include <bit>
 #include <cstdint>
 
+#include "ulpscope/emulation/round_array.h"
 #include "ulpscope/emulation/tensor_statistics.h"
+#include "ulpscope/kernels/counted_rounding.h"
 #include "ulpscope/kernels/device/block.h"
 #include "ulpscope/kernels/statistics.h"
 #include "ulpscope/kernels/statistics_kernel.h"
@@ -30,7 +32,7 @@ struct ExponentCounts {
 // What was counted of an output, all zero at first. Of what is the smallest the complement is kept, so that it is raised as well.
 struct OutputCounts {
   uint64_t nan, positive_infinity, negative_infinity, zeros, negatives;
-  uint64_t flushed, subnormal, inexact_subnormal, overflowed, rescued;
+  uint64_t flushed, subnormal, inexact_subnormal, overflowed, rescued, saturated;
   uint64_t largest, smallest_complement;  // magnitudes, as bit patterns of FP32
   uint64_t first_nonfinite_complement;    // logical index of the first element that is NaN or Inf as it is stored
   uint64_t fingerprint;                   // of what is stored
@@ -43,11 +45,14 @@ struct Output {
   int64_t size;
   int tile;  // elements of each block of the grid: Tile::kSize where sums are asked for, at most that otherwise
   StatisticsLevel level;
-  bool counts_rounding;           // to the thresholds' format
-  RoundingThresholds thresholds;  // of the rounding
-  ElementOrder logical;           // what logical index an element has
-  OutputCounts* counts;           // nullptr: nothing is counted
-  BlockSums* sums;                // one for each tile
+  bool counts_rounding;
+  RoundingThresholds thresholds;  // of a rounding to nearest even
+  bool is_special;                // another rounding: `rounding`, with the bits of `random` where it is stochastic
+  CountedRounding rounding;
+  RandomStream random;
+  ElementOrder logical;  // what logical index an element has
+  OutputCounts* counts;  // nullptr: nothing is counted
+  BlockSums* sums;       // one for each tile
 };
 
 template <class Block>
@@ -82,18 +87,43 @@ ULPSCOPE_DEVICE void add_up(Block& block, const Values& values, int n, BlockSums
   if (block.lane() == kSumLanes) sums.sum_of_squares = total;
 }
 
+// What the value of element `index` is stored as, in the low bits.
+template <class Block>
+ULPSCOPE_DEVICE uint32_t encoding_of(const Output& output, int64_t index, float value) {
+  if (output.is_special) {
+    const bool is_stochastic = output.rounding.rounding.mode == RoundingMode::stochastic;
+    const uint32_t random = is_stochastic ? random_bits_of(output.random, static_cast<uint64_t>(index)) : 0;
+    return static_cast<uint32_t>(output.rounding.encoding_of(value, random));
+  }
+  if (output.dtype == DType::f16) return Block::to_f16(value);
+  if (output.dtype == DType::bf16) return Block::to_bf16(value);
+  return std::bit_cast<uint32_t>(value);
+}
+ULPSCOPE_DEVICE inline bool is_nonfinite(const Output& output, uint32_t encoding) {
+  const uint32_t infinity = output.dtype == DType::f16 ? 0x7C00 : output.dtype == DType::bf16 ? 0x7F80 : 0x7F800000;
+  return (encoding & infinity) == infinity;
+}
+ULPSCOPE_DEVICE inline void store(const Output& output, int64_t index, uint32_t encoding) {
+  if (output.dtype == DType::f32) {
+    static_cast<uint32_t*>(output.data)[index] = encoding;
+  } else {
+    static_cast<uint16_t*>(output.data)[index] = static_cast<uint16_t>(encoding);
+  }
+}
+
 // What one thread counts.
 class Tally {
  public:
   ULPSCOPE_DEVICE explicit Tally(const Output& output) : output_(output) {}
 
-  // Element `index` of the output, in memory order: its wide value, and whether it is stored as NaN or Inf. `exponents`: the
-  // block's.
+  // Element `index` of the output, in memory order: its wide value, and what it is stored as. `exponents`: the block's.
   template <class Counts>
-  ULPSCOPE_DEVICE void take(int64_t index, float value, bool stored_nonfinite, const Counts& exponents) {
+  ULPSCOPE_DEVICE void take(int64_t index, float value, uint32_t encoding, const Counts& exponents) {
+    low_halves_ += encoding & 0xFFFF;
+    high_halves_ += encoding >> 16;
     const auto bits = std::bit_cast<uint32_t>(value);
     const uint32_t magnitude = bits & 0x7FFFFFFF;
-    if (stored_nonfinite) {
+    if (is_nonfinite(output_, encoding)) {
       const auto logical = static_cast<uint64_t>(output_.logical.offset_of(index));
       if (logical < first_nonfinite_) first_nonfinite_ = logical;
     }
@@ -110,12 +140,13 @@ class Tally {
         smallest_ = magnitude < smallest_ ? magnitude : smallest_;
         count_exponent(static_cast<int>(magnitude >> 23), exponents);
       }
-      if (output_.counts_rounding) count_rounding(magnitude);
+      if (output_.is_special) {
+        output_.rounding.count(value, encoding, rounding_,
+                               [&] { return random_bits_of(output_.random, static_cast<uint64_t>(index)); });
+      } else if (output_.counts_rounding) {
+        count_rounding(magnitude);
+      }
     }
-  }
-  ULPSCOPE_DEVICE void take_stored(uint32_t encoding) {
-    low_halves_ += encoding & 0xFFFF;
-    high_halves_ += encoding >> 16;
   }
 
   // After the last element.
@@ -136,11 +167,12 @@ class Tally {
       raise(block, uint32_t{~block.smallest(smallest_)}, counts.smallest_complement);
     }
     if (output_.counts_rounding) {
-      add(block, flushed_, counts.flushed);
-      add(block, subnormal_, counts.subnormal);
-      add(block, inexact_subnormal_, counts.inexact_subnormal);
-      add(block, overflowed_, counts.overflowed);
-      add(block, rescued_, counts.rescued);
+      add(block, rounding_.flushed, counts.flushed);
+      add(block, rounding_.subnormal, counts.subnormal);
+      add(block, rounding_.inexact_subnormal, counts.inexact_subnormal);
+      add(block, rounding_.overflowed, counts.overflowed);
+      add(block, rounding_.rescued, counts.rescued);
+      add(block, rounding_.saturated, counts.saturated);
     }
     if (block.ballot(first_nonfinite_ != kNone) != 0)
       raise(block, ~smallest(block, first_nonfinite_), counts.first_nonfinite_complement);
@@ -167,16 +199,16 @@ class Tally {
   ULPSCOPE_DEVICE void count_rounding(uint32_t magnitude) {
     const RoundingThresholds& thresholds = output_.thresholds;
     if (magnitude >= thresholds.overflow_first) {
-      ++overflowed_;
+      ++rounding_.overflowed;
     } else if (magnitude <= thresholds.flush_last) {
-      ++flushed_;
+      ++rounding_.flushed;
     } else {
       if (magnitude < thresholds.normal_first) {
-        ++subnormal_;
+        ++rounding_.subnormal;
         const auto value = std::bit_cast<float>(magnitude);
-        inexact_subnormal_ += (value + thresholds.subnormal_step) - thresholds.subnormal_step != value;
+        rounding_.inexact_subnormal += (value + thresholds.subnormal_step) - thresholds.subnormal_step != value;
       }
-      rescued_ += magnitude <= thresholds.rescue_last;
+      rounding_.rescued += magnitude <= thresholds.rescue_last;
     }
   }
   template <class Block>
@@ -191,32 +223,15 @@ class Tally {
 
   const Output& output_;
   uint32_t nan_ = 0, positive_infinity_ = 0, negative_infinity_ = 0, zeros_ = 0, negatives_ = 0;
-  uint32_t flushed_ = 0, subnormal_ = 0, inexact_subnormal_ = 0, overflowed_ = 0, rescued_ = 0;
+  struct {
+    uint32_t flushed = 0, subnormal = 0, inexact_subnormal = 0, overflowed = 0, rescued = 0, saturated = 0;
+  } rounding_;
   uint32_t largest_ = 0, smallest_ = ~0u;
   uint64_t first_nonfinite_ = kNone;
   uint32_t low_halves_ = 0, high_halves_ = 0;
   int exponent_ = -1;
   uint32_t run_ = 0;
 };
-
-// The encoding of a value in the output's type, in the low bits.
-template <class Block>
-ULPSCOPE_DEVICE uint32_t encoding_of(const Output& output, float value) {
-  if (output.dtype == DType::f16) return Block::to_f16(value);
-  if (output.dtype == DType::bf16) return Block::to_bf16(value);
-  return std::bit_cast<uint32_t>(value);
-}
-ULPSCOPE_DEVICE inline bool is_nonfinite(const Output& output, uint32_t encoding) {
-  const uint32_t infinity = output.dtype == DType::f16 ? 0x7C00 : output.dtype == DType::bf16 ? 0x7F80 : 0x7F800000;
-  return (encoding & infinity) == infinity;
-}
-ULPSCOPE_DEVICE inline void store(const Output& output, int64_t index, uint32_t encoding) {
-  if (output.dtype == DType::f32) {
-    static_cast<uint32_t*>(output.data)[index] = encoding;
-  } else {
-    static_cast<uint16_t*>(output.data)[index] = static_cast<uint16_t>(encoding);
-  }
-}
 
 // Takes the block's tile, which begins at element block() * output.tile of the output, in memory order. Its first values are
 // written; no barrier has to be between.
@@ -237,11 +252,9 @@ ULPSCOPE_DEVICE_NOINLINE void put_tile(Block& block, const Output& output) {
   Tally tally(output);
   for (int i = block.thread() < apart ? n : block.thread() - apart; i < n; i += block.threads() - apart) {
     const float value = tile.read(i);
-    const uint32_t encoding = encoding_of<Block>(output, value);
+    const uint32_t encoding = encoding_of<Block>(output, begin + i, value);
     if (output.data != nullptr) store(output, begin + i, encoding);
-    if (output.counts == nullptr) continue;
-    tally.take_stored(encoding);
-    tally.take(begin + i, value, is_nonfinite(output, encoding), exponents);
+    if (output.counts != nullptr) tally.take(begin + i, value, encoding, exponents);
   }
   if (output.counts == nullptr) return;
   if (has_sums) tally.finish_exponents(exponents);

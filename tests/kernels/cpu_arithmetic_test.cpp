@@ -19,17 +19,6 @@
 namespace ulpscope::testing_support {
 namespace {
 
-constexpr uint64_t kSeed = 5, kStream = 77;
-
-Result run(const CaseCall& prepared, Backend& backend, const Arithmetic& how, uint64_t stream = kStream) {
-  OpCall call = prepared.call();
-  call.arithmetic = &how;
-  call.seed = kSeed;
-  call.stream = stream;
-  run(backend, call);
-  return prepared.result();
-}
-
 Arithmetic accumulated(std::string_view name, RoundingMode rounding = RoundingMode::nearest_even,
                        Subnormals subnormals = Subnormals::keep) {
   return {find_accumulation(name), rounding, subnormals};
@@ -44,7 +33,7 @@ uint64_t stored_encoding(double value, DType dtype, const Arithmetic& how, int s
   const FloatFormat& format = *info(dtype).format;
   const Rounding rounding{.mode = how.rounding,
                           .subnormals = flushes_outputs(how.subnormals) ? SubnormalResults::flush : SubnormalResults::keep};
-  const RandomStream random{kSeed, hash_combine(kStream, static_cast<uint64_t>(slot))};
+  const RandomStream random{kCallSeed, hash_combine(kCallStream, static_cast<uint64_t>(slot))};
   return round_to_encoding(format, value, rounding, random_bits_of(random, static_cast<uint64_t>(place)));
 }
 double stored_value(double value, DType dtype, const Arithmetic& how, int slot, int64_t place) {
@@ -292,7 +281,7 @@ TEST(CpuArithmetic, GivesTheSameBitsOnAnyThreadsAndInstructionSets) {
         }
       }
       const auto backend = make_cpu_backend({.threads = 2});
-      const Result other = run(Instance(what, DType::bf16).prepare(), *backend, how, kStream + 1);
+      const Result other = run(Instance(what, DType::bf16).prepare(), *backend, how, kCallStream + 1);
       int differences = 0;
       for (int64_t i = 0; i < other.outputs[0].view().size(); ++i) differences += other.outputs[0].get(i) != first->get(i);
       EXPECT_GT(differences, 0);
@@ -410,7 +399,7 @@ double expected_element(const Case& what, const OpCall& call, const std::vector<
       if (with_bias) sum.add(static_cast<double>(bias));
       const Rounding rounding{.mode = how.rounding,
                               .subnormals = flushes_outputs(how.subnormals) ? SubnormalResults::flush : SubnormalResults::keep};
-      const RandomStream random{kSeed, hash_combine(kStream, 0)};
+      const RandomStream random{kCallSeed, hash_combine(kCallStream, 0)};
       const auto place = static_cast<uint64_t>(offset_of(call.outputs[0], element));
       return value_of(format, encode(format, sum.total(how.rounding), rounding, random_bits_of(random, place)));
     }

@@ -209,6 +209,15 @@ Result Instance::run_magnitudes() const {
   return in_double([](double x) { return std::fabs(x); });
 }
 
+Result run(const CaseCall& prepared, Backend& backend, const Arithmetic& how, uint64_t stream) {
+  OpCall call = prepared.call();
+  call.arithmetic = &how;
+  call.seed = kCallSeed;
+  call.stream = stream;
+  ulpscope::run(backend, call);
+  return prepared.result();
+}
+
 void expect_same(const HostTensor& actual, const HostTensor& expected, const std::string& what) {
   int failures = 0;
   for (int64_t i = 0; i < expected.view().size() && failures < 3; ++i) {

@@ -107,6 +107,10 @@ class Instance {
   std::vector<HostTensor> inputs_;
 };
 
+// Runs a call with this arithmetic. Of stochastic rounding it has these numbers.
+inline constexpr uint64_t kCallSeed = 5, kCallStream = 77;
+Result run(const CaseCall& prepared, Backend& backend, const Arithmetic& how, uint64_t stream = kCallStream);
+
 // Bit for bit, but that any NaN equals any NaN.
 void expect_same(const HostTensor& actual, const HostTensor& expected, const std::string& what);
 void expect_same_record(const OutputRecord& actual, const OutputRecord& expected, const std::string& what);

@@ -1,4 +1,5 @@
 // The kernels of devices against the plain twins: equal bits, equal counts, and sums in the same order.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include "tests/kernels/statistics_support.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/emulation/narrow_format.h"
+#include "ulpscope/emulation/rounding.h"
 #include "ulpscope/kernels/formulas.h"
 #include "ulpscope/kernels/statistics_reference.h"
 
@@ -67,6 +69,39 @@ TEST_F(DeviceBackend, ElementwiseOpsReadAnyLayout) {
 TEST_F(DeviceBackend, NanAndInfComeThroughElementwiseOpsFromEveryElement) {
   const auto backend = make_device_under_test(5);
   for (const DType dtype : kFloats) expect_specials_of_twin(of_device(elementwise_cases({5})), dtype, *backend, "", 5, 1);
+}
+
+// Every mode and treatment of subnormals, of values around each format's smallest and largest numbers.
+TEST_F(DeviceBackend, RoundsAndFlushesAsTheCpu) {
+  const auto backend = make_device_under_test(11), cpu = make_cpu_backend({.threads = 1});
+  size_t turn = 0;
+  uint64_t saturated = 0, flushed = 0;
+  for (Case what : of_device(elementwise_cases({3, 5, 11}))) {
+    for (const double magnitude : {0x1p-140, 0x1p-125, 0x1p-13, 1.0, 0x1p16}) {
+      for (size_t i = 0; i < what.inputs.size(); ++i) {
+        what.inputs[i].low = i == 0 ? -magnitude : -1;
+        what.inputs[i].high = i == 0 ? magnitude : 1;
+      }
+      for (const DType dtype : kFloats) {
+        const Arithmetic how{.rounding = static_cast<RoundingMode>(turn % kRoundingModes),
+                             .subnormals = static_cast<Subnormals>(turn / kRoundingModes % 4)};
+        ++turn;
+        const Instance instance(what, dtype);
+        const Result actual = run(instance.prepare(StatisticsLevel::values), *backend, how);
+        const Result expected = run(instance.prepare(StatisticsLevel::values), *cpu, how);
+        const std::string name =
+            fmt::format("{} {} {} {} {}", what.name(), info(dtype).name, magnitude, name_of(how.rounding), name_of(how.subnormals));
+        expect_same(actual.outputs[0], expected.outputs[0], name);
+        expect_same(run(instance.prepare(), *backend, how).outputs[0], expected.outputs[0], name + " without recording");
+        expect_same_record(actual.records[0], expected.records[0], name);
+        EXPECT_EQ(actual.records[0].input, expected.records[0].input) << name;
+        saturated += actual.records[0].rounding.saturated;
+        flushed += actual.records[0].input.flushed;
+      }
+    }
+  }
+  EXPECT_GT(saturated, 100u);
+  EXPECT_GT(flushed, 1000u);
 }
 
 TEST_F(DeviceBackend, SaysWhatItDoesNotCompute) {
