@@ -18,7 +18,7 @@ class Dropout {
         kept_(p_ < 1 ? 1 / (1 - p_) : 0) {}
 
   // 1 / (1 - p) for a kept element, else 0.
-  double factor(uint64_t element) const { return factor_of(random_.bits(element)); }
+  constexpr double factor(uint64_t element) const { return factor_of(random_.bits(element)); }
 
   // Those of the elements first, ..., first + n - 1 in FP32; first is a multiple of 4.
   void factors(uint64_t first, int64_t n, float* out) const {
@@ -30,7 +30,7 @@ class Dropout {
   }
 
  private:
-  double factor_of(uint32_t bits) const { return Philox::uniform_of(bits) >= p_ ? kept_ : 0; }
+  constexpr double factor_of(uint32_t bits) const { return Philox::uniform_of(bits) >= p_ ? kept_ : 0; }
 
   Philox random_;
   double p_, kept_;

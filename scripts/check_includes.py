@@ -62,7 +62,7 @@ FREE = ("bench", "build", "examples", "tests")
 FEW_FILES = {"cli11": 2, "boost": 2, "nlohmann-json": 2, "toml++": 2}
 
 STANDARD = re.compile(r"[a-z_0-9]+$")
-SYSTEM = re.compile(r"(sys/|linux/)|(unistd|fcntl|signal|pthread|dlfcn|termios|poll|sched|immintrin|xmmintrin|spawn|time|stdio|stdlib)\.h$")
+SYSTEM = re.compile(r"(sys/|linux/|sanitizer/)|(unistd|fcntl|signal|pthread|dlfcn|termios|poll|sched|immintrin|xmmintrin|spawn|time|stdio|stdlib)\.h$")
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)')
 
 

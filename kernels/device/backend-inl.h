@@ -17,6 +17,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -39,6 +40,7 @@ class DeviceBackend final : public Backend {
  public:
   explicit DeviceBackend(Machine machine) : machine_(std::move(machine)) {
     add_formulas(lanes::Formulas());
+    kernels_.emplace("dropout", &DeviceBackend::dropout);
     kernels_.emplace("source", &DeviceBackend::source);
   }
   ~DeviceBackend() override { forget_pending(); }
@@ -141,7 +143,34 @@ class DeviceBackend final : public Backend {
 
   template <class F>
   void elementwise(const OpCall& call) {
+    if (!is_float(call.outputs[0].dtype)) return integers<F>(call);
     Elementwise<F> kernel{F(*call.attributes), elementwise_tensors(call)};
+    launch(kernel, kernel.tensors.output, record_of(call, 0));
+    sample(call, 0);
+  }
+
+  template <class F>
+  void integers(const OpCall& call) {
+    if constexpr (std::is_base_of_v<lanes::Copy, F> || std::is_same_v<F, lanes::Fill>) {
+      const TensorView& view = call.outputs[0];
+      const Input input = F::kInputs == 0 ? Input{} : input_of(call.inputs[0]);
+      ElementwiseIntegers<F> kernel{F(*call.attributes),     input,  view.data, view.dtype, view.size(),
+                                    input_of(view).elements, nullptr};
+      if (OutputRecord* const record = record_of(call, 0); record != nullptr && record->wanted != StatisticsLevel::none) {
+        void* const zeros = pend(sizeof(uint64_t), [record, size = kernel.size](const void* copy) {
+          fill_in_integers(*record, size, *static_cast<const uint64_t*>(copy));
+        });
+        kernel.zeros = static_cast<uint64_t*>(zeros);
+      }
+      if (kernel.size > 0) machine_.launch(grid_over(kernel.size), kernel);
+      survey(call, 0);
+    } else {
+      throw usage_error("{}: no kernel of {} gives {}", call.op, name(), info(call.outputs[0].dtype).name);
+    }
+  }
+
+  void dropout(const OpCall& call) {
+    DropOut kernel{Dropout(*call.attributes), elementwise_tensors(call)};
     launch(kernel, kernel.tensors.output, record_of(call, 0));
     sample(call, 0);
   }
@@ -156,8 +185,14 @@ class DeviceBackend final : public Backend {
       count_stored(view, *record, is_dense(view) && is_narrow(*format) ? format : nullptr,
                    [record](const Output& output, const void* counts) { fill_in(*record, output, counts); });
     }
-    if (record->fingerprint.wanted) sum_bits(view, record->fingerprint);
-    sample(call, 0);
+    survey(call, 0);
+  }
+
+  // What a record asks for of an output that is stored.
+  void survey(const OpCall& call, size_t slot) {
+    OutputRecord* const record = record_of(call, slot);
+    if (record != nullptr && record->fingerprint.wanted) sum_bits(call.outputs[slot], record->fingerprint);
+    sample(call, slot);
   }
 
   static OutputRecord* record_of(const OpCall& call, size_t slot) { return call.records.empty() ? nullptr : call.records[slot]; }

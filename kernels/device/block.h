@@ -40,10 +40,11 @@
 namespace ulpscope::device {
 
 inline constexpr int kWarpThreads = 32;
+inline constexpr int kMostThreads = 256;  // of a block
 
 struct Grid {
   int64_t blocks = 1;
-  int threads = kWarpThreads;  // of a block
+  int threads = kWarpThreads;  // of a block: whole warps, at most kMostThreads
 };
 
 }  // namespace ulpscope::device

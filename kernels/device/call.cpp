@@ -10,7 +10,6 @@
 namespace ulpscope::device {
 namespace {
 
-constexpr int kThreads = 256;
 constexpr int kUncountedTile = 2048;  // elements, where no order of sums asks for more
 
 // The format that values lose bits to as they are stored.
@@ -38,7 +37,7 @@ Output output_of(const TensorView& view, const OutputRecord* record, const Float
 
 int threads_for(int64_t values) {
   const int64_t warps = (values + kWarpThreads - 1) / kWarpThreads;
-  return static_cast<int>(std::clamp<int64_t>(warps * kWarpThreads, kWarpThreads, kThreads));
+  return static_cast<int>(std::clamp<int64_t>(warps * kWarpThreads, kWarpThreads, kMostThreads));
 }
 
 double value_of_magnitude(uint64_t magnitude) { return std::bit_cast<float>(static_cast<uint32_t>(magnitude)); }
@@ -133,6 +132,15 @@ void fill_in(OutputRecord& record, const Output& output, const void* memory) {
   if (sums.empty()) return;
   statistics.sum = sums[0].sum;
   statistics.sum_of_squares = sums[0].sum_of_squares;
+}
+
+void fill_in_integers(OutputRecord& record, int64_t size, uint64_t zeros) {
+  record.known = record.wanted;
+  record.before_rounding = record.rounding_known = false;
+  record.statistics = {};
+  record.rounding = {};
+  record.statistics.count = static_cast<uint64_t>(size);
+  record.statistics.zeros = zeros;
 }
 
 int64_t first_nonfinite(const void* memory) {

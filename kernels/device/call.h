@@ -34,6 +34,7 @@ size_t counts_bytes(const Output& output);
 void count_into(Output& output, void* memory);
 // From a copy of it.
 void fill_in(OutputRecord& record, const Output& output, const void* memory);
+void fill_in_integers(OutputRecord& record, int64_t size, uint64_t zeros);
 // The logical index of the first element that was stored as NaN or Inf, or -1; from such a copy.
 int64_t first_nonfinite(const void* memory);
 

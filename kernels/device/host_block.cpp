@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <boost/context/fiber.hpp>
+#include <boost/context/preallocated.hpp>
 #include <boost/context/protected_fixedsize_stack.hpp>
 #include <exception>
 #include <memory>
@@ -15,6 +16,11 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/philox.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 namespace ulpscope::device {
 namespace {
@@ -96,10 +102,42 @@ class Stacks {
   std::vector<boost::context::stack_context> free_;
 };
 
-// What Boost wants an allocator of stacks to be.
+// Tells AddressSanitizer which stack is in use.
+#if defined(__SANITIZE_ADDRESS__)
+class Switch {
+ public:
+  Switch() = default;
+  void leave_for(const Switch& other, bool for_good = false) {
+    __sanitizer_start_switch_fiber(for_good ? nullptr : &fake_, other.bottom_, other.size_);
+  }
+  // `from`: what was left.
+  void arrive_from(Switch& from) { __sanitizer_finish_switch_fiber(fake_, &from.bottom_, &from.size_); }
+  void lies_in(const boost::context::stack_context& stack) {
+    bottom_ = static_cast<char*>(stack.sp) - stack.size;
+    size_ = stack.size;
+    fake_ = nullptr;
+    ASAN_UNPOISON_MEMORY_REGION(bottom_, size_);
+  }
+
+ private:
+  const void* bottom_ = nullptr;
+  size_t size_ = 0;
+  void* fake_ = nullptr;
+};
+#else
+struct Switch {
+  void leave_for(const Switch&, bool = false) {}
+  void arrive_from(Switch&) {}
+  void lies_in(const boost::context::stack_context&) {}
+};
+#endif
+
+// Thrown in threads that are not to go on.
+struct Stopped {};
+
+// Where Boost gives the stack back.
 struct StackOf {
   Stacks* stacks;
-  boost::context::stack_context allocate() const { return stacks->take(); }
   void deallocate(boost::context::stack_context& stack) const { stacks->give_back(stack); }
 };
 
@@ -164,6 +202,12 @@ class HostBlockRunner {
   HostBlockRunner(const Grid& grid, const std::function<void(HostBlock&)>& kernel, uint64_t seed, Stacks& stacks)
       : grid_(grid), kernel_(kernel), orders_(seed, 0), stacks_(stacks), threads_(static_cast<size_t>(grid.threads)) {}
 
+  ~HostBlockRunner() {
+    is_stopping_ = true;
+    for (Thread& thread : threads_)
+      if (thread.state != State::finished) resume(thread);
+  }
+
   void run(int64_t block) {
     began_ = ++barriers_;
     for (int i = 0; i < grid_.threads; ++i) start(block, i);
@@ -201,7 +245,8 @@ class HostBlockRunner {
   enum class State : uint8_t { ready, at_operation, at_barrier, finished };
   struct Thread {
     boost::context::fiber self, runner;
-    State state = State::ready;
+    Switch stack;
+    State state = State::finished;
     Operation operation = Operation::sync;
     uint32_t value = 0;
     int from = 0;
@@ -212,21 +257,39 @@ class HostBlockRunner {
   void start(int64_t block, int index) {
     Thread& thread = threads_[static_cast<size_t>(index)];
     thread.state = State::ready;
-    thread.self = boost::context::fiber(std::allocator_arg, StackOf{&stacks_}, [this, &thread, block, index](auto&& runner) {
-      thread.runner = std::move(runner);
-      HostBlock view(*this, grid_, block, index);
-      try {
-        kernel_(view);
-      } catch (const Error&) {
-        error_ = std::current_exception();
-      }
-      thread.state = State::finished;
-      return std::move(thread.runner);
-    });
+    const auto stack = stacks_.take();
+    thread.stack.lies_in(stack);
+    thread.self = boost::context::fiber(std::allocator_arg, boost::context::preallocated(stack.sp, stack.size, stack),
+                                        StackOf{&stacks_}, [this, &thread, block, index](boost::context::fiber&& runner) {
+                                          thread.stack.arrive_from(runner_);
+                                          thread.runner = std::move(runner);
+                                          run_thread(block, index);
+                                          thread.state = State::finished;
+                                          thread.stack.leave_for(runner_, true);
+                                          return std::move(thread.runner);
+                                        });
   }
-  static void wait(Thread& thread, State state) {
+  void run_thread(int64_t block, int index) {
+    try {
+      if (is_stopping_) return;
+      HostBlock view(*this, grid_, block, index);
+      kernel_(view);
+    } catch (const Error&) {
+      error_ = std::current_exception();
+    } catch (const Stopped&) {
+    }
+  }
+  void resume(Thread& thread) {
+    runner_.leave_for(thread.stack);
+    thread.self = std::move(thread.self).resume();
+    runner_.arrive_from(thread.stack);
+  }
+  void wait(Thread& thread, State state) {
     thread.state = state;
+    thread.stack.leave_for(runner_);
     thread.runner = std::move(thread.runner).resume();
+    thread.stack.arrive_from(runner_);
+    if (is_stopping_) throw Stopped();
   }
 
   // All lanes to the next barrier or to their end.
@@ -237,7 +300,7 @@ class HostBlockRunner {
       for (int i = 0; i < kWarpThreads; ++i) {
         Thread& thread = threads_[first + static_cast<size_t>((i + turn) % kWarpThreads)];
         if (thread.state != State::ready) continue;
-        thread.self = std::move(thread.self).resume();
+        resume(thread);
         if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
       }
       const std::span lanes(&threads_[first], kWarpThreads);
@@ -301,6 +364,8 @@ class HostBlockRunner {
   std::vector<Thread> threads_;
   uint32_t barriers_ = 0, began_ = 0;
   std::exception_ptr error_;
+  bool is_stopping_ = false;
+  Switch runner_;
 };
 
 void HostBlock::barrier(std::source_location place) { runner_.barrier(thread_, place); }
@@ -313,8 +378,9 @@ HostShared& HostBlock::shared_memory(const void* key, std::string_view name, int
 void* HostBlock::use(HostShared& memory, Access access, int index) { return runner_.use(thread_, memory, access, index); }
 
 void run_on_host(const Grid& grid, const std::function<void(HostBlock&)>& kernel, uint64_t seed) {
-  if (grid.threads <= 0 || grid.threads % kWarpThreads != 0)
-    throw failed_error("a block of {} threads: expected whole warps of {}", grid.threads, kWarpThreads);
+  if (grid.threads <= 0 || grid.threads % kWarpThreads != 0 || grid.threads > kMostThreads)
+    throw failed_error("a block of {} threads: expected whole warps of {}, at most {} threads", grid.threads, kWarpThreads,
+                       kMostThreads);
   thread_local Stacks stacks;
   HostBlockRunner runner(grid, kernel, seed, stacks);
   for (int64_t block = 0; block < grid.blocks; ++block) runner.run(block);

@@ -266,4 +266,13 @@ ULPSCOPE_DEVICE_NOINLINE void put_tile(Block& block, const Output& output) {
   }
 }
 
+// Computes the block's tile, value(i) for element i of the output, and takes it.
+template <class Block, class Value>
+ULPSCOPE_DEVICE void put_values(Block& block, const Output& output, const Value& value) {
+  const auto tile = block.template shared<Tile>();
+  const int64_t begin = block.block() * output.tile;
+  for (int i = block.thread(); i < output.tile && begin + i < output.size; i += block.threads()) tile.write(i, value(begin + i));
+  put_tile(block, output);
+}
+
 }  // namespace ulpscope::device

@@ -66,6 +66,33 @@ TEST_F(DeviceBackend, ElementwiseOpsReadAnyLayout) {
   }
 }
 
+TEST_F(DeviceBackend, OtherOpsGiveTheBitsOfTheirTwins) {
+  const auto backend = make_device_under_test(12);
+  std::vector<Case> cases = of_device(other_cases());
+  EXPECT_TRUE(std::any_of(cases.begin(), cases.end(), [](const Case& what) { return what.op == "dropout"; }));
+  cases.push_back({"dropout", {{{130, 70}}}, {{{130, 70}}}, {{"p", 1}, {"seed", 7}, {"stream", 11}}});
+  for (const Case& what : cases) {
+    for (const DType dtype : kFloats) expect_twin(what, dtype, *backend, "");
+  }
+}
+
+TEST_F(DeviceBackend, CopiesCastsAndFillsIntegers) {
+  const auto backend = make_device_under_test(13);
+  const std::vector<int64_t> shape{7, 30, 41};  // a block of the grid and more
+  for (const DType from : {DType::f32, DType::f16, DType::i64, DType::i32, DType::boolean}) {
+    for (const DType to : {DType::i64, DType::i32, DType::u8, DType::boolean}) {
+      for (const Lay lay : {Lay::contiguous, Lay::strided, Lay::transposed, Lay::broadcast}) {
+        const int64_t largest = from == DType::boolean || to == DType::boolean ? 2 : 100;
+        const TensorSpec input{shape, lay, from, is_float(from) ? 0 : largest, 0, static_cast<double>(largest)};
+        const Lay out = lay == Lay::contiguous ? Lay::transposed : Lay::contiguous;
+        for (const char* op : {"copy", "cast"}) expect_twin({op, {input}, {{shape, out, to}}}, DType::f32, *backend, "integers");
+      }
+      for (const double value : {0, 1})
+        expect_twin({"fill", {}, {{shape, Lay::contiguous, to}}, {{"value", value}}}, DType::f32, *backend, "integers");
+    }
+  }
+}
+
 TEST_F(DeviceBackend, NanAndInfComeThroughElementwiseOpsFromEveryElement) {
   const auto backend = make_device_under_test(5);
   for (const DType dtype : kFloats) expect_specials_of_twin(of_device(elementwise_cases({5})), dtype, *backend, "", 5, 1);
@@ -108,7 +135,7 @@ TEST_F(DeviceBackend, SaysWhatItDoesNotCompute) {
   const auto backend = make_device_under_test();
   EXPECT_THROW(Instance({"add", {{{5}}, {{5}}}, {{{5}}}}, DType::f64).run(*backend), Error);
   EXPECT_THROW(Instance({"matmul", {{{2, 2}}, {{2, 2}}}, {{{2, 2}}}}, DType::f32).run(*backend), Error);
-  EXPECT_THROW(Instance({"cast", {{{5}}}, {{{5}, Lay::contiguous, DType::i64}}}, DType::f32).run(*backend), Error);
+  EXPECT_THROW(Instance({"neg", {{{5}}}, {{{5}, Lay::contiguous, DType::i64}}}, DType::f32).run(*backend), Error);
 }
 
 TEST_F(DeviceBackend, RecordsComeWhenItIsComplete) {
