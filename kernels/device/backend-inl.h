@@ -32,6 +32,7 @@
 #include "ulpscope/kernels/formulas.h"
 #include "ulpscope/kernels/output_rounding.h"
 #include "ulpscope/kernels/plain/plain.h"
+#include "ulpscope/kernels/rows.h"
 
 namespace ulpscope::device {
 
@@ -40,6 +41,7 @@ class DeviceBackend final : public Backend {
  public:
   explicit DeviceBackend(Machine machine) : machine_(std::move(machine)) {
     add_formulas(lanes::Formulas());
+    add_row_ops(lanes::RowOps());
     kernels_.emplace("dropout", &DeviceBackend::dropout);
     kernels_.emplace("source", &DeviceBackend::source);
   }
@@ -135,6 +137,28 @@ class DeviceBackend final : public Backend {
     pending_.clear();
   }
 
+  // Until the calls that are submitted so far have run.
+  class Scratch {
+   public:
+    Scratch(DeviceBackend& backend, size_t bytes) : backend_(backend), bytes_(bytes), memory_(backend.allocate(bytes)) {}
+    ~Scratch() { backend_.release(memory_, bytes_); }
+    Scratch(const Scratch&) = delete;
+    template <typename T>
+    T* as() const {
+      return static_cast<T*>(memory_);
+    }
+
+   private:
+    DeviceBackend& backend_;
+    size_t bytes_;
+    void* memory_;
+  };
+
+  template <class... R>
+  void add_row_ops(lanes::RowOpList<R...>) {
+    (kernels_.emplace(R::kName, &DeviceBackend::row_op<R>), ...);
+  }
+
   template <class... F>
   void add_formulas(lanes::FormulaList<F...>) {
     static_assert(((F::kInputs <= kMaxInputs) && ...));
@@ -175,6 +199,42 @@ class DeviceBackend final : public Backend {
     sample(call, 0);
   }
 
+  template <class R>
+  void row_op(const OpCall& call) {
+    RowKernel<R> kernel{R(*call.attributes), row_tensors(call, R::kInputs, R::kOutputs)};
+    RowTensors& tensors = kernel.tensors;
+    if (tensors.rows * tensors.n == 0) return put_zeros(call);
+    const Grid grid = grid_of(tensors);
+    const Scratch scratch(*this, sizeof(float) * static_cast<size_t>(grid.blocks * tensors.scratch_of_block));
+    tensors.scratch = scratch.template as<float>();
+    std::deque<Scratch> wide;
+    for (size_t slot = 0; slot < call.outputs.size(); ++slot) {
+      float*& values = tensors.outputs[slot].values;
+      if (values == nullptr)
+        values = wide.emplace_back(*this, sizeof(float) * static_cast<size_t>(call.outputs[slot].size())).template as<float>();
+    }
+    machine_.launch(grid, kernel);
+    for (size_t slot = 0; slot < call.outputs.size(); ++slot) put(call, slot, tensors.outputs[slot].values);
+  }
+  // Of rows without values come zeros, where anything does.
+  void put_zeros(const OpCall& call) {
+    for (size_t slot = 0; slot < call.outputs.size(); ++slot) {
+      Elementwise<lanes::Fill> kernel{{}, {{}, output_of(call, static_cast<int>(slot))}};
+      launch(kernel, kernel.tensors.output, record_of(call, slot));
+      sample(call, slot);
+    }
+  }
+
+  // Output `slot` from FP32 values in logical order, which may be where they are to be stored.
+  void put(const OpCall& call, size_t slot, const void* values) {
+    TensorView wide = contiguous(call.outputs[slot]);
+    wide.data = const_cast<void*>(values);
+    wide.dtype = DType::f32;
+    Elementwise<lanes::Copy> kernel{{}, {{input_of(wide, call.outputs[slot])}, output_of(call, static_cast<int>(slot))}};
+    launch(kernel, kernel.tensors.output, record_of(call, slot), values == call.outputs[slot].data);
+    sample(call, slot);
+  }
+
   // Nothing to compute: the output is there.
   void source(const OpCall& call) {
     OutputRecord* const record = record_of(call, 0);
@@ -197,13 +257,16 @@ class DeviceBackend final : public Backend {
 
   static OutputRecord* record_of(const OpCall& call, size_t slot) { return call.records.empty() ? nullptr : call.records[slot]; }
 
+  // `is_stored`: it is to be counted only.
   template <class K>
-  void launch(K& kernel, Output& output, OutputRecord* record) {
+  void launch(K& kernel, Output& output, OutputRecord* record, bool is_stored = false) {
     if (record != nullptr && (record->wanted != StatisticsLevel::none || record->fingerprint.wanted)) {
       void* const counts = pend(counts_bytes(output), [record, output](const void* copy) { fill_in(*record, output, copy); });
       count_into(output, counts);
     }
-    if (output.size > 0) machine_.launch(grid_of(output), kernel);
+    if (is_stored) output.data = nullptr;
+    const bool has_work = output.data != nullptr || output.counts != nullptr;
+    if (output.size > 0 && has_work) machine_.launch(grid_of(output), kernel);
   }
 
   // Counts a tensor as it is stored: finish(output, counts) when all is complete.

@@ -10,7 +10,8 @@
 namespace ulpscope::device {
 namespace {
 
-constexpr int kUncountedTile = 2048;  // elements, where no order of sums asks for more
+constexpr int64_t kMostRowBlocks = 1024;  // more than a GPU runs at once
+constexpr int kUncountedTile = 2048;      // elements, where no order of sums asks for more
 
 // The format that values lose bits to as they are stored.
 const FloatFormat* narrower_format(const TensorView& view) {
@@ -82,6 +83,40 @@ ElementwiseTensors elementwise_tensors(const OpCall& call) {
   }
   return tensors;
 }
+
+RowTensors row_tensors(const OpCall& call, std::span<const RowOperand> inputs, std::span<const RowOperand> outputs) {
+  RowTensors tensors{};
+  tensors.n = 1;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] != RowOperand::row) continue;
+    const TensorView& view = call.inputs[i];
+    tensors.n = view.rank > 0 ? view.shape[view.rank - 1] : 1;
+    tensors.rows = tensors.n > 0 ? view.size() / tensors.n : 0;
+  }
+  const int64_t n = tensors.n;
+  if (n > kLongestRow) throw usage_error("{}: a row of {} values; a device takes at most {}", call.op, n, kLongestRow);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const TensorView& view = call.inputs[i];
+    RowInput& operand = tensors.inputs[i];
+    operand.input = input_of(view);
+    operand.input.flushes = flushes_input(call, view);
+    operand.stride = inputs[i].stride(n);
+    operand.count = inputs[i] == RowOperand::vector ? n : operand.stride;
+    if (view.dtype == DType::f32 && is_contiguous(view) && !operand.input.flushes) {
+      operand.values = view.as<const float>();
+    } else {
+      tensors.scratch_of_block += operand.count;
+    }
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const TensorView& view = call.outputs[i];
+    const bool as_it_is = view.dtype == DType::f32 && is_contiguous(view) && !output_of(call, static_cast<int>(i)).is_special;
+    tensors.outputs[i] = {as_it_is ? view.as<float>() : nullptr, outputs[i].stride(n)};
+  }
+  return tensors;
+}
+
+Grid grid_of(const RowTensors& tensors) { return {std::min(tensors.rows, kMostRowBlocks), threads_for(tensors.n)}; }
 
 int64_t tiles_of(const Output& output) { return (output.size + output.tile - 1) / output.tile; }
 

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "ulpscope/kernels/device/elementwise.h"
+#include "ulpscope/kernels/device/rows.h"
 #include "ulpscope/kernels/op_call.h"
 
 namespace ulpscope::device {
@@ -15,6 +17,10 @@ Input input_of(const TensorView& view);
 
 // Of an op whose elements come from the same element of every input.
 ElementwiseTensors elementwise_tensors(const OpCall& call);
+
+// Of a row op (rows.h): all but where outputs that are not stored as the kernel leaves them lie, and the scratch.
+RowTensors row_tensors(const OpCall& call, std::span<const RowOperand> inputs, std::span<const RowOperand> outputs);
+Grid grid_of(const RowTensors& tensors);
 
 // Output `slot` of a call, dense, as kernels store it, and count it where the call has a record of it.
 Output output_of(const OpCall& call, int slot);

@@ -15,7 +15,8 @@ class HostMachine {
 
   std::string name() const { return "emulated device"; }
   std::string description() const { return "device code on the host"; }
-  void* allocate(size_t bytes) { return ::operator new(bytes, kAlignment); }
+  // Memory that nobody wrote holds NaN, in FP32 and 16-bit types.
+  void* allocate(size_t bytes) { return std::memset(::operator new(bytes, kAlignment), 0xFF, bytes); }
   void release(void* memory, size_t) { ::operator delete(memory, kAlignment); }
   void clear(void* memory, size_t bytes) { std::memset(memory, 0, bytes); }
   void to_host(const void* from, void* to, size_t bytes) { std::memcpy(to, from, bytes); }

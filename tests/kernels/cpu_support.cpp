@@ -848,6 +848,20 @@ std::vector<Case> other_cases() {
   return cases;
 }
 
+std::vector<Case> small_cases(const std::vector<Case>& all, int64_t largest) {
+  std::vector<Case> cases;
+  for (const Case& what : all) {
+    int64_t elements = 0;
+    for (const TensorSpec& input : what.inputs) {
+      int64_t size = 1;
+      for (const int64_t extent : input.shape) size *= extent;
+      elements = std::max(elements, size);
+    }
+    if (elements <= largest) cases.push_back(what);
+  }
+  return cases;
+}
+
 std::vector<std::string> instruction_sets() {
   std::vector<std::string> names;
   for (const char* name : {"avx512", "avx2", "sse4"}) {

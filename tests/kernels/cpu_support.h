@@ -135,6 +135,8 @@ inline constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
 // All ops of the backend, in small shapes with odd extents, paddings, strides and layouts.
 std::vector<Case> elementwise_cases(const std::vector<int64_t>& shape);
 std::vector<Case> other_cases();
+// Those no input of which has more than `largest` elements.
+std::vector<Case> small_cases(const std::vector<Case>& all, int64_t largest);
 
 // The instruction sets that this CPU has, as CpuOptions names them, the widest first: oneDNN keeps the first that a process names,
 // and with narrow ones its convolutions multiply padding (docs/ops.md).

@@ -39,21 +39,8 @@ TEST(CpuTwin, ElementwiseOpsReadAnyLayout) {
   }
 }
 
-// Shapes that fill a block of 16 lanes and leave a rest, and no input of which has more than `largest` elements.
+// Shapes that fill a block of 16 lanes and leave a rest.
 constexpr int64_t kSmall = 450;
-std::vector<Case> small(const std::vector<Case>& all, int64_t largest) {
-  std::vector<Case> cases;
-  for (const Case& what : all) {
-    int64_t elements = 0;
-    for (const TensorSpec& input : what.inputs) {
-      int64_t size = 1;
-      for (const int64_t extent : input.shape) size *= extent;
-      elements = std::max(elements, size);
-    }
-    if (elements <= largest) cases.push_back(what);
-  }
-  return cases;
-}
 
 // Cases of ops that are ours, or of those that oneDNN computes: its instruction set is the process's first.
 std::vector<Case> ours() {
@@ -81,7 +68,7 @@ TEST(CpuTwin, OtherOpsGiveTheSameBits) {
 TEST(CpuTwin, OtherOpsReadAnyLayout) {
   const auto backend = make_cpu_backend({.threads = 1});
   for (const Lay lay : {Lay::strided, Lay::transposed, Lay::broadcast, Lay::channels_last}) {
-    for (const Case& row : small(other_cases(), kSmall)) {
+    for (const Case& row : small_cases(other_cases(), kSmall)) {
       Case all = row;
       for (size_t i = 0; i < row.inputs.size(); ++i) {
         const bool changes = std::any_of(row.outputs.begin(), row.outputs.end(),
@@ -291,7 +278,7 @@ TEST(CpuTwin, Fp64RunsInFp64) {
 TEST(CpuTwin, EveryOpOfTheBackendHasARowSmallEnoughForNanAndInf) {
   std::set<std::string> rows;
   for (const Case& what : elementwise_cases({37})) rows.insert(what.op);
-  for (const Case& what : small(other_cases(), kSmall)) rows.insert(what.op);
+  for (const Case& what : small_cases(other_cases(), kSmall)) rows.insert(what.op);
   const auto ops = make_cpu_backend()->ops();
   EXPECT_EQ(ops.size(), rows.size());
   for (const std::string_view op : ops) {
@@ -311,17 +298,17 @@ TEST(CpuTwin, NanAndInfComeThroughElementwiseOpsFromEveryElement) {
 }
 
 TEST(CpuTwin, NanAndInfComeThroughOurOps) {
-  for (const std::string& isa : instruction_sets()) check_specials(small(ours(), kSmall), DType::f32, isa, 17, 67);
-  for (const DType dtype : {DType::f16, DType::bf16}) check_specials(small(ours(), kSmall), dtype, "", 1, 67);
+  for (const std::string& isa : instruction_sets()) check_specials(small_cases(ours(), kSmall), DType::f32, isa, 17, 67);
+  for (const DType dtype : {DType::f16, DType::bf16}) check_specials(small_cases(ours(), kSmall), dtype, "", 1, 67);
 }
 
 TEST(CpuTwin, NanAndInfComeThroughProducts) {
-  for (const DType dtype : kFloats) check_specials(small(products(), kSmall), dtype, "", dtype == DType::f32 ? 17 : 1, 67);
+  for (const DType dtype : kFloats) check_specials(small_cases(products(), kSmall), dtype, "", dtype == DType::f32 ? 17 : 1, 67);
 }
 
 // Without convolutions in groups: oneDNN multiplies the padding of these by zeros (docs/ops.md).
 TEST(CpuTwin, SlowNanAndInfComeThroughProductsFromEveryElement) {
-  std::vector<Case> cases = small(products(), 700);
+  std::vector<Case> cases = small_cases(products(), 700);
   std::erase_if(cases, [](const Case& what) {
     return std::any_of(what.attributes.begin(), what.attributes.end(),
                        [](const Attributes::Item& item) { return item.name == "groups" && item.value > 1; });
@@ -331,7 +318,7 @@ TEST(CpuTwin, SlowNanAndInfComeThroughProductsFromEveryElement) {
 
 TEST(CpuTwin, SlowNanAndInfComeThroughOurOpsFromEveryElement) {
   for (const std::string& isa : instruction_sets()) {
-    for (const DType dtype : kFloats) check_specials(small(ours(), 1600), dtype, isa, dtype == DType::f32 ? 1600 : 1, 5);
+    for (const DType dtype : kFloats) check_specials(small_cases(ours(), 1600), dtype, isa, dtype == DType::f32 ? 1600 : 1, 5);
   }
 }
 

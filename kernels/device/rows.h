@@ -1,0 +1,144 @@
+// Row ops (rows.h of the folder above): a block of the grid takes one row after another, and its threads share the loops. Values
+// are FP32 in global memory: what lies otherwise is widened first, and outputs go through the output path once all are there.
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+
+#include "ulpscope/kernels/device/input.h"
+#include "ulpscope/kernels/lanes.h"
+#include "ulpscope/kernels/reduction_order.h"
+#include "ulpscope/kernels/row_call.h"
+
+namespace ulpscope::device {
+
+// Sums of blocks of kReductionBlock terms.
+struct PartialSums {
+  using Element = float;
+  static constexpr int kSize = 1024;
+  static constexpr const char* kName = "partial sums";
+};
+inline constexpr int64_t kLongestRow = PartialSums::kSize * kReductionBlock;
+
+struct LargestOfWarps {
+  using Element = float;
+  static constexpr int kSize = kMostThreads / kWarpThreads;
+  static constexpr const char* kName = "largest of warps";
+};
+
+// The loops of rows.h. All threads of the block are in the same one. Behind it all that it reads of a row is read, and all that it
+// writes is seen.
+template <class Block>
+class BlockLoops {
+ public:
+  using Value = float;
+  ULPSCOPE_LANE_FUNCTION explicit BlockLoops(Block& block) : block_(block) {}
+
+  template <class F, class... P>
+  ULPSCOPE_DEVICE void map(const F& f, int64_t n, float* out, const P*... in) const {
+    for (int64_t i = block_.thread(); i < n; i += block_.threads()) out[i] = apply(f, in[i]...);
+    block_.barrier();
+  }
+
+  // Half a warp has the lanes of sum_order.h for a block of terms.
+  template <class F, class... P>
+  ULPSCOPE_DEVICE float sum(const F& f, int64_t n, const P*... in) const {
+    static_assert(kWarpThreads == 2 * kSumLanes);
+    if (n == 0) return 0;
+    const auto partial = block_.template shared<PartialSums>();
+    const int lane = block_.lane() % kSumLanes, half = block_.lane() / kSumLanes;
+    const auto blocks = static_cast<int>((n + kReductionBlock - 1) / kReductionBlock);
+    for (int first = 2 * block_.warp(); first < blocks; first += 2 * block_.warps()) {
+      const int64_t begin = (first + half) * kReductionBlock, end = begin + kReductionBlock < n ? begin + kReductionBlock : n;
+      float total = 0;
+      for (int64_t i = begin + lane; i < end; i += kSumLanes) total += apply(f, in[i]...);
+      for (int width = kSumLanes / 2; width > 0; width /= 2) total += block_.shuffle_down(total, width);
+      if (lane == 0 && first + half < blocks) partial.write(first + half, total);
+    }
+    block_.barrier();
+    // Neighbours first: each step leaves the sums at multiples of twice the distance.
+    for (int distance = 1; distance < blocks; distance *= 2) {
+      for (int i = 2 * distance * block_.thread(); i + distance < blocks; i += 2 * distance * block_.threads())
+        partial.write(i, partial.read(i) + partial.read(i + distance));
+      block_.barrier();
+    }
+    const float total = partial.read(0);
+    block_.barrier();
+    return total;
+  }
+
+  ULPSCOPE_DEVICE float largest(int64_t n, const float* x) const {
+    const auto of_warps = block_.template shared<LargestOfWarps>();
+    float value = x[0];
+    for (int64_t i = block_.thread(); i < n; i += block_.threads()) value = larger(value, x[i]);
+    for (int width = kWarpThreads / 2; width > 0; width /= 2) value = larger(value, block_.shuffle_down(value, width));
+    if (block_.lane() == 0) of_warps.write(block_.warp(), value);
+    block_.barrier();
+    value = of_warps.read(0);
+    for (int warp = 1; warp < block_.warps(); ++warp) value = larger(value, of_warps.read(warp));
+    return value;
+  }
+
+  template <class F, class... T>
+  ULPSCOPE_DEVICE float apply(const F& f, T... values) const {
+    return lanes::evaluate<float>(f, values...);
+  }
+
+ private:
+  // A NaN where there is one.
+  ULPSCOPE_DEVICE static float larger(float a, float b) { return b > a || b != b ? b : a; }
+
+  Block& block_;
+};
+
+// An operand of a row op. Of each row it has `count` values, which begin `stride` after those of the row before.
+struct RowInput {
+  Input input;
+  const float* values;  // where they lie as FP32, one after the other; nullptr: each block widens those of its row
+  int64_t stride, count;
+};
+struct RowOutput {
+  float* values;
+  int64_t stride;
+};
+
+struct RowTensors {
+  int64_t n, rows;
+  RowInput inputs[kMaxRowInputs];
+  RowOutput outputs[kMaxRowOutputs];
+  float* scratch;  // of each block for what it widens
+  int64_t scratch_of_block;
+};
+
+template <class R>
+struct RowKernel {
+  R op;
+  RowTensors tensors;
+
+  template <class Block>
+  ULPSCOPE_DEVICE void operator()(Block& block) const {
+    constexpr int kInputs = std::size(R::kInputs), kOutputs = std::size(R::kOutputs);
+    for (int64_t row = block.block(); row < tensors.rows; row += block.blocks()) {
+      RowCall<float> call;
+      call.n = tensors.n;
+      float* scratch = tensors.scratch + block.block() * tensors.scratch_of_block;
+      for (int k = 0; k < kInputs; ++k) {
+        const RowInput& operand = tensors.inputs[k];
+        const int64_t begin = row * operand.stride;
+        if (operand.values != nullptr) {
+          call.inputs[k] = operand.values + begin;
+          continue;
+        }
+        for (int64_t i = block.thread(); i < operand.count; i += block.threads())
+          scratch[i] = read<Block>(operand.input, begin + i);
+        call.inputs[k] = scratch;
+        scratch += operand.count;
+      }
+      for (int k = 0; k < kOutputs; ++k) call.outputs[k] = tensors.outputs[k].values + row * tensors.outputs[k].stride;
+      block.barrier();
+      op(BlockLoops<Block>(block), call);
+    }
+  }
+};
+
+}  // namespace ulpscope::device
