@@ -75,10 +75,8 @@ int64_t span_of(const TensorView& view) {
   return last + 1;
 }
 
-ElementOrder elements_in_order(const TensorView& view, const TensorView& order) {
+ElementOrder elements_over(const TensorView& view, const DimensionList& list) {
   ElementOrder elements;
-  if (view.rank == 0 || view.size() == 1) return elements;
-  const DimensionList list = dimensions_in_memory_order(order);
   for (int i = 0; i < list.count; ++i) {
     const int64_t extent = view.shape[list.dimensions[i]], stride = view.strides[list.dimensions[i]];
     if (extent == 1) continue;
@@ -91,6 +89,11 @@ ElementOrder elements_in_order(const TensorView& view, const TensorView& order) 
     }
   }
   return elements;
+}
+
+ElementOrder elements_in_order(const TensorView& view, const TensorView& order) {
+  if (view.rank == 0 || view.size() == 1) return {};
+  return elements_over(view, dimensions_in_memory_order(order));
 }
 
 int64_t offset_of(const TensorView& view, int64_t index) {

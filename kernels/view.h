@@ -55,7 +55,8 @@ int64_t offset_of(const TensorView& view, int64_t index);
 // The inverse for a dense view: the logical (row-major) index of the element that lies at `offset`.
 int64_t index_at(const TensorView& view, int64_t offset);
 
-// Where elements lie that are counted in the memory order of a dense tensor.
+// Where elements lie that are counted in some order. Dimensions of one element are left out, and those that follow on each other
+// are merged.
 struct ElementOrder {
   int rank = 0;  // 0: all at the same place
   Extents shape{}, strides{};
@@ -72,6 +73,8 @@ struct ElementOrder {
   }
   constexpr bool is_linear() const { return rank == 1 && strides[0] == 1; }  // element i at offset i
 };
+// Over some dimensions of a view, the others at 0.
+ElementOrder elements_over(const TensorView& view, const DimensionList& dimensions);
 // Of `view` in the order of the dense tensor `order`, which has its shape; a view of one element stands for all elements.
 // Dimensions of one element are left out, and those that follow on each other are merged.
 ElementOrder elements_in_order(const TensorView& view, const TensorView& order);

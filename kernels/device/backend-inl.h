@@ -44,6 +44,11 @@ class DeviceBackend final : public Backend {
     add_row_ops(lanes::RowOps());
     kernels_.emplace("dropout", &DeviceBackend::dropout);
     kernels_.emplace("source", &DeviceBackend::source);
+    kernels_.emplace("sum", &DeviceBackend::sum);
+    kernels_.emplace("mean", &DeviceBackend::mean);
+    kernels_.emplace("var", &DeviceBackend::variance);
+    kernels_.emplace("max", &DeviceBackend::largest);
+    kernels_.emplace("norm", &DeviceBackend::norm);
   }
   ~DeviceBackend() override { forget_pending(); }
 
@@ -208,14 +213,30 @@ class DeviceBackend final : public Backend {
     const Scratch scratch(*this, sizeof(float) * static_cast<size_t>(grid.blocks * tensors.scratch_of_block));
     tensors.scratch = scratch.template as<float>();
     std::deque<Scratch> wide;
-    for (size_t slot = 0; slot < call.outputs.size(); ++slot) {
-      float*& values = tensors.outputs[slot].values;
-      if (values == nullptr)
-        values = wide.emplace_back(*this, sizeof(float) * static_cast<size_t>(call.outputs[slot].size())).template as<float>();
-    }
+    for (size_t slot = 0; slot < call.outputs.size(); ++slot) tensors.outputs[slot].values = wide_output(call, slot, wide);
     machine_.launch(grid, kernel);
     for (size_t slot = 0; slot < call.outputs.size(); ++slot) put(call, slot, tensors.outputs[slot].values);
   }
+  template <class Op>
+  void reduce(const OpCall& call, const Op& op) {
+    Reduction<Op> kernel{op, reduction_tensors(call)};
+    std::deque<Scratch> wide;
+    for (size_t slot = 0; slot < call.outputs.size(); ++slot) kernel.tensors.values[slot] = wide_output(call, slot, wide);
+    if (kernel.tensors.outputs > 0) machine_.launch(grid_of(kernel.tensors), kernel);
+    for (size_t slot = 0; slot < call.outputs.size(); ++slot) put(call, slot, kernel.tensors.values[slot]);
+  }
+  void sum(const OpCall& call) { reduce(call, SumOfTerms{false}); }
+  void mean(const OpCall& call) { reduce(call, SumOfTerms{true}); }
+  void variance(const OpCall& call) { reduce(call, VarianceOfTerms{call.attribute("correction")}); }
+  void largest(const OpCall& call) { reduce(call, LargestOfTerms()); }
+  void norm(const OpCall& call) { reduce(call, NormOfTerms()); }
+
+  // Where a kernel leaves the FP32 values of an output in logical order: where they are stored, or in scratch.
+  float* wide_output(const OpCall& call, size_t slot, std::deque<Scratch>& scratch) {
+    if (float* const stored = stored_values(call, static_cast<int>(slot))) return stored;
+    return scratch.emplace_back(*this, sizeof(float) * static_cast<size_t>(call.outputs[slot].size())).template as<float>();
+  }
+
   // Of rows without values come zeros, where anything does.
   void put_zeros(const OpCall& call) {
     for (size_t slot = 0; slot < call.outputs.size(); ++slot) {

@@ -41,6 +41,10 @@ int threads_for(int64_t values) {
   return static_cast<int>(std::clamp<int64_t>(warps * kWarpThreads, kWarpThreads, kMostThreads));
 }
 
+void check_terms(const OpCall& call, int64_t terms) {
+  if (terms > kMostTerms) throw usage_error("{}: a sum of {} terms; a device adds at most {}", call.op, terms, kMostTerms);
+}
+
 double value_of_magnitude(uint64_t magnitude) { return std::bit_cast<float>(static_cast<uint32_t>(magnitude)); }
 
 }  // namespace
@@ -84,6 +88,11 @@ ElementwiseTensors elementwise_tensors(const OpCall& call) {
   return tensors;
 }
 
+float* stored_values(const OpCall& call, int slot) {
+  const TensorView& view = call.outputs[static_cast<size_t>(slot)];
+  return view.dtype == DType::f32 && is_contiguous(view) && !output_of(call, slot).is_special ? view.as<float>() : nullptr;
+}
+
 RowTensors row_tensors(const OpCall& call, std::span<const RowOperand> inputs, std::span<const RowOperand> outputs) {
   RowTensors tensors{};
   tensors.n = 1;
@@ -94,7 +103,7 @@ RowTensors row_tensors(const OpCall& call, std::span<const RowOperand> inputs, s
     tensors.rows = tensors.n > 0 ? view.size() / tensors.n : 0;
   }
   const int64_t n = tensors.n;
-  if (n > kLongestRow) throw usage_error("{}: a row of {} values; a device takes at most {}", call.op, n, kLongestRow);
+  check_terms(call, n);
   for (size_t i = 0; i < inputs.size(); ++i) {
     const TensorView& view = call.inputs[i];
     RowInput& operand = tensors.inputs[i];
@@ -108,15 +117,29 @@ RowTensors row_tensors(const OpCall& call, std::span<const RowOperand> inputs, s
       tensors.scratch_of_block += operand.count;
     }
   }
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const TensorView& view = call.outputs[i];
-    const bool as_it_is = view.dtype == DType::f32 && is_contiguous(view) && !output_of(call, static_cast<int>(i)).is_special;
-    tensors.outputs[i] = {as_it_is ? view.as<float>() : nullptr, outputs[i].stride(n)};
-  }
+  for (size_t i = 0; i < outputs.size(); ++i) tensors.outputs[i] = {nullptr, outputs[i].stride(n)};
   return tensors;
 }
 
 Grid grid_of(const RowTensors& tensors) { return {std::min(tensors.rows, kMostRowBlocks), threads_for(tensors.n)}; }
+
+ReductionTensors reduction_tensors(const OpCall& call) {
+  const TensorView& view = call.inputs[0];
+  const auto mask = static_cast<unsigned>(call.attribute("dims"));
+  const DimensionList reduced = dimensions_in_memory_order(view, mask);
+  ReductionTensors tensors{};
+  tensors.input = input_of(view);
+  tensors.input.flushes = flushes_input(call, view);
+  tensors.kept = elements_over(view, dimensions_in_memory_order(contiguous(view), ~mask));
+  tensors.reduced = elements_over(view, reduced);
+  tensors.outputs = call.outputs[0].size();
+  tensors.terms = 1;
+  for (int i = 0; i < reduced.count; ++i) tensors.terms *= view.shape[reduced.dimensions[i]];
+  check_terms(call, tensors.terms);
+  return tensors;
+}
+
+Grid grid_of(const ReductionTensors& tensors) { return {std::min(tensors.outputs, kMostRowBlocks), threads_for(tensors.terms)}; }
 
 int64_t tiles_of(const Output& output) { return (output.size + output.tile - 1) / output.tile; }
 

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "ulpscope/kernels/device/elementwise.h"
+#include "ulpscope/kernels/device/reductions.h"
 #include "ulpscope/kernels/device/rows.h"
 #include "ulpscope/kernels/op_call.h"
 
@@ -18,9 +19,15 @@ Input input_of(const TensorView& view);
 // Of an op whose elements come from the same element of every input.
 ElementwiseTensors elementwise_tensors(const OpCall& call);
 
-// Of a row op (rows.h): all but where outputs that are not stored as the kernel leaves them lie, and the scratch.
+// Where output `slot` is stored if that is as FP32 values in logical order and without another rounding; else nullptr.
+float* stored_values(const OpCall& call, int slot);
+// Of a row op (rows.h), without its outputs and scratch.
 RowTensors row_tensors(const OpCall& call, std::span<const RowOperand> inputs, std::span<const RowOperand> outputs);
 Grid grid_of(const RowTensors& tensors);
+
+// Of a reduction over the dimensions of the attribute dims, likewise.
+ReductionTensors reduction_tensors(const OpCall& call);
+Grid grid_of(const ReductionTensors& tensors);
 
 // Output `slot` of a call, dense, as kernels store it, and count it where the call has a record of it.
 Output output_of(const OpCall& call, int slot);

@@ -28,10 +28,9 @@ ULPSCOPE_DEVICE inline uint32_t flushed(uint32_t encoding, uint32_t exponent, ui
   return (encoding & exponent) == 0 ? encoding & sign : encoding;
 }
 
-// Element `i` as T, float or double.
+// The element at an offset as T, float or double.
 template <class Block, typename T = float>
-ULPSCOPE_DEVICE T read(const Input& input, int64_t i) {
-  const int64_t offset = input.is_linear ? i : input.elements.offset_of(i);
+ULPSCOPE_DEVICE T read_at(const Input& input, int64_t offset) {
   switch (input.dtype) {
     case DType::f16: {
       const uint32_t encoding = input.at<uint16_t>(offset);
@@ -53,6 +52,12 @@ ULPSCOPE_DEVICE T read(const Input& input, int64_t i) {
       return std::bit_cast<float>(input.flushes ? flushed(encoding, 0x7F800000, 0x80000000) : encoding);
     }
   }
+}
+
+// Element `i`.
+template <class Block, typename T = float>
+ULPSCOPE_DEVICE T read(const Input& input, int64_t i) {
+  return read_at<Block, T>(input, input.is_linear ? i : input.elements.offset_of(i));
 }
 
 }  // namespace ulpscope::device

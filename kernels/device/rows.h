@@ -6,19 +6,11 @@
 #include <iterator>
 
 #include "ulpscope/kernels/device/input.h"
+#include "ulpscope/kernels/device/sums.h"
 #include "ulpscope/kernels/lanes.h"
-#include "ulpscope/kernels/reduction_order.h"
 #include "ulpscope/kernels/row_call.h"
 
 namespace ulpscope::device {
-
-// Sums of blocks of kReductionBlock terms.
-struct PartialSums {
-  using Element = float;
-  static constexpr int kSize = 1024;
-  static constexpr const char* kName = "partial sums";
-};
-inline constexpr int64_t kLongestRow = PartialSums::kSize * kReductionBlock;
 
 struct LargestOfWarps {
   using Element = float;
@@ -40,31 +32,9 @@ class BlockLoops {
     block_.barrier();
   }
 
-  // Half a warp has the lanes of sum_order.h for a block of terms.
   template <class F, class... P>
   ULPSCOPE_DEVICE float sum(const F& f, int64_t n, const P*... in) const {
-    static_assert(kWarpThreads == 2 * kSumLanes);
-    if (n == 0) return 0;
-    const auto partial = block_.template shared<PartialSums>();
-    const int lane = block_.lane() % kSumLanes, half = block_.lane() / kSumLanes;
-    const auto blocks = static_cast<int>((n + kReductionBlock - 1) / kReductionBlock);
-    for (int first = 2 * block_.warp(); first < blocks; first += 2 * block_.warps()) {
-      const int64_t begin = (first + half) * kReductionBlock, end = begin + kReductionBlock < n ? begin + kReductionBlock : n;
-      float total = 0;
-      for (int64_t i = begin + lane; i < end; i += kSumLanes) total += apply(f, in[i]...);
-      for (int width = kSumLanes / 2; width > 0; width /= 2) total += block_.shuffle_down(total, width);
-      if (lane == 0 && first + half < blocks) partial.write(first + half, total);
-    }
-    block_.barrier();
-    // Neighbours first: each step leaves the sums at multiples of twice the distance.
-    for (int distance = 1; distance < blocks; distance *= 2) {
-      for (int i = 2 * distance * block_.thread(); i + distance < blocks; i += 2 * distance * block_.threads())
-        partial.write(i, partial.read(i) + partial.read(i + distance));
-      block_.barrier();
-    }
-    const float total = partial.read(0);
-    block_.barrier();
-    return total;
+    return sum_of<float>(block_, n, [&](int64_t i) { return apply(f, in[i]...); });
   }
 
   ULPSCOPE_DEVICE float largest(int64_t n, const float* x) const {

@@ -70,7 +70,7 @@ TEST_F(DeviceBackend, ElementwiseOpsReadAnyLayout) {
 
 TEST_F(DeviceBackend, OtherOpsGiveTheBitsOfTheirTwins) {
   const auto backend = make_device_under_test(12);
-  std::vector<Case> cases = of_device(other_cases());
+  std::vector<Case> cases = small_cases(of_device(other_cases()), 10000);
   EXPECT_TRUE(std::any_of(cases.begin(), cases.end(), [](const Case& what) { return what.op == "dropout"; }));
   cases.push_back({"dropout", {{{130, 70}}}, {{{130, 70}}}, {{"p", 1}, {"seed", 7}, {"stream", 11}}});
   for (const Case& what : cases) {
@@ -78,10 +78,40 @@ TEST_F(DeviceBackend, OtherOpsGiveTheBitsOfTheirTwins) {
   }
 }
 
+// Blocks that take several rows or outputs, and sums of several branches of the tree.
+TEST_F(DeviceBackend, ManyRowsAndLongSums) {
+  const auto backend = make_device_under_test(16);
+  const std::vector<int64_t> many{2500, 3}, line{2500};
+  const TensorSpec row{many};
+  const std::vector<Attributes::Item> attributes{{"dims", 2}, {"keep", 0}, {"correction", 1}};
+  const auto reduced = [&](const char* op, size_t slots) {
+    return Case{op, {row}, std::vector<OutputSpec>(slots, OutputSpec{line}), attributes};
+  };
+  for (const Case& what : {Case{"softmax", {row}, {{many}}}, Case{"logsumexp", {row}, {{line}}}, reduced("sum", 1),
+                           reduced("norm", 1), reduced("var", 2), reduced("max", 2)}) {
+    for (const DType dtype : {DType::f32, DType::f16}) expect_twin(what, dtype, *backend, "");
+  }
+  const std::vector<int64_t> long_row{2 * 262144 + 777};
+  for (const char* op : {"sum", "norm"})
+    expect_twin({op, {{long_row}}, {{{}}}, {{"dims", 1}, {"keep", 0}}}, DType::f32, *backend, "");
+}
+
+TEST_F(DeviceBackend, TheLargestIsTheFirstOfEqualZeros) {
+  const auto backend = make_device_under_test(17);
+  for (int64_t place = 0; place < 300; place += 7) {
+    Instance instance({"max", {{{300}, Lay::contiguous, {}, 0, -2, -1}}, {{{}}, {{}}}, {{"dims", 1}, {"keep", 0}}}, DType::f32);
+    for (int64_t i = 0; i < 300; i += 50) instance.inputs()[0].set(i, 0.0);
+    instance.inputs()[0].set(place, -0.0);
+    const Result actual = instance.run(*backend), expected = instance.run_plain();
+    for (size_t slot = 0; slot < 2; ++slot)
+      expect_same(actual.outputs[slot], expected.outputs[slot], fmt::format("-0 at {}", place));
+  }
+}
+
 TEST_F(DeviceBackend, OtherOpsReadAndWriteAnyLayout) {
   const auto backend = make_device_under_test(15);
   for (const Lay lay : {Lay::strided, Lay::transposed, Lay::broadcast}) {
-    for (Case what : small_cases(of_device(other_cases()), 150)) {
+    for (Case what : small_cases(of_device(other_cases()), 450)) {
       for (TensorSpec& input : what.inputs) input.lay = lay;
       for (OutputSpec& output : what.outputs) output.lay = lay == Lay::transposed ? lay : output.lay;
       expect_twin(what, DType::f32, *backend, "");
