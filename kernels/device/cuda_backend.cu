@@ -14,9 +14,9 @@ void check(cudaError_t status, const char* what) {
   if (status != cudaSuccess) throw failed_error("CUDA: {}: {}", what, cudaGetErrorString(status));
 }
 
-// Four blocks, whose shared memory a multiprocessor has room for, share its registers.
+// Three blocks, whose shared memory every multiprocessor has room for, share its registers.
 template <class Kernel>
-__global__ void __launch_bounds__(device::kMostThreads, 4) run_on_gpu(const __grid_constant__ Kernel kernel) {
+__global__ void __launch_bounds__(device::kMostThreads, 3) run_on_gpu(const __grid_constant__ Kernel kernel) {
   device::CudaBlock block;
   kernel(block);
 }

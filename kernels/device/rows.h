@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <iterator>
+#include <utility>
 
 #include "ulpscope/kernels/device/input.h"
 #include "ulpscope/kernels/device/sums.h"
@@ -87,27 +88,36 @@ struct RowKernel {
 
   template <class Block>
   ULPSCOPE_DEVICE void operator()(Block& block) const {
-    constexpr int kInputs = std::size(R::kInputs), kOutputs = std::size(R::kOutputs);
     for (int64_t row = block.block(); row < tensors.rows; row += block.blocks()) {
       RowCall<float> call;
       call.n = tensors.n;
-      float* scratch = tensors.scratch + block.block() * tensors.scratch_of_block;
-      for (int k = 0; k < kInputs; ++k) {
-        const RowInput& operand = tensors.inputs[k];
-        const int64_t begin = row * operand.stride;
-        if (operand.values != nullptr) {
-          call.inputs[k] = operand.values + begin;
-          continue;
-        }
-        for (int64_t i = block.thread(); i < operand.count; i += block.threads())
-          scratch[i] = read<Block>(operand.input, begin + i);
-        call.inputs[k] = scratch;
-        scratch += operand.count;
-      }
-      for (int k = 0; k < kOutputs; ++k) call.outputs[k] = tensors.outputs[k].values + row * tensors.outputs[k].stride;
+      fill_inputs(block, row, call, std::make_index_sequence<std::size(R::kInputs)>());
+      fill_outputs(row, call, std::make_index_sequence<std::size(R::kOutputs)>());
       block.barrier();
       op(BlockLoops<Block>(block), call);
     }
+  }
+
+ private:
+  // One statement for each operand: arrays that loops index would lie in memory.
+  template <class Block, size_t... input>
+  ULPSCOPE_DEVICE void fill_inputs(Block& block, int64_t row, RowCall<float>& call, std::index_sequence<input...>) const {
+    float* scratch = tensors.scratch + block.block() * tensors.scratch_of_block;
+    ((call.inputs[input] = values_of(block, tensors.inputs[input], row, scratch)), ...);
+  }
+  template <size_t... output>
+  ULPSCOPE_DEVICE void fill_outputs(int64_t row, RowCall<float>& call, std::index_sequence<output...>) const {
+    ((call.outputs[output] = tensors.outputs[output].values + row * tensors.outputs[output].stride), ...);
+  }
+  // A row's values of an operand, widened into scratch where they do not lie as FP32.
+  template <class Block>
+  ULPSCOPE_DEVICE static const float* values_of(Block& block, const RowInput& operand, int64_t row, float*& scratch) {
+    const int64_t begin = row * operand.stride;
+    if (operand.values != nullptr) return operand.values + begin;
+    float* const widened = scratch;
+    for (int64_t i = block.thread(); i < operand.count; i += block.threads()) widened[i] = read<Block>(operand.input, begin + i);
+    scratch += operand.count;
+    return widened;
   }
 };
 
