@@ -355,6 +355,8 @@ def check_plots(case):
             continue
         if plot["name"] == "differences":
             yield from compare_rules.check_differences(case, plot)
+        if plot["name"] == "lost":
+            yield from update_tables.check_end(case, plot)
         if plot["kind"] == "histogram":
             yield from table_rules.check_limits(case, plot)
         for series in plot["series"]:

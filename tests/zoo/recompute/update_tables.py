@@ -209,16 +209,29 @@ def losing(case):
     return 1 + sum(int(series.lost.sum()) > 0 for series in updates(case).series.values())
 
 
+def columns(case):
+    """The columns of the pictures, and their width: a power of two of steps, so that there are at most so many."""
+    steps = updates(case).all.step
+    first, last, width = int(steps[0]), int(steps[-1]), 1
+    while last // width - first // width >= COLUMNS:
+        width *= 2
+    return range(first // width, last // width + 1), width
+
+
+def check_end(case, plot):
+    numbers, width = columns(case)
+    if plot["series"] and plot["x_end"] != numbers.stop * width:
+        yield f"plot {plot['name']}: it ends at {plot['x_end']}, recomputed {numbers.stop * width}"
+
+
 def check_lost(case, series):
-    """Shares of columns of steps, at their first steps: of a power of two of them, so that there are at most so many columns."""
+    """Shares of columns of steps, at their first steps."""
     tensor = case.tensor_of(series)
     everything = updates(case).all
     of = everything if tensor is None else updates(case).series[tensor]
-    first, last, width = int(everything.step[0]), int(everything.step[-1]), 1
-    while last // width - first // width >= COLUMNS:
-        width *= 2
+    numbers, width = columns(case)
     expected = []
-    for column in range(first // width, last // width + 1):
+    for column in numbers:
         places = [i for i, step in enumerate(of.step) if int(step) // width == column]
         share = of.share(places[0], places[-1] + 1) if places else None
         if share is not None:
