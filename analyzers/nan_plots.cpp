@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "ulpscope/base/text.h"
@@ -87,8 +88,8 @@ Plot way_plot(const Selection& selection, const std::string& trace, const Nonfin
       const std::string value = operand->row.count > 0 ? fmt::format("{} values from {:.9g} to {:.9g}", operand->row.count,
                                                                      operand->row.smallest, operand->row.largest)
                                                        : fmt::format("element {}: {:.9g}", operand->element, operand->value);
-      plot.nodes.push_back(
-          {is_known ? selection.name(tensor) : "not recorded", value, is_known ? selection.key(tensor) : RowKey{}, false});
+      plot.nodes.push_back({is_known ? selection.name(tensor) : "not recorded", value, is_known ? selection.key(tensor) : RowKey{},
+                            operand->row.count == 0 && !std::isfinite(operand->value)});  // what is not finite came on that way
     }
   }
   WayGraph graph(selection, trace, plot);
@@ -101,7 +102,7 @@ Plot way_plot(const Selection& selection, const std::string& trace, const Nonfin
         "element {}: {:.9g}{}; {}", explanation.capture->element().element, explanation.capture->element().value,
         explanation.capture->element().terms > 0 ? fmt::format(", of {} terms", explanation.capture->element().terms) : "",
         node.detail);
-  for (const size_t operand : operands) graph.link(operand, beginning, false);
+  for (const size_t operand : operands) graph.link(operand, beginning, plot.nodes[operand].marked);
   graph.add(ways.to_loss, "the loss");
   graph.add(ways.to_weights, "the weights");
   return plot;

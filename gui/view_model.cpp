@@ -150,13 +150,17 @@ class ViewModel::Reader {
             course_, steps, [&] { return course_plots(shown(state).analysis(), shown(state).context()); }, results.course))
       return true;
     const std::string matrix =
-        fmt::format("{} {} {} {} {} {}", steps, static_cast<int>(state.quantity), static_cast<int>(state.order), state.is_flat,
-                    fmt::join(state.folded, "\n"), state.filter);
+        fmt::format("{} {} {} {} {} {} {}", steps, static_cast<int>(state.quantity), static_cast<int>(state.order), state.is_flat,
+                    state.is_true, fmt::join(state.folded, "\n"), state.filter);
     if (state.view == View::ranges && make(
                                           matrix_, matrix,
                                           [&] {
                                             results.scaled.reset();  // of other rows
-                                            return matrix_of(state, results.matrix_rows);
+                                            Plot plot = matrix_of(state, results.matrix_rows);
+                                            // The exponents of the selected tensor are without it then.
+                                            if (state.is_true && state.quantity == Measured::largest_exponent)
+                                              plot.title += ", with the loss scale";
+                                            return plot;
                                           },
                                           results.matrix))
       return true;

@@ -110,7 +110,7 @@ thead small { font-weight: 400; }
 .tools input[type="search"] { width: 15rem; max-width: 100%; }
 .tools input[type="range"] { width: 16rem; max-width: 60vw; padding: 0; accent-color: var(--accent); vertical-align: middle; }
 .tools output { color: var(--ink); font-weight: 600; min-width: 3.5em; display: inline-block; }
-.tools label { display: inline-flex; gap: .5rem; align-items: center; }
+.tools label { display: inline-flex; gap: .5rem; align-items: center; max-width: 100%; white-space: nowrap; } .tools select { min-width: 0; }
 .pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); gap: 1rem; }
 .plot { min-width: 0; }
 .plot.histogram, .plot.heatmap, .plot.graph { grid-column: 1 / -1; }
