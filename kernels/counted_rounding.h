@@ -47,4 +47,24 @@ struct CountedRounding {
   static constexpr bool is_finite(double value) { return value - value == 0; }
 };
 
+// What roundings after every operation did to a value, counted by what it is without them.
+struct StepwiseRounding {
+  double smallest_normal = 0;
+  double rescued_up_to = 0;  // the loss scale times the largest number that is rounded to zero
+
+  // Adds to `counts`; a value that became NaN counts as NaN.
+  template <class Counts>
+  constexpr void count(float wide, float value, Counts& counts) const {
+    const double was = wide < 0 ? -wide : wide, is = value < 0 ? -value : value;
+    if (!(was > 0) || was == HUGE_VAL) return;
+    counts.flushed += is == 0;
+    counts.overflowed += is == HUGE_VAL;
+    if (is > 0 && is < smallest_normal) {
+      ++counts.subnormal;
+      counts.inexact_subnormal += value != wide;
+    }
+    counts.rescued += is > 0 && is < HUGE_VAL && was <= rescued_up_to;
+  }
+};
+
 }  // namespace ulpscope

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "ulpscope/base/error.h"
 #include "ulpscope/base/hash.h"
 #include "ulpscope/emulation/magnitude_thresholds.h"
 #include "ulpscope/emulation/rounding.h"
@@ -85,6 +86,22 @@ Rounding output_rounding(const OpCall& call, int slot, DType stored) {
   const bool flushes = flushes_outputs(call.arithmetic->subnormals) || (slot == 0 && flushes_as_product(call, stored));
   if (flushes) rounding.subnormals = SubnormalResults::flush;
   return rounding;
+}
+
+StepwiseRounding stepwise_rounding(const OpCall& call, int slot) {
+  const FloatFormat& format = *info(call.outputs[static_cast<size_t>(slot)].dtype).format;
+  const OutputRecord* record = call.records.empty() ? nullptr : call.records[static_cast<size_t>(slot)];
+  return {format.smallest_normal(), (record == nullptr ? 1 : record->scale) * format.flush_threshold()};
+}
+
+void check_stepwise(const OpCall& call) {
+  const bool is_stepwise = call.attributes != nullptr && call.attributes->value_or("stepwise", 0) != 0;
+  if (!is_stepwise || call.outputs[0].dtype == DType::f32 || call.arithmetic == nullptr || !call.arithmetic->rounds_otherwise())
+    return;
+  throw usage_error(
+      "{}: an update of {} parameters that rounds after every operation rounds to nearest even and keeps subnormals; expected "
+      "optimizer.math = \"fp32\", which rounds once, or rounding = \"rne\" and subnormals = \"keep\" for {}",
+      call.op, info(call.outputs[0].dtype).name, call.op);
 }
 
 OutputRounding::OutputRounding(const OpCall& call, int slot, DType stored)

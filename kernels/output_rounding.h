@@ -21,6 +21,11 @@ bool flushes_narrow_products(const OpCall& call);
 // How the values of output `slot` of a call become elements of the type `stored`.
 Rounding output_rounding(const OpCall& call, int slot, DType stored);
 
+// Of output `slot` of an update that rounds to the output's type after every operation.
+StepwiseRounding stepwise_rounding(const OpCall& call, int slot);
+// Throws Error (usage) where a call would do that in another way than to nearest even with subnormals kept.
+void check_stepwise(const OpCall& call);
+
 // What a tensor of this format loses where its subnormals are read as zero, and whether `a` lost a larger share than `b`.
 InputFlushCounts flush_counts(const FloatFormat& format, const TensorStatistics& statistics);
 bool lost_more(const InputFlushCounts& a, const InputFlushCounts& b);

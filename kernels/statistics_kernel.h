@@ -10,12 +10,14 @@ namespace ulpscope {
 // Where a rounding of FP32 values into a narrower format loses something, as bit patterns of magnitudes, which order as the values
 // do.
 struct RoundingThresholds {
-  uint32_t flush_last;      // the largest that rounds to zero
-  uint32_t normal_first;    // the smallest that rounds to a normal value
-  uint32_t overflow_first;  // the smallest that rounds beyond the largest finite value
-  uint32_t rescue_last;     // the largest that rounds to a finite value, and to zero once divided by the loss scale
-  float subnormal_step;  // adding and subtracting it rounds a magnitude below normal_first to a multiple of the smallest subnormal
+  uint32_t flush_last = 0;      // the largest that rounds to zero
+  uint32_t normal_first = 0;    // the smallest that rounds to a normal value
+  uint32_t overflow_first = 0;  // the smallest that rounds beyond the largest finite value
+  uint32_t rescue_last = 0;     // the largest that rounds to a finite value, and to zero once divided by the loss scale
+  float subnormal_step =
+      0;  // adding and subtracting it rounds a magnitude below normal_first to a multiple of the smallest subnormal
 
+  RoundingThresholds() = default;
   RoundingThresholds(const FloatFormat& format, double scale);
 };
 

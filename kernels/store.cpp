@@ -50,26 +50,20 @@ void store_output(const OpCall& call, int slot, const double* values, const Para
 }
 
 StepwiseOutput::StepwiseOutput(const OpCall& call, int slot)
-    : view_(call.outputs[slot]), narrow_(narrow_format(*info(view_.dtype).format)), record_(wanted_record(call, slot)) {
+    : view_(call.outputs[slot]),
+      narrow_(narrow_format(*info(view_.dtype).format)),
+      record_(wanted_record(call, slot)),
+      rounding_(stepwise_rounding(call, slot)) {
   if (record_ != nullptr) collector_.emplace(*record_, view_.size(), narrow_.format);
 }
 
 void StepwiseOutput::put(int64_t block, const float* values, float* wide, int64_t n) {
   narrow_.round_all(values, narrow_.at(view_.data, block * kStatisticsBlock), static_cast<size_t>(n));
   if (!recorded()) return;
-  const FloatFormat& format = *narrow_.format;
   RoundingCounts counts;
   for (int64_t i = 0; i < n; ++i) {
     if (std::isnan(values[i])) wide[i] = values[i];
-    const float was = std::abs(wide[i]), is = std::abs(values[i]);
-    if (!(was > 0) || std::isinf(was)) continue;
-    counts.flushed += is == 0;
-    counts.overflowed += std::isinf(is);
-    if (is > 0 && is < format.smallest_normal()) {
-      ++counts.subnormal;
-      counts.inexact_subnormal += values[i] != wide[i];
-    }
-    counts.rescued += is > 0 && std::isfinite(is) && was <= record_->scale * format.flush_threshold();
+    rounding_.count(wide[i], values[i], counts);
   }
   collector_->add(block, wide, n);
   const std::lock_guard lock(mutex_);

@@ -5,7 +5,9 @@
 #include <optional>
 
 #include "ulpscope/emulation/narrow_format.h"
+#include "ulpscope/kernels/counted_rounding.h"
 #include "ulpscope/kernels/op_call.h"
+#include "ulpscope/kernels/output_rounding.h"
 #include "ulpscope/kernels/statistics.h"
 
 namespace ulpscope {
@@ -36,6 +38,7 @@ class StepwiseOutput {
   const TensorView& view_;
   const NarrowFormat& narrow_;
   OutputRecord* record_;
+  StepwiseRounding rounding_;
   std::optional<StatisticsCollector> collector_;
   std::mutex mutex_;  // of counts_
   RoundingCounts counts_;

@@ -71,7 +71,7 @@ struct SgdUpdate {
         nesterov(attributes["nesterov"] != 0),
         first_step(attributes["first"] != 0) {}
 
-  bool adds_decay() const { return momentum == 0; }
+  ULPSCOPE_LANE_FUNCTION bool adds_decay() const { return momentum == 0; }
   // The state is the momentum buffer, which calls do not bring where the momentum is 0. Its old value counts as the gradient's
   // share.
   template <class V, class Intermediates>
@@ -114,7 +114,7 @@ struct AdamUpdate {
         root_correction2(std::sqrt(1 - std::pow(beta2, attributes["step"]))),
         decoupled(attributes["decoupled"] != 0) {}
 
-  bool adds_decay() const { return decoupled; }
+  ULPSCOPE_LANE_FUNCTION bool adds_decay() const { return decoupled; }
   // With decay inside the gradient, the old first moment counts as the gradient's share.
   template <class V, class Intermediates>
   ULPSCOPE_LANE_FUNCTION Updated<V, kStates> operator()(V w, V g, const V* old, Intermediates stored) const {
@@ -141,7 +141,7 @@ struct LionUpdate {
   explicit LionUpdate(const Attributes& attributes)
       : beta1(attributes["beta1"]), beta2(attributes["beta2"]), decay(attributes["weight_decay"]), rate(attributes["lr"]) {}
 
-  bool adds_decay() const { return true; }
+  ULPSCOPE_LANE_FUNCTION bool adds_decay() const { return true; }
   // A NaN stays one.
   template <class V, class Intermediates>
   ULPSCOPE_LANE_FUNCTION Updated<V, kStates> operator()(V w, V g, const V* old, Intermediates stored) const {

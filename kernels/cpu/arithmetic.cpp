@@ -5,7 +5,6 @@
 #include <mutex>
 #include <vector>
 
-#include "ulpscope/base/error.h"
 #include "ulpscope/kernels/cpu/accumulated_product.h"
 #include "ulpscope/kernels/cpu/parallel.h"
 #include "ulpscope/kernels/cpu/reader.h"
@@ -151,12 +150,7 @@ class ArithmeticCall {
 
 void run_with_arithmetic(Context& context, const OpCall& call, const Kernel& kernel) {
   if (only_moves(call.op)) return kernel(context, call);
-  const bool stepwise = call.attributes != nullptr && call.attributes->value_or("stepwise", 0) != 0;
-  if (stepwise && call.outputs[0].dtype != DType::f32 && call.arithmetic->rounds_otherwise())
-    throw usage_error(
-        "{}: an update of {} parameters that rounds after every operation rounds to nearest even and keeps subnormals; expected "
-        "optimizer.math = \"fp32\", which rounds once, or rounding = \"rne\" and subnormals = \"keep\" for {}",
-        call.op, info(call.outputs[0].dtype).name, call.op);
+  check_stepwise(call);
   ArithmeticCall(context, call).run(kernel);
 }
 

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cmath>
 #include <cstddef>
-#include <functional>
 #include <iterator>
 #include <optional>
 #include <type_traits>
@@ -42,10 +41,6 @@ void unscale(Context& context, const OpCall& call) {
 
 constexpr int kMostStates = lanes::Updates::kMostStates;
 
-// Whether a rule adds decay as a term of its own, and whether there is some.
-struct DecayTerm {
-  bool is_added, is_some;
-};
 template <class Rule>
 DecayTerm decay_term(const Attributes& attributes) {
   const Rule rule(attributes);
@@ -142,6 +137,7 @@ struct CountersOfThreads {
     count(positive_infinity, more.positive_infinity);
     count(negative_infinity, more.negative_infinity);
   }
+  UpdateTallies tallies() const { return {nonzero, lost, lost_to_decay}; }
   // The record of `size` updates at level health. A NaN is not zero.
   void describe(OutputRecord& record, int64_t size) const {
     record.clear();
@@ -155,27 +151,6 @@ struct CountersOfThreads {
 
   std::atomic<uint64_t> nonzero = 0, lost = 0, lost_to_decay = 0, nan = 0, positive_infinity = 0, negative_infinity = 0;
 };
-
-// What became of the weights. `sums`: for each of UpdateSums those of all blocks, which are merged in place.
-void describe_update(OutputRecord& record, const CountersOfThreads& counts, double* sums, int64_t blocks, double learning_rate,
-                     DecayTerm decay) {
-  const auto sum = [&](UpdateSums::Sum which) {
-    double* const of_blocks = sums + which * blocks;
-    merge_by_tree(of_blocks, blocks, std::plus<>());
-    return blocks == 0 ? 0 : of_blocks[0];
-  };
-  record.update = {.nonzero = counts.nonzero,
-                   .lost = counts.lost,
-                   .lost_to_decay = counts.lost_to_decay,
-                   .learning_rate = learning_rate,
-                   .weight_squares = sum(UpdateSums::weight_squares),
-                   .update_squares = sum(UpdateSums::update_squares),
-                   .gradient_dot_update = sum(UpdateSums::gradient_dot_update),
-                   .decay_known = decay.is_added,
-                   .decay_asked = decay.is_some ? sum(UpdateSums::decay_asked) : 0,
-                   .decay_applied = decay.is_some ? sum(UpdateSums::decay_applied) : 0};
-  record.update_known = true;
-}
 
 // Inputs w, g and the states; outputs w, the states, d; dense and laid out alike.
 void update(Context& context, const OpCall& call, int index, DecayTerm decay) {
@@ -274,7 +249,7 @@ void update(Context& context, const OpCall& call, int index, DecayTerm decay) {
   fingerprints.finish();
   if (record == nullptr) return;
   if (counted) counts.describe(*record, size);
-  describe_update(*record, counts, block_sums.as<double>(), blocks, call.attribute("lr"), decay);
+  describe_update(*record, counts.tallies(), block_sums.as<double>(), blocks, call.attribute("lr"), decay);
 }
 
 template <class... U>

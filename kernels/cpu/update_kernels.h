@@ -5,15 +5,11 @@
 
 #include "ulpscope/emulation/format.h"
 #include "ulpscope/kernels/op_call.h"
-#include "ulpscope/kernels/sum_order.h"
+#include "ulpscope/kernels/update_sums.h"
 
 namespace ulpscope::cpu {
 
-// The sums of an update (UpdateCounts) over a block: term i in lane i mod kSumLanes.
-struct UpdateSums {
-  enum Sum { weight_squares, update_squares, gradient_dot_update, decay_asked, decay_applied, kSums };
-  alignas(64) double lanes[kSums][kSumLanes] = {};
-};
+using ulpscope::UpdateSums;
 
 // Updates d, by what they are and what became of them (UpdateCounts).
 struct UpdateCounters {

@@ -31,6 +31,8 @@ Output output_of(const TensorView& view, const OutputRecord* record, const Float
           .is_special = false,
           .rounding = {},
           .random = {},
+          .is_stepwise = false,
+          .stepwise = {},
           .logical = elements_in_order(contiguous(view), view),
           .counts = nullptr,
           .sums = nullptr};
@@ -56,12 +58,22 @@ Input input_of(const TensorView& view, const TensorView& order) {
 
 Input input_of(const TensorView& view) { return input_of(view, contiguous(view)); }
 
+Input input_of(const OpCall& call, size_t input, const TensorView& order) {
+  Input of_call = input_of(call.inputs[input], order);
+  of_call.flushes = flushes_input(call, call.inputs[input]);
+  return of_call;
+}
+
 Output output_of(const OpCall& call, int slot) {
   const TensorView& view = call.outputs[static_cast<size_t>(slot)];
   if (view.dtype != DType::f32 && view.dtype != DType::f16 && view.dtype != DType::bf16)
     throw usage_error("{}: no output of a device is of type {}", call.op, info(view.dtype).name);
   const OutputRecord* record = call.records.empty() ? nullptr : call.records[static_cast<size_t>(slot)];
   Output output = output_of(view, record, narrower_format(view));
+  if (view.data == nullptr) {
+    output.dtype = DType::f32;
+    return output;
+  }
   const OutputRounding rounding(call, slot, view.dtype);
   // FP32 is what kernels compute in.
   output.is_special = view.dtype == DType::f32 ? rounding.flushes() : rounding.is_special();
@@ -81,10 +93,7 @@ Output counted_output(const TensorView& order, const OutputRecord& record, const
 
 ElementwiseTensors elementwise_tensors(const OpCall& call) {
   ElementwiseTensors tensors{{}, output_of(call, 0)};
-  for (size_t i = 0; i < call.inputs.size(); ++i) {
-    tensors.inputs[i] = input_of(call.inputs[i], call.outputs[0]);
-    tensors.inputs[i].flushes = flushes_input(call, call.inputs[i]);
-  }
+  for (size_t i = 0; i < call.inputs.size(); ++i) tensors.inputs[i] = input_of(call, i, call.outputs[0]);
   return tensors;
 }
 

@@ -7,6 +7,7 @@
 #include "ulpscope/kernels/device/elementwise.h"
 #include "ulpscope/kernels/device/reductions.h"
 #include "ulpscope/kernels/device/rows.h"
+#include "ulpscope/kernels/device/updates.h"
 #include "ulpscope/kernels/op_call.h"
 
 namespace ulpscope::device {
@@ -15,6 +16,8 @@ namespace ulpscope::device {
 Input input_of(const TensorView& view, const TensorView& order);
 // All of them in logical order.
 Input input_of(const TensorView& view);
+// An input of a call, whose arithmetic may read its subnormals as zero, in the memory order of `order`.
+Input input_of(const OpCall& call, size_t input, const TensorView& order);
 
 // Of an op whose elements come from the same element of every input.
 ElementwiseTensors elementwise_tensors(const OpCall& call);
@@ -31,6 +34,9 @@ Grid grid_of(const ReductionTensors& tensors);
 
 // Output `slot` of a call, dense, as kernels store it, and count it where the call has a record of it.
 Output output_of(const OpCall& call, int slot);
+// Of an update whose operations round to the weight's type, or are FP32: all but what it is counted into. Its states are in the
+// slots of those that a rule has, as d is, and its tiles are those of the sums where any output is counted by them.
+UpdateTensors update_tensors(const OpCall& call, bool is_stepwise);
 // An output that is stored already, with its record; its elements are to be counted in the order of `order`. `rounded_to`: the
 // format that they came from, nullptr where their rounding is not known.
 Output counted_output(const TensorView& order, const OutputRecord& record, const FloatFormat* rounded_to);

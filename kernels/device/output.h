@@ -16,7 +16,7 @@
 
 namespace ulpscope::device {
 
-// The values of a block of the grid on their way out. Kernels write elements 0, ..., n - 1 of it.
+// The values of a block of the grid on their way out. Kernels write elements 0, ..., n - 1 of it, or parts of several outputs.
 struct Tile {
   using Element = float;
   static constexpr int kSize = kStatisticsBlock;
@@ -27,6 +27,13 @@ struct ExponentCounts {
   using Element = uint32_t;
   static constexpr int kSize = ExponentHistogram::kBins;
   static constexpr const char* kName = "exponents";
+};
+
+// The lanes of a warp that forms the sums of a tile, of several outputs, between its parts.
+struct SumsOfParts {
+  using Element = double;
+  static constexpr int kSize = 4 * kWarpThreads;
+  static constexpr const char* kName = "sums of parts";
 };
 
 // What was counted of an output, all zero at first. Of what is the smallest the complement is kept, so that it is raised as well.
@@ -50,6 +57,8 @@ struct Output {
   bool is_special;                // another rounding: `rounding`, with the bits of `random` where it is stochastic
   CountedRounding rounding;
   RandomStream random;
+  bool is_stepwise;  // every operation on the way rounded
+  StepwiseRounding stepwise;
   ElementOrder logical;  // what logical index an element has
   OutputCounts* counts;  // nullptr: nothing is counted
   BlockSums* sums;       // one for each tile
@@ -69,22 +78,25 @@ ULPSCOPE_DEVICE uint64_t smallest(Block& block, uint64_t value) {
   return uint64_t{least} << 32 | block.smallest(high == least ? static_cast<uint32_t>(value) : ~0u);
 }
 
-// The sums of a tile of n values, by one warp: half of it adds the values, half their squares, each thread in a lane of
-// sum_order.h.
+// Adds n values from `at` on to the sums of a tile, by one warp: half of it adds the values, half their squares, each thread in a
+// lane of sum_order.h. Its last part gives the sums.
 template <class Block, class Values>
-ULPSCOPE_DEVICE void add_up(Block& block, const Values& values, int n, BlockSums& sums) {
+ULPSCOPE_DEVICE void add_up(Block& block, const Values& values, int at, int n, int output, bool is_first, BlockSums* sums) {
   static_assert(kWarpThreads == 2 * kSumLanes);
+  const auto kept = block.template shared<SumsOfParts>();
+  const int lane = output * kWarpThreads + block.lane();
   const bool squares = block.lane() >= kSumLanes;
-  double total = 0;
+  double total = is_first ? 0 : kept.read(lane);
   for (int i = block.lane() % kSumLanes; i < n; i += kSumLanes) {
-    const float value = values.read(i);
+    const float value = values.read(at + i);
     if ((std::bit_cast<uint32_t>(value) & 0x7F800000) == 0x7F800000) continue;
     const double wide = value;
     total += squares ? wide * wide : wide;
   }
+  if (sums == nullptr) return kept.write(lane, total);
   for (int width = kSumLanes / 2; width > 0; width /= 2) total += shuffle_down(block, total, width);
-  if (block.lane() == 0) sums.sum = total;
-  if (block.lane() == kSumLanes) sums.sum_of_squares = total;
+  if (block.lane() == 0) sums->sum = total;
+  if (block.lane() == kSumLanes) sums->sum_of_squares = total;
 }
 
 // What the value of element `index` is stored as, in the low bits.
@@ -116,9 +128,10 @@ class Tally {
  public:
   ULPSCOPE_DEVICE explicit Tally(const Output& output) : output_(output) {}
 
-  // Element `index` of the output, in memory order: its wide value, and what it is stored as. `exponents`: the block's.
+  // Element `index` of the output, in memory order: its wide value, the one that was rounded, which is another in an output that is
+  // stepwise, and what that is stored as. `exponents`: the block's.
   template <class Counts>
-  ULPSCOPE_DEVICE void take(int64_t index, float value, uint32_t encoding, const Counts& exponents) {
+  ULPSCOPE_DEVICE void take(int64_t index, float value, float rounded, uint32_t encoding, const Counts& exponents) {
     low_halves_ += encoding & 0xFFFF;
     high_halves_ += encoding >> 16;
     const auto bits = std::bit_cast<uint32_t>(value);
@@ -140,7 +153,9 @@ class Tally {
         smallest_ = magnitude < smallest_ ? magnitude : smallest_;
         count_exponent(static_cast<int>(magnitude >> 23), exponents);
       }
-      if (output_.is_special) {
+      if (output_.is_stepwise) {
+        output_.stepwise.count(value, rounded, rounding_);
+      } else if (output_.is_special) {
         output_.rounding.count(value, encoding, rounding_,
                                [&] { return random_bits_of(output_.random, static_cast<uint64_t>(index)); });
       } else if (output_.counts_rounding) {
@@ -233,28 +248,34 @@ class Tally {
   uint32_t run_ = 0;
 };
 
-// Takes the block's tile, which begins at element block() * output.tile of the output, in memory order. Its first values are
-// written; no barrier has to be between.
+// Takes elements begin, ..., begin + n - 1 of the output in memory order: a part of the block's tile, which begins at element
+// block() * output.tile, or all of it. Their values lie at `at` in the shared tile, and at `counted_at` those that are counted: the
+// same but for outputs that are stepwise. Values are written; no barrier has to be between. `number`: the output's among those of
+// the kernel.
 template <class Block>
-ULPSCOPE_DEVICE_NOINLINE void put_tile(Block& block, const Output& output) {
+ULPSCOPE_DEVICE_NOINLINE void put_part(Block& block, const Output& output, int64_t begin, int n, int at, int counted_at,
+                                       int number) {
   const auto tile = block.template shared<Tile>();
   const auto exponents = block.template shared<ExponentCounts>();
-  const int64_t begin = block.block() * output.tile, left = output.size - begin;
-  const int n = static_cast<int>(left < output.tile ? left : output.tile);
-  const bool has_sums = output.level == StatisticsLevel::values;
+  const bool has_sums = output.counts != nullptr && output.level == StatisticsLevel::values;
   if (has_sums) {
     for (int i = block.thread(); i < ExponentCounts::kSize; i += block.threads()) exponents.write(i, 0);
   }
   block.barrier();
   // The first warp forms the sums, where there are others for the rest.
-  if (has_sums && block.warp() == 0) add_up(block, tile, n, output.sums[block.block()]);
+  if (has_sums && block.warp() == 0) {
+    const int64_t tile_begin = block.block() * output.tile, end = begin + n;
+    const bool is_last = end == output.size || end == tile_begin + output.tile;
+    add_up(block, tile, counted_at, n, number, begin == tile_begin, is_last ? output.sums + block.block() : nullptr);
+  }
   const int apart = has_sums && block.warps() > 1 ? kWarpThreads : 0;
   Tally tally(output);
   for (int i = block.thread() < apart ? n : block.thread() - apart; i < n; i += block.threads() - apart) {
-    const float value = tile.read(i);
+    const float value = tile.read(at + i);
     const uint32_t encoding = encoding_of<Block>(output, begin + i, value);
     if (output.data != nullptr) store(output, begin + i, encoding);
-    if (output.counts != nullptr) tally.take(begin + i, value, encoding, exponents);
+    if (output.counts == nullptr) continue;
+    tally.take(begin + i, counted_at == at ? value : tile.read(counted_at + i), value, encoding, exponents);
   }
   if (output.counts == nullptr) return;
   if (has_sums) tally.finish_exponents(exponents);
@@ -264,6 +285,13 @@ ULPSCOPE_DEVICE_NOINLINE void put_tile(Block& block, const Output& output) {
   for (int i = block.thread(); i < ExponentCounts::kSize; i += block.threads()) {
     if (const uint32_t count = exponents.read(i); count > 0) block.add(&output.counts->exponents[i], uint64_t{count});
   }
+}
+
+// Takes the block's tile.
+template <class Block>
+ULPSCOPE_DEVICE void put_tile(Block& block, const Output& output) {
+  const int64_t begin = block.block() * output.tile, left = output.size - begin;
+  put_part(block, output, begin, static_cast<int>(left < output.tile ? left : output.tile), 0, 0, 0);
 }
 
 // Computes the block's tile, value(i) for element i of the output, and takes it.

@@ -19,9 +19,22 @@ class CopyingBackend final : public Backend {
   std::vector<std::string_view> ops() const override { return inner_->ops(); }
 
   bool runs_behind() const override { return true; }
-  void submit(const OpCall& call) override { inner_->submit(moved(call)); }
+  void submit(const OpCall& call) override {
+    const size_t before = copies_.size();
+    try {
+      inner_->submit(moved(call));
+    } catch (...) {
+      for (; copies_.size() > before; copies_.pop_back()) inner_->release(copies_.back().memory, copies_.back().bytes);
+      throw;
+    }
+  }
   void complete() override {
-    inner_->complete();
+    try {
+      inner_->complete();
+    } catch (...) {
+      forget();
+      throw;
+    }
     for (const Copy& copy : copies_)
       if (copy.is_output) inner_->copy_to_host(copy.memory, copy.host, copy.bytes);
     forget();

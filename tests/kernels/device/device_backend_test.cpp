@@ -36,6 +36,15 @@ std::vector<Case> of_device(std::vector<Case> cases) {
   return cases;
 }
 
+bool is_overwritten(const Case& what, size_t input) {
+  return std::any_of(what.outputs.begin(), what.outputs.end(),
+                     [&](const OutputSpec& output) { return output.in_place_of == static_cast<int>(input); });
+}
+bool is_stepwise(const Case& what) {
+  return std::any_of(what.attributes.begin(), what.attributes.end(),
+                     [](const Attributes::Item& item) { return item.name == "stepwise" && item.value != 0; });
+}
+
 template <class... F>
 void expect_formulas(lanes::FormulaList<F...>, const std::vector<std::string_view>& ops) {
   for (const char* op : {F::kName...}) EXPECT_TRUE(std::find(ops.begin(), ops.end(), op) != ops.end()) << op;
@@ -112,7 +121,8 @@ TEST_F(DeviceBackend, OtherOpsReadAndWriteAnyLayout) {
   const auto backend = make_device_under_test(15);
   for (const Lay lay : {Lay::strided, Lay::transposed, Lay::broadcast}) {
     for (Case what : small_cases(of_device(other_cases()), 450)) {
-      for (TensorSpec& input : what.inputs) input.lay = lay;
+      for (size_t i = 0; i < what.inputs.size(); ++i)
+        if (!is_overwritten(what, i)) what.inputs[i].lay = lay;
       for (OutputSpec& output : what.outputs) output.lay = lay == Lay::transposed ? lay : output.lay;
       expect_twin(what, DType::f32, *backend, "");
     }
@@ -163,6 +173,7 @@ TEST_F(DeviceBackend, RoundsAndFlushesAsTheCpu) {
   uint64_t saturated = 0, flushed = 0;
   std::vector<Case> cases = of_device(elementwise_cases({3, 5, 11}));
   for (const Case& what : small_cases(of_device(other_cases()), 150)) cases.push_back(what);
+  std::erase_if(cases, is_stepwise);
   for (Case what : cases) {
     for (const double magnitude : {0x1p-140, 0x1p-125, 0x1p-13, 1.0, 0x1p16}) {
       for (size_t i = 0; i < what.inputs.size(); ++i) {
@@ -180,8 +191,10 @@ TEST_F(DeviceBackend, RoundsAndFlushesAsTheCpu) {
             fmt::format("{} {} {} {} {}", what.name(), info(dtype).name, magnitude, name_of(how.rounding), name_of(how.subnormals));
         const Result unrecorded = run(instance.prepare(), *backend, how);
         for (size_t slot = 0; slot < what.outputs.size(); ++slot) {
-          expect_same(actual.outputs[slot], expected.outputs[slot], name);
-          expect_same(unrecorded.outputs[slot], expected.outputs[slot], name + " without recording");
+          if (!what.outputs[slot].record_only) {
+            expect_same(actual.outputs[slot], expected.outputs[slot], name);
+            expect_same(unrecorded.outputs[slot], expected.outputs[slot], name + " without recording");
+          }
           expect_same_record(actual.records[slot], expected.records[slot], name);
           EXPECT_EQ(actual.records[slot].input, expected.records[slot].input) << name;
         }
