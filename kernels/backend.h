@@ -28,7 +28,7 @@ class Backend {
   // non-negative strides. Of the call only records, fingerprints and the memory of tensors have to stay till then.
   virtual void submit(const OpCall& call) = 0;
   // Waits until all that was submitted has run. Records and fingerprints are filled in then. Throws what a call found where
-  // submit() did not: Error (usage) of an index that is out of range.
+  // submit() did not: Error (failed) of an index that is out of range.
   virtual void complete() = 0;
 
   // Where the host itself may read this memory, once all is complete; nullptr: nowhere, it is to be copied.

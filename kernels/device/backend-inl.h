@@ -12,6 +12,7 @@
 #include "ulpscope/base/error.h"
 #include "ulpscope/kernels/backend.h"
 #include "ulpscope/kernels/device/launcher-inl.h"
+#include "ulpscope/kernels/device/losses-inl.h"
 #include "ulpscope/kernels/device/moved_call.h"
 #include "ulpscope/kernels/device/ops-inl.h"
 #include "ulpscope/kernels/device/training-inl.h"
@@ -24,6 +25,7 @@ class DeviceBackend final : public Backend {
  public:
   explicit DeviceBackend(Machine machine) : launcher_(std::move(machine)) {
     add_ops(kernels_);
+    add_losses(kernels_);
     add_training(kernels_);
   }
 

@@ -10,8 +10,7 @@
 namespace ulpscope::device {
 namespace {
 
-constexpr int64_t kMostRowBlocks = 1024;  // more than a GPU runs at once
-constexpr int kUncountedTile = 2048;      // elements, where no order of sums asks for more
+constexpr int kUncountedTile = 2048;  // elements, where no order of sums asks for more
 
 // The format that values lose bits to as they are stored.
 const FloatFormat* narrower_format(const TensorView& view) {
@@ -38,11 +37,6 @@ Output output_of(const TensorView& view, const OutputRecord* record, const Float
           .sums = nullptr};
 }
 
-int threads_for(int64_t values) {
-  const int64_t warps = (values + kWarpThreads - 1) / kWarpThreads;
-  return static_cast<int>(std::clamp<int64_t>(warps * kWarpThreads, kWarpThreads, kMostThreads));
-}
-
 void check_terms(const OpCall& call, int64_t terms) {
   if (terms > kMostTerms) throw usage_error("{}: a sum of {} terms; a device adds at most {}", call.op, terms, kMostTerms);
 }
@@ -50,6 +44,11 @@ void check_terms(const OpCall& call, int64_t terms) {
 double value_of_magnitude(uint64_t magnitude) { return std::bit_cast<float>(static_cast<uint32_t>(magnitude)); }
 
 }  // namespace
+
+int threads_for(int64_t values) {
+  const int64_t warps = (values + kWarpThreads - 1) / kWarpThreads;
+  return static_cast<int>(std::clamp<int64_t>(warps * kWarpThreads, kWarpThreads, kMostThreads));
+}
 
 Input input_of(const TensorView& view, const TensorView& order) {
   const ElementOrder elements = elements_in_order(view, order);
@@ -89,6 +88,12 @@ Output counted_output(const TensorView& order, const OutputRecord& record, const
   view.data = nullptr;
   view.dtype = DType::f32;
   return output_of(view, &record, rounded_to);
+}
+
+Input input_over(const OpCall& call, size_t input, const DimensionList& order) {
+  const TensorView& view = call.inputs[input];
+  const ElementOrder elements = elements_over(view, order);
+  return {view.data, view.dtype, elements.is_linear(), flushes_input(call, view), elements};
 }
 
 ElementwiseTensors elementwise_tensors(const OpCall& call) {
@@ -149,6 +154,25 @@ ReductionTensors reduction_tensors(const OpCall& call) {
 }
 
 Grid grid_of(const ReductionTensors& tensors) { return {std::min(tensors.outputs, kMostRowBlocks), threads_for(tensors.terms)}; }
+
+WeightGradient weight_gradient_of(const OpCall& call) {
+  const TensorView &g = call.inputs[0], &x = call.inputs[1];
+  const size_t inverse = call.inputs.size() - 1;
+  const auto in_logical_order = [&](size_t input) { return input_of(call, input, contiguous(call.inputs[input])); };
+  WeightGradient gradient{};
+  gradient.n = x.shape[x.rank - 1];
+  gradient.rows = gradient.n > 0 ? x.size() / gradient.n : 0;
+  gradient.gradient = in_logical_order(0);
+  gradient.x = in_logical_order(1);
+  gradient.mean = in_logical_order(2);
+  gradient.inverse = in_logical_order(inverse);
+  gradient.has_mean = inverse == 3;
+  gradient.bias_rows = elements_over(g, dimensions_in_memory_order(g, (1u << (g.rank - 1)) - 1));
+  check_terms(call, gradient.rows);
+  return gradient;
+}
+
+float smoothing_of(const OpCall& call) { return static_cast<float>(call.attributes->value_or("label_smoothing", 0)); }
 
 int64_t tiles_of(const Output& output) { return (output.size + output.tile - 1) / output.tile; }
 

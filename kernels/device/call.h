@@ -19,6 +19,9 @@ Input input_of(const TensorView& view);
 // An input of a call, whose arithmetic may read its subnormals as zero, in the memory order of `order`.
 Input input_of(const OpCall& call, size_t input, const TensorView& order);
 
+// The same in an order of its dimensions.
+Input input_over(const OpCall& call, size_t input, const DimensionList& order);
+
 // Of an op whose elements come from the same element of every input.
 ElementwiseTensors elementwise_tensors(const OpCall& call);
 
@@ -31,6 +34,16 @@ Grid grid_of(const RowTensors& tensors);
 // Of a reduction over the dimensions of the attribute dims, likewise.
 ReductionTensors reduction_tensors(const OpCall& call);
 Grid grid_of(const ReductionTensors& tensors);
+
+// Inputs g, x, means where there are four, and inverse deviations; without its outputs.
+WeightGradient weight_gradient_of(const OpCall& call);
+
+// Of a loss over classes.
+float smoothing_of(const OpCall& call);
+
+inline constexpr int64_t kMostRowBlocks = 1024;  // more than a GPU runs at once
+// Of a block whose threads share so many values.
+int threads_for(int64_t values);
 
 // Output `slot` of a call, dense, as kernels store it, and count it where the call has a record of it.
 Output output_of(const OpCall& call, int slot);

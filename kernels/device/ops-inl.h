@@ -1,6 +1,7 @@
 // Ops on the same element of each input, on rows and over dimensions.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <string_view>
 #include <type_traits>
@@ -24,20 +25,25 @@ void elementwise(L& launcher, const OpCall& call) {
   launcher.sample(call, 0);
 }
 
+// Output `slot`, of integers: those of a formula of at most one input, which may be the output.
+template <class F, class L>
+void put_integers(L& launcher, const OpCall& call, size_t slot, const F& formula, const Input& input) {
+  const TensorView& view = call.outputs[slot];
+  ElementwiseIntegers<F> kernel{formula, input, view.data, view.dtype, view.size(), input_of(view).elements, nullptr};
+  if (OutputRecord* const record = L::record_of(call, slot); record != nullptr && record->wanted != StatisticsLevel::none) {
+    void* const zeros = launcher.pend(sizeof(uint64_t), [record, size = kernel.size](const void* copy) {
+      fill_in_integers(*record, size, *static_cast<const uint64_t*>(copy));
+    });
+    kernel.zeros = static_cast<uint64_t*>(zeros);
+  }
+  if (kernel.size > 0) launcher.machine().launch(grid_over(kernel.size), kernel);
+  launcher.survey(call, slot);
+}
+
 template <class F, class L>
 void integers(L& launcher, const OpCall& call) {
   if constexpr (std::is_base_of_v<lanes::Copy, F> || std::is_same_v<F, lanes::Fill>) {
-    const TensorView& view = call.outputs[0];
-    const Input input = F::kInputs == 0 ? Input{} : input_of(call.inputs[0]);
-    ElementwiseIntegers<F> kernel{F(*call.attributes), input, view.data, view.dtype, view.size(), input_of(view).elements, nullptr};
-    if (OutputRecord* const record = L::record_of(call, 0); record != nullptr && record->wanted != StatisticsLevel::none) {
-      void* const zeros = launcher.pend(sizeof(uint64_t), [record, size = kernel.size](const void* copy) {
-        fill_in_integers(*record, size, *static_cast<const uint64_t*>(copy));
-      });
-      kernel.zeros = static_cast<uint64_t*>(zeros);
-    }
-    if (kernel.size > 0) launcher.machine().launch(grid_over(kernel.size), kernel);
-    launcher.survey(call, 0);
+    put_integers(launcher, call, 0, F(*call.attributes), F::kInputs == 0 ? Input{} : input_of(call.inputs[0]));
   } else {
     throw usage_error("{}: no kernel of {} gives {}", call.op, launcher.machine().name(), info(call.outputs[0].dtype).name);
   }
@@ -106,6 +112,16 @@ void norm(L& launcher, const OpCall& call) {
   reduce(launcher, call, NormOfTerms());
 }
 
+// Of a normalization's weight and bias.
+template <class L>
+void weight_gradient(L& launcher, const OpCall& call) {
+  WeightGradient kernel = weight_gradient_of(call);
+  std::deque<typename L::Scratch> wide;
+  for (size_t slot = 0; slot < call.outputs.size(); ++slot) kernel.values[slot] = launcher.wide_output(call, slot, wide);
+  if (kernel.n > 0) launcher.machine().launch(Grid{std::min(kernel.n, kMostRowBlocks), threads_for(kernel.rows)}, kernel);
+  for (size_t slot = 0; slot < call.outputs.size(); ++slot) launcher.put(call, slot, kernel.values[slot]);
+}
+
 template <class L, class... F>
 void add_formulas(lanes::FormulaList<F...>, Kernels<L>& kernels) {
   static_assert(((F::kInputs <= kMaxInputs) && ...));
@@ -127,6 +143,8 @@ void add_ops(Kernels<L>& kernels) {
   kernels.emplace("var", &variance<L>);
   kernels.emplace("max", &largest<L>);
   kernels.emplace("norm", &norm<L>);
+  kernels.emplace("layer_norm_backward_weight", &weight_gradient<L>);
+  kernels.emplace("rms_norm_backward_weight", &weight_gradient<L>);
 }
 
 }  // namespace ulpscope::device

@@ -6,6 +6,7 @@
 #include "ulpscope/kernels/device/input.h"
 #include "ulpscope/kernels/device/sums.h"
 #include "ulpscope/kernels/lanes.h"
+#include "ulpscope/kernels/rows.h"
 
 namespace ulpscope::device {
 
@@ -101,6 +102,22 @@ struct LargestOfTerms {
 
   template <class Block, class Term>
   ULPSCOPE_DEVICE Slots<2> operator()(Block& block, int64_t n, const Term& term) const {
+    const auto places = block.template shared<CandidatePlaces>();
+    const Candidate best = first_largest(block, n, term);
+    uint32_t equal = 0;
+    for (int64_t i = block.thread(); i < n; i += block.threads()) equal += term(i) == best.value;
+    const uint32_t of_warp = block.sum(equal);
+    if (block.lane() == 0) places.write(block.warp(), of_warp);
+    block.barrier();
+    uint32_t count = 0;
+    for (int warp = 0; warp < block.warps(); ++warp) count += places.read(warp);
+    block.barrier();
+    return {{best.value, static_cast<float>(count)}};
+  }
+
+  // For all threads.
+  template <class Block, class Term>
+  ULPSCOPE_DEVICE static Candidate first_largest(Block& block, int64_t n, const Term& term) {
     const auto values = block.template shared<Candidates>();
     const auto places = block.template shared<CandidatePlaces>();
     Candidate best{term(0), 0};
@@ -117,15 +134,7 @@ struct LargestOfTerms {
     best = {values.read(0), places.read(0)};
     for (int warp = 1; warp < block.warps(); ++warp) best = better(best, {values.read(warp), places.read(warp)});
     block.barrier();
-    uint32_t equal = 0;
-    for (int64_t i = block.thread(); i < n; i += block.threads()) equal += term(i) == best.value;
-    const uint32_t of_warp = block.sum(equal);
-    if (block.lane() == 0) places.write(block.warp(), of_warp);
-    block.barrier();
-    uint32_t count = 0;
-    for (int warp = 0; warp < block.warps(); ++warp) count += places.read(warp);
-    block.barrier();
-    return {{best.value, static_cast<float>(count)}};
+    return best;
   }
 
  private:
@@ -134,6 +143,31 @@ struct LargestOfTerms {
     if (lanes::is_nan(a.value) || lanes::is_nan(b.value))
       return lanes::is_nan(a.value) && (is_first || !lanes::is_nan(b.value)) ? a : b;
     return a.value > b.value || (a.value == b.value && is_first) ? a : b;
+  }
+};
+
+// Of the weight and bias of a normalization over rows, a block of the grid takes one element after another.
+struct WeightGradient {
+  int64_t rows, n;
+  Input gradient, x, mean, inverse;  // in logical order
+  bool has_mean;
+  ElementOrder bias_rows;  // the rows of the gradient in its memory order
+  float* values[2];        // dweight, dbias or nullptr
+
+  template <class Block>
+  ULPSCOPE_DEVICE void operator()(Block& block) const {
+    for (int64_t c = block.block(); c < n; c += block.blocks()) {
+      const float weight = sum_of<float>(block, rows, [&](int64_t row) {
+        const lanes::WeightTerms term(has_mean ? read<Block>(mean, row) : 0.0f, read<Block>(inverse, row));
+        return lanes::evaluate<float>(term, read<Block>(gradient, row * n + c), read<Block>(x, row * n + c));
+      });
+      if (block.thread() == 0) values[0][c] = weight;
+      if (values[1] == nullptr) continue;
+      const int64_t column = gradient.elements.offset_of(c);
+      const float bias =
+          sum_of<float>(block, rows, [&](int64_t i) { return read_at<Block>(gradient, column + bias_rows.offset_of(i)); });
+      if (block.thread() == 0) values[1][c] = bias;
+    }
   }
 };
 

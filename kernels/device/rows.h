@@ -73,6 +73,17 @@ struct RowOutput {
   int64_t stride;
 };
 
+// A row's values of an operand, widened into scratch where they do not lie as FP32.
+template <class Block>
+ULPSCOPE_DEVICE const float* row_values(Block& block, const RowInput& operand, int64_t row, float*& scratch) {
+  const int64_t begin = row * operand.stride;
+  if (operand.values != nullptr) return operand.values + begin;
+  float* const widened = scratch;
+  for (int64_t i = block.thread(); i < operand.count; i += block.threads()) widened[i] = read<Block>(operand.input, begin + i);
+  scratch += operand.count;
+  return widened;
+}
+
 struct RowTensors {
   int64_t n, rows;
   RowInput inputs[kMaxRowInputs];
@@ -103,21 +114,11 @@ struct RowKernel {
   template <class Block, size_t... input>
   ULPSCOPE_DEVICE void fill_inputs(Block& block, int64_t row, RowCall<float>& call, std::index_sequence<input...>) const {
     float* scratch = tensors.scratch + block.block() * tensors.scratch_of_block;
-    ((call.inputs[input] = values_of(block, tensors.inputs[input], row, scratch)), ...);
+    ((call.inputs[input] = row_values(block, tensors.inputs[input], row, scratch)), ...);
   }
   template <size_t... output>
   ULPSCOPE_DEVICE void fill_outputs(int64_t row, RowCall<float>& call, std::index_sequence<output...>) const {
     ((call.outputs[output] = tensors.outputs[output].values + row * tensors.outputs[output].stride), ...);
-  }
-  // A row's values of an operand, widened into scratch where they do not lie as FP32.
-  template <class Block>
-  ULPSCOPE_DEVICE static const float* values_of(Block& block, const RowInput& operand, int64_t row, float*& scratch) {
-    const int64_t begin = row * operand.stride;
-    if (operand.values != nullptr) return operand.values + begin;
-    float* const widened = scratch;
-    for (int64_t i = block.thread(); i < operand.count; i += block.threads()) widened[i] = read<Block>(operand.input, begin + i);
-    scratch += operand.count;
-    return widened;
   }
 };
 
