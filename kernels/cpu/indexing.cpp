@@ -3,10 +3,11 @@
 #include <array>
 #include <cstring>
 
-#include "ulpscope/base/error.h"
+#include "ulpscope/kernels/along.h"
 #include "ulpscope/kernels/cpu/context.h"
 #include "ulpscope/kernels/cpu/parallel.h"
 #include "ulpscope/kernels/cpu/reader.h"
+#include "ulpscope/kernels/index_error.h"
 #include "ulpscope/kernels/plain/plain.h"
 #include "ulpscope/kernels/store.h"
 
@@ -64,14 +65,6 @@ void copy_elements(const Context& context, const TensorView& from, const TensorV
   }
 }
 
-// The part of `view` from `start` on along a dimension, every step-th element of it.
-TensorView part_of(TensorView view, int dim, int64_t start, int64_t extent, int64_t step = 1) {
-  view.data = view.as<char>() + start * view.strides[dim] * static_cast<int64_t>(info(view.dtype).size);
-  view.shape[dim] = extent;
-  view.strides[dim] *= step;
-  return view;
-}
-
 void record(const Context& context, const OpCall& call) {
   record_moved(call, 0, [&](int64_t n, const std::function<void(int64_t)>& body) { parallel_for(context, n, n > 4, body); });
 }
@@ -102,7 +95,7 @@ class Indices {
   Indices(const OpCall& call, const TensorView& view, int64_t rows) : view_(view) {
     for (int64_t i = 0; i < size(); ++i) {
       if ((*this)[i] >= 0 && (*this)[i] < rows) continue;
-      throw failed_error("{}: index {} at element {} is not one of {} rows", call.op, (*this)[i], i, rows);
+      throw index_out_of_range(call.op, (*this)[i], i, rows);
     }
   }
   int64_t size() const { return view_.size(); }

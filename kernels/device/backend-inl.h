@@ -11,6 +11,7 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/kernels/backend.h"
+#include "ulpscope/kernels/device/indexing-inl.h"
 #include "ulpscope/kernels/device/launcher-inl.h"
 #include "ulpscope/kernels/device/losses-inl.h"
 #include "ulpscope/kernels/device/moved_call.h"
@@ -25,6 +26,7 @@ class DeviceBackend final : public Backend {
  public:
   explicit DeviceBackend(Machine machine) : launcher_(std::move(machine)) {
     add_ops(kernels_);
+    add_indexing(kernels_);
     add_losses(kernels_);
     add_training(kernels_);
   }

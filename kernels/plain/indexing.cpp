@@ -1,22 +1,10 @@
 // Ops that move elements: joining, cutting out, and looking up by index.
+#include "ulpscope/kernels/along.h"
+#include "ulpscope/kernels/index_error.h"
 #include "ulpscope/kernels/plain/element.h"
 
 namespace ulpscope::plain {
 namespace {
-
-// An index along one dimension of a tensor, and the elements before and after it.
-struct Along {
-  int64_t extent, inner = 1;
-
-  Along(const TensorView& view, int dim) : extent(view.shape[dim]) {
-    for (int i = dim + 1; i < view.rank; ++i) inner *= view.shape[i];
-  }
-  int64_t at(int64_t e) const { return e / inner % extent; }
-  // The element of a tensor that differs in this dimension alone, where e has its index there as `index`.
-  int64_t moved(int64_t e, const Along& to, int64_t index) const {
-    return (e / (inner * extent) * to.extent + index) * inner + e % inner;
-  }
-};
 
 struct Cat {
   Along out;
@@ -56,8 +44,7 @@ struct Indices {
 
   Indices(const OpCall& call, int64_t rows) : values(widen<int64_t>(call.inputs[1])) {
     for (size_t i = 0; i < values.size(); ++i)
-      if (values[i] < 0 || values[i] >= rows)
-        throw failed_error("{}: index {} at element {} is not one of {} rows", call.op, values[i], i, rows);
+      if (values[i] < 0 || values[i] >= rows) throw index_out_of_range(call.op, values[i], static_cast<int64_t>(i), rows);
   }
   int64_t operator[](int64_t i) const { return values[static_cast<size_t>(i)]; }
 };
