@@ -15,6 +15,7 @@
 #include "ulpscope/kernels/device/launcher-inl.h"
 #include "ulpscope/kernels/device/losses-inl.h"
 #include "ulpscope/kernels/device/moved_call.h"
+#include "ulpscope/kernels/device/normalization-inl.h"
 #include "ulpscope/kernels/device/ops-inl.h"
 #include "ulpscope/kernels/device/training-inl.h"
 #include "ulpscope/kernels/plain/plain.h"
@@ -28,6 +29,7 @@ class DeviceBackend final : public Backend {
     add_ops(kernels_);
     add_indexing(kernels_);
     add_losses(kernels_);
+    add_normalization(kernels_);
     add_training(kernels_);
   }
 
