@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <mutex>
 
 #include "app_fixture.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/trace/writer_control.h"
 
 namespace ulpscope::gui {
 namespace {
@@ -69,6 +73,40 @@ TEST(AppOfMicroBatches, RowsOfMicroBatchesAreToldApart) {
   ASSERT_EQ(step.columns.at(1).name, "micro_batch");
   ASSERT_EQ(step.rows.size(), 3u);
   for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(step.rows[static_cast<size_t>(i)].cells.at(1), Cell(i));
+}
+
+// A run that is killed while it is shown is told to be dead, and what it had written stays.
+TEST(AppOfALiveRun, ItsDeathIsTold) {
+  const TemporaryFolder folder;
+  const std::string path = folder.file("run.h5");
+  trace_test::WriterProcess writer(path, 5);
+  writer.call("steps 20");
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_new = false;
+  ViewModel model({path}, open, true);
+  model.on_news([&] {
+    const std::lock_guard lock(mutex);
+    is_new = true;
+    changed.notify_all();
+  });
+  const auto wait_until = [&](WriterState state) {
+    while (model.results()->run.writer != state || model.results()->run.steps < 20) {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return is_new; });
+      is_new = false;
+    }
+  };
+  model.ask({});
+  wait_until(WriterState::alive);
+  writer.kill();
+  wait_until(WriterState::dead);
+  Headless host(1000, 700, 1, true);
+  App app(model, host.textures(), {});
+  for (int i = 0; i < 3; ++i) host.run(app);
+  EXPECT_THAT(text_of_frame(app), HasSubstr("its writer died  |  20 steps"));
+  EXPECT_EQ(app.names().find("failure"), nullptr);
+  model.on_news({});
 }
 
 // Of two runs, the foot has the numbers of both.
