@@ -136,8 +136,16 @@ Figures measure(const std::string& path) {
                          1e3 * *std::max_element(seconds.begin(), seconds.end()));
   }
 
+  // The first scale that is tried is when all of them are counted, for other limits than before.
   app.state() = state_of(View::ranges, *model.results());
+  app.state().scale.reset();
+  app.state().format = "e5m2";
   settle(model, host, app);
+  app.state().scale = 0;
+  const Clock tried;
+  host.run(app);
+  model.wait();
+  figures.emplace_back("try_scale_ms", 1e3 * tried.seconds());
   std::vector<double> seconds, worker;
   for (int k = 0; k < 24; ++k) {
     app.state().scale = k;
