@@ -10,7 +10,7 @@
 #include <map>
 #include <memory>
 
-#include "tests/kernels/cpu_support.h"
+#include "tests/kernels/op_cases.h"
 
 namespace ulpscope {
 namespace {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -290,14 +291,11 @@ void App::reveal() {
   if (revealed_.empty() || model_.is_busy() || state_.view != View::ranges) return;
   const std::shared_ptr<const Results> results = model_.results();
   const std::string tensor = std::exchange(revealed_, "");
-  if (!results->matrix_rows || !results->tensors || state_.tensor != tensor) return;
-  for (const ModuleRow& row : *results->matrix_rows) {
-    const auto is_sought = [&](uint32_t other) { return results->tensors->at(other) == tensor; };
-    if (!row.is_folded || std::none_of(row.tensors.begin(), row.tensors.end(), is_sought)) continue;
-    toggle_fold(state_, row.module);
-    revealed_ = tensor;
-    return;
-  }
+  if (state_.tensor != tensor) return;
+  const std::optional<size_t> row = folded_row_of(*results, tensor);
+  if (!row) return;
+  toggle_fold(state_, (*results->matrix_rows)[*row].module);
+  revealed_ = tensor;
 }
 
 void App::zoom(const Results& results, bool in) {

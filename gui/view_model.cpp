@@ -412,6 +412,16 @@ bool follows_scale(const ViewState& state, const Results& results) {
   return state.scale && depends_on_scale(state.quantity) && results.scaled && results.scaled->measured() == state.quantity;
 }
 
+std::optional<size_t> folded_row_of(const Results& results, const std::string& tensor) {
+  if (!results.matrix_rows || !results.tensors || tensor.empty()) return std::nullopt;
+  const std::vector<ModuleRow>& rows = *results.matrix_rows;
+  for (size_t row = 0; row < rows.size(); ++row) {
+    const auto is_sought = [&](uint32_t other) { return results.tensors->at(other) == tensor; };
+    if (rows[row].is_folded && std::any_of(rows[row].tensors.begin(), rows[row].tensors.end(), is_sought)) return row;
+  }
+  return std::nullopt;
+}
+
 ViewModel::ViewModel(std::vector<std::string> paths, Open open, bool follow)
     : paths_(std::move(paths)), open_(std::move(open)), follow_(follow) {
   auto first = std::make_shared<Results>();

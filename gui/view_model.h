@@ -67,6 +67,9 @@ struct Results {
 // True iff the matrix is shown as it would be at the loss scale that is tried: that of results.scaled.
 bool follows_scale(const ViewState& state, const Results& results);
 
+// The row of the folded module in which the tensor is, of the matrix; none where it is not folded, or not among them.
+std::optional<size_t> folded_row_of(const Results& results, const std::string& tensor);
+
 class ViewModel {
  public:
   // `open` opens what a path names, called by the thread that reads; where it gives nothing the run has not begun, and it is called

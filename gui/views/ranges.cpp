@@ -25,16 +25,6 @@ std::string lack_of_values(const ViewState& state) {
                         : "No tensor of the trace has a value of it here.";
 }
 
-// The folded module that stands for the tensor too.
-std::optional<size_t> folded_row_of(const std::vector<ModuleRow>& rows, const Results& results, const std::string& tensor) {
-  if (!results.tensors || tensor.empty()) return std::nullopt;
-  for (size_t row = 0; row < rows.size(); ++row) {
-    const auto is_sought = [&](uint32_t other) { return results.tensors->at(other) == tensor; };
-    if (rows[row].is_folded && std::any_of(rows[row].tensors.begin(), rows[row].tensors.end(), is_sought)) return row;
-  }
-  return std::nullopt;
-}
-
 class Ranges : public ViewPanel {
  public:
   void show(const Canvas& canvas, const Results& results) override {
@@ -129,9 +119,9 @@ class Ranges : public ViewPanel {
     PlotLook look{.height = height, .label_width = labels(canvas, results)};
     if (results.matrix_rows) {
       look.tree = results.matrix_rows.get();
-      look.row_of_selected = canvas.kept->get<std::optional<size_t>>(
-          "row of the selected tensor", look.tree, canvas.state->tensor,
-          [&](uint64_t) { return folded_row_of(*results.matrix_rows, results, canvas.state->tensor); });
+      look.row_of_selected =
+          canvas.kept->get<std::optional<size_t>>("row of the selected tensor", look.tree, canvas.state->tensor,
+                                                  [&](uint64_t) { return folded_row_of(results, canvas.state->tensor); });
     }
     show_plot(canvas, shown_matrix(canvas, results), look);
   }

@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "cpu_support.h"
+#include "op_cases.h"
 #include "ulpscope/base/philox.h"
 #include "ulpscope/kernels/plain/plain.h"
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "cpu_support.h"
+#include "op_cases.h"
 #include "tests/support/usage_error.h"
 #include "ulpscope/base/hash.h"
 #include "ulpscope/emulation/exact_sum.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cpu_support.h"
+#include "op_cases.h"
 #include "ulpscope/base/error.h"
 
 namespace ulpscope::testing_support {

@@ -1,4 +1,4 @@
-// Shared by the tests of the CPU backend: calls as data, run by the backend and by the plain twins, and compared.
+// Shared by the tests of backends: calls as data, run by the backend and by the plain twins, and compared.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -111,6 +111,9 @@ class Instance {
 inline constexpr uint64_t kCallSeed = 5, kCallStream = 77;
 Result run(const CaseCall& prepared, Backend& backend, const Arithmetic& how, uint64_t stream = kCallStream);
 
+// One after the other all rounding modes and policies for subnormals.
+Arithmetic nth_rounding(size_t n);
+
 // Bit for bit, but that any NaN equals any NaN.
 void expect_same(const HostTensor& actual, const HostTensor& expected, const std::string& what);
 void expect_same_record(const OutputRecord& actual, const OutputRecord& expected, const std::string& what);
@@ -131,12 +134,6 @@ void expect_specials_of_twin(const std::vector<Case>& cases, DType dtype, Backen
 
 // What the tests of ops run in.
 inline constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
-
-// All ops of the backend, in small shapes with odd extents, paddings, strides and layouts.
-std::vector<Case> elementwise_cases(const std::vector<int64_t>& shape);
-std::vector<Case> other_cases();
-// Those no input of which has more than `largest` elements.
-std::vector<Case> small_cases(const std::vector<Case>& all, int64_t largest);
 
 // The instruction sets that this CPU has, as CpuOptions names them, the widest first: oneDNN keeps the first that a process names,
 // and with narrow ones its convolutions multiply padding (docs/ops.md).

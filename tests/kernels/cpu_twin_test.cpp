@@ -7,7 +7,7 @@
 #include <limits>
 #include <set>
 
-#include "cpu_support.h"
+#include "op_cases.h"
 
 namespace ulpscope::testing_support {
 namespace {

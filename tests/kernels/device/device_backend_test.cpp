@@ -6,8 +6,8 @@
 #include <cmath>
 #include <set>
 
-#include "tests/kernels/cpu_support.h"
 #include "tests/kernels/device/device_under_test.h"
+#include "tests/kernels/op_cases.h"
 #include "tests/kernels/statistics_support.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/emulation/narrow_format.h"
@@ -181,9 +181,7 @@ TEST_F(DeviceBackend, RoundsAndFlushesAsTheCpu) {
         what.inputs[i].high = i == 0 ? magnitude : 1;
       }
       for (const DType dtype : kFloats) {
-        const Arithmetic how{.rounding = static_cast<RoundingMode>(turn % kRoundingModes),
-                             .subnormals = static_cast<Subnormals>(turn / kRoundingModes % 4)};
-        ++turn;
+        const Arithmetic how = nth_rounding(turn++);
         const Instance instance(what, dtype);
         const Result actual = run(instance.prepare(StatisticsLevel::values), *backend, how);
         const Result expected = run(instance.prepare(StatisticsLevel::values), *cpu, how);

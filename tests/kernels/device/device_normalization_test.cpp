@@ -1,8 +1,8 @@
 // Batch and group normalization on devices: large and many channels, and values of few digits above a large mean.
 #include <gtest/gtest.h>
 
-#include "tests/kernels/cpu_support.h"
 #include "tests/kernels/device/device_under_test.h"
+#include "tests/kernels/op_cases.h"
 
 namespace ulpscope {
 namespace {
@@ -85,9 +85,7 @@ TEST_F(DeviceNormalization, RoundsAndFlushesAsTheCpu) {
   size_t turn = 0;
   for (Case what : small_cases(normalizations(), 2500)) {
     for (const DType dtype : kFloats) {
-      const Arithmetic how{.rounding = static_cast<RoundingMode>(turn % kRoundingModes),
-                           .subnormals = static_cast<Subnormals>(turn / kRoundingModes % 4)};
-      ++turn;
+      const Arithmetic how = nth_rounding(turn++);
       const Instance instance(what, dtype);
       const Result actual = run(instance.prepare(StatisticsLevel::values), *backend, how);
       const Result expected = run(instance.prepare(StatisticsLevel::values), *cpu, how);

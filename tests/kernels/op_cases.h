@@ -1,0 +1,17 @@
+// Calls of every op, as data for the tests of backends.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cpu_support.h"
+
+namespace ulpscope::testing_support {
+
+// All ops of the backend, in small shapes with odd extents, paddings, strides and layouts.
+std::vector<Case> elementwise_cases(const std::vector<int64_t>& shape);
+std::vector<Case> other_cases();
+// Those no input of which has more than `largest` elements.
+std::vector<Case> small_cases(const std::vector<Case>& all, int64_t largest);
+
+}  // namespace ulpscope::testing_support
