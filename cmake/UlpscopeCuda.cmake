@@ -1,5 +1,6 @@
 # CUDA: the compiler, the shared runtime, and cuBLAS from the toolkit or from the Python wheel nvidia-cublas, which
-# `./dev setup cuda` puts into .venv-cuda where the toolkit has none. Targets: CUDA::cudart, ulpscope::cublas.
+# `./dev setup cuda` puts into .venv-cuda where the toolkit has none. Targets: CUDA::cudart, ulpscope::cublas,
+# ulpscope::cublas_lt.
 set(CMAKE_CUDA_ARCHITECTURES 80 90a 100a 120a CACHE STRING "GPU architectures: Ampere, Hopper, Blackwell in data centres and desktops")
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 enable_language(CUDA)
@@ -26,12 +27,18 @@ file(GLOB ULPSCOPE_CUBLAS_WHEEL ${PROJECT_SOURCE_DIR}/.venv-cuda/lib/python3*/si
 find_path(ULPSCOPE_CUBLAS_INCLUDE cublas_v2.h PATHS ${CUDAToolkit_INCLUDE_DIRS} ${ULPSCOPE_CUBLAS_WHEEL}/include NO_DEFAULT_PATH)
 find_library(ULPSCOPE_CUBLAS_LIBRARY NAMES libcublas.so libcublas.so.13
   PATHS ${CUDAToolkit_LIBRARY_DIR} ${ULPSCOPE_CUBLAS_WHEEL}/lib NO_DEFAULT_PATH)
-if(NOT ULPSCOPE_CUBLAS_INCLUDE OR NOT ULPSCOPE_CUBLAS_LIBRARY)
+find_library(ULPSCOPE_CUBLAS_LT_LIBRARY NAMES libcublasLt.so libcublasLt.so.13
+  PATHS ${CUDAToolkit_LIBRARY_DIR} ${ULPSCOPE_CUBLAS_WHEEL}/lib NO_DEFAULT_PATH)
+if(NOT ULPSCOPE_CUBLAS_INCLUDE OR NOT ULPSCOPE_CUBLAS_LIBRARY OR NOT ULPSCOPE_CUBLAS_LT_LIBRARY)
   message(FATAL_ERROR "no cuBLAS in ${CUDAToolkit_LIBRARY_DIR} and none in .venv-cuda: run ./dev setup cuda")
 endif()
-# By its full path, so that the run path of what links it leads there; libcublasLt lies beside it.
-add_library(ulpscope_cublas SHARED IMPORTED GLOBAL)
-add_library(ulpscope::cublas ALIAS ulpscope_cublas)
-set_target_properties(ulpscope_cublas PROPERTIES IMPORTED_LOCATION ${ULPSCOPE_CUBLAS_LIBRARY}
-  INTERFACE_INCLUDE_DIRECTORIES ${ULPSCOPE_CUBLAS_INCLUDE} INTERFACE_LINK_LIBRARIES CUDA::cudart)
+# By their full paths, so that the run path of what links them leads there.
+function(ulpscope_imported_cublas name library)
+  add_library(ulpscope_${name} SHARED IMPORTED GLOBAL)
+  add_library(ulpscope::${name} ALIAS ulpscope_${name})
+  set_target_properties(ulpscope_${name} PROPERTIES IMPORTED_LOCATION ${library}
+    INTERFACE_INCLUDE_DIRECTORIES ${ULPSCOPE_CUBLAS_INCLUDE} INTERFACE_LINK_LIBRARIES CUDA::cudart)
+endfunction()
+ulpscope_imported_cublas(cublas ${ULPSCOPE_CUBLAS_LIBRARY})
+ulpscope_imported_cublas(cublas_lt ${ULPSCOPE_CUBLAS_LT_LIBRARY})
 message(STATUS "cuBLAS: ${ULPSCOPE_CUBLAS_LIBRARY}")

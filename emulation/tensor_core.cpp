@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cctype>
 #include <string>
+#include <vector>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
@@ -328,6 +330,28 @@ class Dot {
 
 std::span<const TensorCoreModel> tensor_core_models() { return kModels; }
 std::span<const TensorCoreGpu> tensor_core_gpus() { return kGpus; }
+
+std::string_view tensor_core_gpu_of(std::string_view device) {
+  std::vector<std::string> words(1);
+  for (const char c : device) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
+      words.back() += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    } else {
+      words.emplace_back();
+    }
+  }
+  // A name is some of the words that follow each other.
+  std::string_view longest;
+  for (size_t first = 0; first < words.size(); ++first) {
+    std::string joined;
+    for (size_t last = first; last < words.size(); ++last) {
+      joined += words[last];
+      for (const TensorCoreGpu& gpu : kGpus)
+        if (gpu.name == joined && gpu.name.size() > longest.size()) longest = gpu.name;
+    }
+  }
+  return longest;
+}
 std::string_view name_of(InstructionFamily family) { return kFamilies[static_cast<size_t>(family)]; }
 std::string_view name_of(BlockScales scales) { return kScales[static_cast<size_t>(scales)]; }
 InstructionFamily parse_instruction_family(std::string_view name) {

@@ -80,6 +80,8 @@ struct TensorCoreGpu {
   InstructionFamily of_libraries;  // that cuBLASLt and Transformer Engine multiply matrices with
 };
 std::span<const TensorCoreGpu> tensor_core_gpus();
+// The row's name of what a driver calls "NVIDIA H100 80GB HBM3" or "NVIDIA GeForce RTX 4090"; "": none of them.
+std::string_view tensor_core_gpu_of(std::string_view device);
 std::string_view name_of(InstructionFamily family);
 std::string_view name_of(BlockScales scales);
 // Both throw a usage Error that names all there are.

@@ -24,9 +24,9 @@ struct Window {
   // The smallest extent in which it takes so many places.
   int64_t extent_of(int64_t outputs) const { return (outputs - 1) * stride + reach() - 2 * padding; }
   // Where element k of the window at place `output` lies; outside of the extent in the padding.
-  int64_t input(int64_t output, int64_t k) const { return output * stride + k * dilation - padding; }
+  constexpr int64_t input(int64_t output, int64_t k) const { return output * stride + k * dilation - padding; }
   // The place at which element k of the window lies on `input`, or -1.
-  int64_t output(int64_t input, int64_t k, int64_t outputs) const {
+  constexpr int64_t output(int64_t input, int64_t k, int64_t outputs) const {
     const int64_t start = input + padding - k * dilation;
     return start >= 0 && start % stride == 0 && start / stride < outputs ? start / stride : -1;
   }

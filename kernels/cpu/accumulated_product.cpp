@@ -253,18 +253,15 @@ struct ProductOp {
   using Products = std::vector<Product> (*)(const OpCall& call, const float* bias);
   std::string_view name;
   std::array<Products, 3> products;
-  // The sum is rounded to FP32 and multiplied by the numbers that the third and fourth input are, before a bias is added.
-  bool is_scaled = false;
 };
 
 // `products`: a function object with a template of the element's type.
 template <class Of>
-constexpr ProductOp product_op(std::string_view name, Of, bool is_scaled = false) {
+constexpr ProductOp product_op(std::string_view name, Of) {
   return {name,
           {[](const OpCall& call, const float* bias) { return Of().template operator()<uint8_t>(call, bias); },
            [](const OpCall& call, const float* bias) { return Of().template operator()<uint16_t>(call, bias); },
-           [](const OpCall& call, const float* bias) { return Of().template operator()<uint32_t>(call, bias); }},
-          is_scaled};
+           [](const OpCall& call, const float* bias) { return Of().template operator()<uint32_t>(call, bias); }}};
 }
 
 constexpr auto kMatmul = []<typename E>(const OpCall& call, const float*) { return matmul_products<E>(call); };
@@ -273,7 +270,7 @@ constexpr auto kImage = []<typename E>(const OpCall& call, const float* bias) { 
 
 constexpr ProductOp kProductOps[] = {
     product_op("matmul", kMatmul),
-    product_op("scaled_matmul", kMatmul, true),
+    product_op("scaled_matmul", kMatmul),
     product_op("linear", []<typename E>(const OpCall& call, const float* bias) { return linear_products<E>(call, bias); }),
     product_op("conv2d", kMap),
     product_op("conv2d_backward_input", kImage),
@@ -367,25 +364,6 @@ void with_accumulator(const AccumulatedProduct& product, const Body& body) {
 }
 
 }  // namespace
-
-std::optional<AccumulatedProduct> accumulated_product(const OpCall& call) {
-  if (!is_product(call.op)) return std::nullopt;
-  const Arithmetic& how = *call.arithmetic;
-  const TensorView &a = call.inputs[0], &b = call.inputs[1], &out = call.outputs[0];
-  if (how.accumulation->accumulator == Accumulator::fp32 || a.size() == 0 || b.size() == 0 || out.size() == 0) return std::nullopt;
-  AccumulatedProduct product{how.accumulation->accumulator, {a.dtype, b.dtype}, product_op_of(call.op).is_scaled, {}};
-  // Factors of different types become FP32, but those in FP8.
-  if (a.dtype != b.dtype && !(is_quantized(a.dtype) && is_quantized(b.dtype))) product.factors = {DType::f32, DType::f32};
-  if (product.accumulator == Accumulator::tensor_core) {
-    if (product.factors[0] == DType::f32 && !how.tf32) return std::nullopt;
-    const auto multiplied = [](DType dtype) -> const FloatFormat& {
-      return dtype == DType::f32 ? tensor_float32 : *info(dtype).format;
-    };
-    product.core = library_tensor_core(how.accumulation->name, multiplied(product.factors[0]), multiplied(product.factors[1]));
-    if (!product.core) return std::nullopt;
-  }
-  return product;
-}
 
 bool sums_in_double(const AccumulatedProduct& product) {
   bool is_double = false;

@@ -6,23 +6,11 @@
 // A bias is added in what the sum is known in (FP32, FP64, or exactly), before the output is rounded; of scaled products in FP32.
 #pragma once
 
-#include <array>
-#include <optional>
-
-#include "ulpscope/emulation/tensor_core.h"
 #include "ulpscope/kernels/cpu/context.h"
+#include "ulpscope/kernels/product_arithmetic.h"
 
 namespace ulpscope::cpu {
 
-struct AccumulatedProduct {
-  Accumulator accumulator;
-  std::array<DType, 2> factors;    // that they have, or are widened to; of one size
-  bool is_scaled;                  // as scaled_matmul is (docs/ops.md): sums become FP32 numbers and are scaled
-  std::optional<TensorCore> core;  // of Accumulator::tensor_core
-};
-
-// Nothing: the call's own kernel computes it. It is no product, has no terms, or is one that the GPU has no tensor cores for.
-std::optional<AccumulatedProduct> accumulated_product(const OpCall& call);
 // Whether sums are FP64 numbers: those of FP64 and the exact ones, which are rounded to odd there, so that rounding them to an
 // output's type is one rounding of the exact sum.
 bool sums_in_double(const AccumulatedProduct& product);

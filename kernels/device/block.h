@@ -20,6 +20,10 @@
 //   shared<A>()                  the block's array A in shared memory, which is undefined at first: A::Element, A::kSize elements
 //   and
 //                                A::kName. read(i), write(i, value), and add(i, n) of integers, in any order among other add()s
+//   multiply_add<type>(sums, a, b)   sums += a b by the matrix units, of the warp: kRowsOfProduct rows of a times kColumnsOfProduct
+//                                columns of b. Each line has kWholeWords words of terms, or kShortWords, of which a thread has in
+//                                a[i] word lane() % 4 + 4 (i / 2) of row lane() / 4 + 8 (i % 2), in b[i] word lane() % 4 + 4 i of
+//                                column lane() / 4, and in sums[i] row lane() / 4 + 8 (i / 2) of column lane() % 4 * 2 + i % 2
 //   add(p, n), raise(p, n)       *p += n and *p = max(*p, n) of uint64_t in global memory, in any order among other threads
 //   to_f16(x), to_bf16(x), from_f16(e)   conversions, to nearest even, as emulation/rounding.h has them
 //
@@ -31,9 +35,11 @@
 
 #if defined(__CUDACC__)
 #define ULPSCOPE_DEVICE __device__
+#define ULPSCOPE_UNROLL _Pragma("unroll")
 #define ULPSCOPE_DEVICE_NOINLINE __device__ __noinline__
 #else
 #define ULPSCOPE_DEVICE
+#define ULPSCOPE_UNROLL
 #define ULPSCOPE_DEVICE_NOINLINE __attribute__((noinline))
 #endif
 
@@ -41,6 +47,10 @@ namespace ulpscope::device {
 
 inline constexpr int kWarpThreads = 32;
 inline constexpr int kMostThreads = 256;  // of a block
+
+// What the matrix units multiply: numbers of 16 bits, two in a word, or FP32 numbers that are read as TF32.
+enum class FactorType : uint8_t { f16, bf16, tf32 };
+inline constexpr int kRowsOfProduct = 16, kColumnsOfProduct = 8, kWholeWords = 8, kShortWords = 4;
 
 struct Grid {
   int64_t blocks = 1;

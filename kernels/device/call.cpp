@@ -137,17 +137,17 @@ RowTensors row_tensors(const OpCall& call, std::span<const RowOperand> inputs, s
 
 Grid grid_of(const RowTensors& tensors) { return {std::min(tensors.rows, kMostRowBlocks), threads_for(tensors.n)}; }
 
-ReductionTensors reduction_tensors(const OpCall& call) {
-  const TensorView& view = call.inputs[0];
-  const auto mask = static_cast<unsigned>(call.attribute("dims"));
+ReductionTensors reduction_tensors(const OpCall& call, size_t input, unsigned mask) {
+  const TensorView& view = call.inputs[input];
   const DimensionList reduced = dimensions_in_memory_order(view, mask);
   ReductionTensors tensors{};
   tensors.input = input_of(view);
   tensors.input.flushes = flushes_input(call, view);
   tensors.kept = elements_over(view, dimensions_in_memory_order(contiguous(view), ~mask));
   tensors.reduced = elements_over(view, reduced);
-  tensors.outputs = call.outputs[0].size();
-  tensors.terms = 1;
+  tensors.outputs = tensors.terms = 1;
+  for (int i = 0; i < view.rank; ++i)
+    if ((mask >> i & 1) == 0) tensors.outputs *= view.shape[i];
   for (int i = 0; i < reduced.count; ++i) tensors.terms *= view.shape[reduced.dimensions[i]];
   check_terms(call, tensors.terms);
   return tensors;

@@ -31,8 +31,8 @@ float* stored_values(const OpCall& call, int slot);
 RowTensors row_tensors(const OpCall& call, std::span<const RowOperand> inputs, std::span<const RowOperand> outputs);
 Grid grid_of(const RowTensors& tensors);
 
-// Of a reduction over the dimensions of the attribute dims, likewise.
-ReductionTensors reduction_tensors(const OpCall& call);
+// Of the reduction of an input over the dimensions in `mask`, likewise.
+ReductionTensors reduction_tensors(const OpCall& call, size_t input, unsigned mask);
 Grid grid_of(const ReductionTensors& tensors);
 
 // Inputs g, x, means where there are four, and inverse deviations; without its outputs.

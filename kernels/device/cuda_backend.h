@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "ulpscope/kernels/backend.h"
 
@@ -9,5 +10,7 @@ namespace ulpscope {
 
 // On the GPU of this number. Throws Error (failed) where there is none.
 std::unique_ptr<Backend> make_cuda_backend(int device = 0);
+// The GPU's name, as tensor_core_gpus() has it; "": none of them.
+std::string gpu_of_device(int device = 0);
 
 }  // namespace ulpscope

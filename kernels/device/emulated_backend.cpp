@@ -2,6 +2,8 @@
 
 #include <cstring>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "ulpscope/kernels/device/backend-inl.h"
 #include "ulpscope/kernels/device/host_block.h"
@@ -11,9 +13,11 @@ namespace {
 
 class HostMachine {
  public:
-  explicit HostMachine(uint64_t seed) : seed_(seed) {}
+  HostMachine(uint64_t seed, std::string_view gpu) : seed_(seed), gpu_(gpu), units_(device::matrix_units_of(gpu)) {}
 
   std::string name() const { return "emulated device"; }
+  std::string_view gpu() const { return gpu_; }
+  size_t workspace_bytes() const { return kWorkspaceBytes; }
   std::string description() const { return "device code on the host"; }
   // Memory that nobody wrote holds NaN, in FP32 and 16-bit types.
   void* allocate(size_t bytes) { return std::memset(::operator new(bytes, kAlignment), 0xFF, bytes); }
@@ -24,19 +28,51 @@ class HostMachine {
   template <class Kernel>
   void launch(const device::Grid& grid, const Kernel& kernel) {
     device::run_on_host(
-        grid, [&](device::HostBlock& block) { kernel(block); }, seed_++);
+        grid, [&](device::HostBlock& block) { kernel(block); }, seed_++, units_);
+  }
+  // Terms are added in their order.
+  void multiply(const device::Gemm& gemm) {
+    std::vector<float> a, b;
+    for (int64_t batch = 0; batch < gemm.batches; ++batch) {
+      widen(gemm.a, batch, gemm.rows, gemm.terms, a);
+      widen(gemm.b, batch, gemm.columns, gemm.terms, b);
+      float* sums = gemm.sums + batch * gemm.rows * gemm.columns;
+      for (int64_t row = 0; row < gemm.rows; ++row) {
+        for (int64_t column = 0; column < gemm.columns; ++column) {
+          float& sum = sums[row * gemm.columns + column];
+          if (!gemm.continues) sum = 0;
+          for (int64_t term = 0; term < gemm.terms; ++term) sum += a[row * gemm.terms + term] * b[column * gemm.terms + term];
+        }
+      }
+    }
   }
 
  private:
+  static void widen(const device::GemmFactor& factor, int64_t batch, int64_t lines, int64_t terms, std::vector<float>& values) {
+    const size_t bytes = info(factor.dtype).size;
+    values.resize(static_cast<size_t>(lines * terms));
+    for (int64_t line = 0; line < lines; ++line) {
+      for (int64_t term = 0; term < terms; ++term) {
+        const int64_t offset = batch * factor.batch_stride + line * factor.line_stride + term * factor.term_stride;
+        uint32_t encoding = 0;
+        std::memcpy(&encoding, static_cast<const char*>(factor.data) + static_cast<size_t>(offset) * bytes, bytes);
+        values[static_cast<size_t>(line * terms + term)] = static_cast<float>(value_of(*info(factor.dtype).format, encoding));
+      }
+    }
+  }
+
   static constexpr std::align_val_t kAlignment{64};
+  static constexpr size_t kWorkspaceBytes = 64 << 10;  // little, so that products have parts
 
   uint64_t seed_;
+  std::string gpu_;
+  device::MatrixUnits units_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_emulated_device_backend(uint64_t seed) {
-  return std::make_unique<device::DeviceBackend<HostMachine>>(HostMachine(seed));
+std::unique_ptr<Backend> make_emulated_device_backend(uint64_t seed, std::string_view gpu) {
+  return std::make_unique<device::DeviceBackend<HostMachine>>(HostMachine(seed, gpu));
 }
 
 }  // namespace ulpscope

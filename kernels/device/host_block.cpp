@@ -16,6 +16,7 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/philox.h"
+#include "ulpscope/emulation/tensor_core_product.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -28,7 +29,7 @@ namespace {
 using Access = HostBlock::Access;
 using Operation = HostBlock::Operation;
 
-constexpr std::string_view kOperations[] = {"sync_warp", "shuffle", "ballot", "sum", "smallest", "largest"};
+constexpr std::string_view kOperations[] = {"sync_warp", "shuffle", "ballot", "sum", "smallest", "largest", "multiply_add"};
 constexpr size_t kStackBytes = 256 << 10;
 
 // When a thread of a block did something: how many barriers its block, of all that run one after the other, and how many
@@ -135,6 +136,39 @@ struct Switch {
 // Thrown in threads that are not to go on.
 struct Stopped {};
 
+// What a lane brings to a product of its warp.
+struct ProductOfLane {
+  FactorType type = FactorType::f16;
+  float* sums = nullptr;
+  std::span<const uint32_t> a, b;
+};
+
+// The product of a warp, from what its lanes have of it and into that.
+void multiply_add(const MatrixUnits& units, std::span<const ProductOfLane> lanes) {
+  const auto& [type, unused, a, b] = lanes[0];
+  const std::optional<TensorCore>& core = units[static_cast<size_t>(type)];
+  if (!core) throw failed_error("multiply_add: the GPU has no matrix units for such factors");
+  const auto words = static_cast<int>(2 * a.size());
+  std::vector<uint32_t> rows(static_cast<size_t>(kRowsOfProduct * words)), columns(static_cast<size_t>(kColumnsOfProduct * words));
+  std::array<float, kRowsOfProduct * kColumnsOfProduct> sums{};
+  // place(lane, i): that of its sum i.
+  const auto place = [](size_t lane, size_t i) { return (lane / 4 + 8 * (i / 2)) * kColumnsOfProduct + lane % 4 * 2 + i % 2; };
+  const auto width = static_cast<size_t>(words);
+  for (size_t lane = 0; lane < lanes.size(); ++lane) {
+    const ProductOfLane& has = lanes[lane];
+    if (has.type != type || has.a.size() != a.size())
+      throw failed_error("multiply_add: lanes {} and 0 ask for different ones", lane);
+    for (size_t i = 0; i < a.size(); ++i) rows[(lane / 4 + 8 * (i % 2)) * width + lane % 4 + 4 * (i / 2)] = has.a[i];
+    for (size_t i = 0; i < b.size(); ++i) columns[lane / 4 * width + lane % 4 + 4 * i] = has.b[i];
+    for (size_t i = 0; i < 4; ++i) sums[place(lane, i)] = has.sums[i];
+  }
+  const int64_t terms = words * (type == FactorType::tf32 ? 1 : 2);
+  const EncodedMatrix c{sums.data(), kColumnsOfProduct};
+  multiply(*core, {rows.data(), terms}, {columns.data(), 1, terms}, c, sums.data(), kRowsOfProduct, kColumnsOfProduct, terms);
+  for (size_t lane = 0; lane < lanes.size(); ++lane)
+    for (size_t i = 0; i < 4; ++i) lanes[lane].sums[i] = sums[place(lane, i)];
+}
+
 // Where Boost gives the stack back.
 struct StackOf {
   Stacks* stacks;
@@ -163,6 +197,23 @@ std::vector<int> numbers_to(int n) {
 }
 
 }  // namespace
+
+MatrixUnits matrix_units_of(std::string_view gpu) {
+  const auto find = [&](const FloatFormat& format) -> std::optional<TensorCore> {
+    const auto models = tensor_core_models();
+    const auto gpus = tensor_core_gpus();
+    const auto known = std::find_if(gpus.begin(), gpus.end(), [&](const TensorCoreGpu& row) { return row.name == gpu; });
+    if (known == gpus.end()) return std::nullopt;
+    for (const TensorCoreModel& model : models) {
+      const bool multiplies = std::find(model.inputs.begin(), model.inputs.end(), &format) != model.inputs.end();
+      if (model.generation == known->generation && model.family == InstructionFamily::mma && model.output == &binary32 &&
+          multiplies)
+        return TensorCore{&model, &format, &format};
+    }
+    return std::nullopt;
+  };
+  return {find(binary16), find(bfloat16), find(tensor_float32)};
+}
 
 class HostShared {
  public:
@@ -199,8 +250,14 @@ class HostShared {
 
 class HostBlockRunner {
  public:
-  HostBlockRunner(const Grid& grid, const std::function<void(HostBlock&)>& kernel, uint64_t seed, Stacks& stacks)
-      : grid_(grid), kernel_(kernel), orders_(seed, 0), stacks_(stacks), threads_(static_cast<size_t>(grid.threads)) {}
+  HostBlockRunner(const Grid& grid, const std::function<void(HostBlock&)>& kernel, uint64_t seed, const MatrixUnits& units,
+                  Stacks& stacks)
+      : grid_(grid),
+        kernel_(kernel),
+        orders_(seed, 0),
+        units_(units),
+        stacks_(stacks),
+        threads_(static_cast<size_t>(grid.threads)) {}
 
   ~HostBlockRunner() {
     is_stopping_ = true;
@@ -232,6 +289,12 @@ class HostBlockRunner {
     wait(at, State::at_operation);
     return at.value;
   }
+  void multiply_add(int thread, const ProductOfLane& product) {
+    Thread& at = threads_[static_cast<size_t>(thread)];
+    at.operation = Operation::multiply_add;
+    at.product = product;
+    wait(at, State::at_operation);
+  }
   HostShared& shared_memory(const void* key, std::string_view name, int size, size_t element_bytes) {
     for (const auto& array : shared_)
       if (array->is(key)) return *array;
@@ -250,6 +313,7 @@ class HostBlockRunner {
     Operation operation = Operation::sync;
     uint32_t value = 0;
     int from = 0;
+    ProductOfLane product;
     uint32_t warp_barriers = 0;
     std::source_location barrier;
   };
@@ -316,7 +380,14 @@ class HostBlockRunner {
     }
   }
 
-  static void operate(Operation operation, std::span<Thread> lanes) {
+  void operate(Operation operation, std::span<Thread> lanes) {
+    if (operation == Operation::multiply_add) {
+      std::array<ProductOfLane, kWarpThreads> products;
+      for (size_t i = 0; i < products.size(); ++i) products[i] = lanes[i].product;
+      device::multiply_add(units_, products);
+      for (Thread& lane : lanes) lane.state = State::ready;
+      return;
+    }
     std::array<uint32_t, kWarpThreads> values;
     for (size_t i = 0; i < values.size(); ++i) values[i] = lanes[i].value;
     uint32_t common = values[0];
@@ -359,6 +430,7 @@ class HostBlockRunner {
   const Grid& grid_;
   const std::function<void(HostBlock&)>& kernel_;
   Orders orders_;
+  const MatrixUnits& units_;
   std::vector<std::unique_ptr<HostShared>> shared_;
   Stacks& stacks_;
   std::vector<Thread> threads_;
@@ -372,17 +444,20 @@ void HostBlock::barrier(std::source_location place) { runner_.barrier(thread_, p
 uint32_t HostBlock::at_warp(Operation operation, uint32_t value, int lane) {
   return runner_.at_warp(thread_, operation, value, lane);
 }
+void HostBlock::multiply_add(FactorType type, float* sums, std::span<const uint32_t> a, std::span<const uint32_t> b) {
+  runner_.multiply_add(thread_, {type, sums, a, b});
+}
 HostShared& HostBlock::shared_memory(const void* key, std::string_view name, int size, size_t element_bytes) {
   return runner_.shared_memory(key, name, size, element_bytes);
 }
 void* HostBlock::use(HostShared& memory, Access access, int index) { return runner_.use(thread_, memory, access, index); }
 
-void run_on_host(const Grid& grid, const std::function<void(HostBlock&)>& kernel, uint64_t seed) {
+void run_on_host(const Grid& grid, const std::function<void(HostBlock&)>& kernel, uint64_t seed, const MatrixUnits& units) {
   if (grid.threads <= 0 || grid.threads % kWarpThreads != 0 || grid.threads > kMostThreads)
     throw failed_error("a block of {} threads: expected whole warps of {}, at most {} threads", grid.threads, kWarpThreads,
                        kMostThreads);
   thread_local Stacks stacks;
-  HostBlockRunner runner(grid, kernel, seed, stacks);
+  HostBlockRunner runner(grid, kernel, seed, units, stacks);
   for (int64_t block = 0; block < grid.blocks; ++block) runner.run(block);
 }
 

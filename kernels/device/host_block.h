@@ -10,17 +10,25 @@
 //   a barrier that not all threads of the block reach, and an operation of a warp that not all of its lanes reach
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <source_location>
+#include <span>
 #include <string_view>
 
 #include "ulpscope/emulation/rounding.h"
+#include "ulpscope/emulation/tensor_core.h"
 #include "ulpscope/kernels/device/block.h"
 
 namespace ulpscope::device {
+
+// What multiply_add gives, for each FactorType: the bits of a GPU's matrix units, or an Error (failed) where it has none.
+using MatrixUnits = std::array<std::optional<TensorCore>, 3>;
+MatrixUnits matrix_units_of(std::string_view gpu);
 
 class HostBlock;
 class HostBlockRunner;
@@ -43,7 +51,7 @@ class HostSharedArray {
 class HostBlock {
  public:
   enum class Access : uint8_t { read, write, add };
-  enum class Operation : uint8_t { sync, shuffle, ballot, sum, smallest, largest };
+  enum class Operation : uint8_t { sync, shuffle, ballot, sum, smallest, largest, multiply_add };
 
   HostBlock(HostBlockRunner& runner, const Grid& grid, int64_t block, int thread)
       : runner_(runner), grid_(grid), block_(block), thread_(thread) {}
@@ -71,6 +79,10 @@ class HostBlock {
   uint32_t sum(uint32_t value) { return at_warp(Operation::sum, value, 0); }
   uint32_t smallest(uint32_t value) { return at_warp(Operation::smallest, value, 0); }
   uint32_t largest(uint32_t value) { return at_warp(Operation::largest, value, 0); }
+  template <FactorType type, size_t words>
+  void multiply_add(float (&sums)[4], const uint32_t (&a)[words], const uint32_t (&b)[words / 2]) {
+    multiply_add(type, sums, a, b);
+  }
 
   template <class Array>
   HostSharedArray<typename Array::Element> shared() {
@@ -92,6 +104,7 @@ class HostBlock {
 
  private:
   uint32_t at_warp(Operation operation, uint32_t value, int lane);
+  void multiply_add(FactorType type, float* sums, std::span<const uint32_t> a, std::span<const uint32_t> b);
   HostShared& shared_memory(const void* key, std::string_view name, int size, size_t element_bytes);
 
   HostBlockRunner& runner_;
@@ -114,6 +127,6 @@ void HostSharedArray<T>::add(int index, T value) const {
 }
 
 // Runs `kernel` as every thread of every block. Throws the first Error.
-void run_on_host(const Grid& grid, const std::function<void(HostBlock&)>& kernel, uint64_t seed = 0);
+void run_on_host(const Grid& grid, const std::function<void(HostBlock&)>& kernel, uint64_t seed = 0, const MatrixUnits& units = {});
 
 }  // namespace ulpscope::device

@@ -28,18 +28,39 @@ ULPSCOPE_DEVICE inline uint32_t flushed(uint32_t encoding, uint32_t exponent, ui
   return (encoding & exponent) == 0 ? encoding & sign : encoding;
 }
 
+// The encoding at an offset.
+ULPSCOPE_DEVICE inline uint32_t stored_at(const Input& input, int64_t offset) {
+  switch (input.dtype) {
+    case DType::f16: {
+      const uint32_t encoding = input.at<uint16_t>(offset);
+      return input.flushes ? flushed(encoding, 0x7C00, 0x8000) : encoding;
+    }
+    case DType::bf16: {
+      const uint32_t encoding = input.at<uint16_t>(offset);
+      return input.flushes ? flushed(encoding, 0x7F80, 0x8000) : encoding;
+    }
+    case DType::f32: {
+      const uint32_t encoding = input.at<uint32_t>(offset);
+      return input.flushes ? flushed(encoding, 0x7F800000, 0x80000000) : encoding;
+    }
+    case DType::f8_e4m3:
+    case DType::f8_e5m2: {
+      const uint32_t encoding = input.at<uint8_t>(offset);
+      return input.flushes ? flushed(encoding, input.dtype == DType::f8_e4m3 ? 0x78 : 0x7C, 0x80) : encoding;
+    }
+    default:
+      return input.at<uint8_t>(offset);
+  }
+}
+
 // The element at an offset as T, float or double.
 template <class Block, typename T = float>
 ULPSCOPE_DEVICE T read_at(const Input& input, int64_t offset) {
   switch (input.dtype) {
-    case DType::f16: {
-      const uint32_t encoding = input.at<uint16_t>(offset);
-      return Block::from_f16(static_cast<uint16_t>(input.flushes ? flushed(encoding, 0x7C00, 0x8000) : encoding));
-    }
-    case DType::bf16: {
-      const uint32_t encoding = input.at<uint16_t>(offset);
-      return bf16_to_float(static_cast<uint16_t>(input.flushes ? flushed(encoding, 0x7F80, 0x8000) : encoding));
-    }
+    case DType::f16:
+      return Block::from_f16(static_cast<uint16_t>(stored_at(input, offset)));
+    case DType::bf16:
+      return bf16_to_float(static_cast<uint16_t>(stored_at(input, offset)));
     case DType::i64:
       return static_cast<T>(input.at<int64_t>(offset));
     case DType::i32:
@@ -47,10 +68,8 @@ ULPSCOPE_DEVICE T read_at(const Input& input, int64_t offset) {
     case DType::u8:
     case DType::boolean:
       return static_cast<T>(input.at<uint8_t>(offset));
-    default: {
-      const uint32_t encoding = input.at<uint32_t>(offset);
-      return std::bit_cast<float>(input.flushes ? flushed(encoding, 0x7F800000, 0x80000000) : encoding);
-    }
+    default:
+      return std::bit_cast<float>(stored_at(input, offset));
   }
 }
 

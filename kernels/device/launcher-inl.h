@@ -7,6 +7,9 @@
 //   clear(memory, bytes)                      all bits zero
 //   to_host(from, to, bytes), from_host(from, to, bytes)
 //   launch(grid, kernel)                      kernel(block) on every thread; kernels are copied
+//   multiply(gemm)                            gemm.h
+//   gpu()                                     whose matrix units it has, as tensor_core_gpus() names it
+//   workspace_bytes()                         for what is computed in parts
 //
 // all in the order in which they are asked for.
 #pragma once

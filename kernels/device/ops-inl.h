@@ -85,7 +85,7 @@ void row_op(L& launcher, const OpCall& call) {
 }
 template <class Op, class L>
 void reduce(L& launcher, const OpCall& call, const Op& op) {
-  Reduction<Op> kernel{op, reduction_tensors(call)};
+  Reduction<Op> kernel{op, reduction_tensors(call, 0, static_cast<unsigned>(call.attribute("dims")))};
   std::deque<typename L::Scratch> wide;
   for (size_t slot = 0; slot < call.outputs.size(); ++slot) kernel.tensors.values[slot] = launcher.wide_output(call, slot, wide);
   if (kernel.tensors.outputs > 0) launcher.machine().launch(grid_of(kernel.tensors), kernel);

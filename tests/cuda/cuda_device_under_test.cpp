@@ -5,7 +5,8 @@
 
 namespace ulpscope::testing_support {
 
-std::unique_ptr<Backend> make_device_under_test(uint64_t) { return make_copying_backend(make_cuda_backend()); }
+std::unique_ptr<Backend> make_device_under_test(uint64_t, const std::string&) { return make_copying_backend(make_cuda_backend()); }
+std::vector<std::string> gpus_under_test() { return {gpu_of_device()}; }
 std::string why_no_device_under_test() { return why_no_device(); }
 
 }  // namespace ulpscope::testing_support

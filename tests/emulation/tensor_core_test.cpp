@@ -114,6 +114,22 @@ TEST(TensorCore, EveryRowIsWhatTheRulesSay) {
 
 constexpr uint32_t kOne = 0x3F800000, kNegativeZero = 0x80000000;
 
+TEST(TensorCore, GpusAreFoundByWhatDriversCallThem) {
+  // Names as nvidia-smi prints them.
+  const std::pair<const char*, const char*> names[] = {{"NVIDIA H100 80GB HBM3", "h100"},
+                                                       {"NVIDIA H100 NVL", "h100"},
+                                                       {"NVIDIA A100-SXM4-80GB", "a100"},
+                                                       {"Tesla V100-SXM2-16GB", "v100"},
+                                                       {"NVIDIA GeForce RTX 4090", "rtx4090"},
+                                                       {"NVIDIA RTX 1000 Ada Generation Laptop GPU", "rtx1000ada"},
+                                                       {"NVIDIA GH200 480GB", "gh200"},
+                                                       {"NVIDIA L4", "l4"},
+                                                       {"NVIDIA RTX A2000", ""},
+                                                       {"NVIDIA L40", ""},
+                                                       {"", ""}};
+  for (const auto& [device, gpu] : names) EXPECT_EQ(tensor_core_gpu_of(device), gpu) << device;
+}
+
 TEST(TensorCore, CutsOffWithoutGuardBits) {
   // 2^24 + 1 - 2^24: what the generations make of it is the number of bits that they keep.
   const auto of = [](const char* gpu, uint16_t small) {

@@ -4,13 +4,17 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ulpscope/kernels/backend.h"
 
 namespace ulpscope::testing_support {
 
-// Takes calls whose tensors lie in memory of the host. `seed`: of the order in which threads run, where that is chosen.
-std::unique_ptr<Backend> make_device_under_test(uint64_t seed = 0);
+// Takes calls whose tensors lie in memory of the host. `seed`: of the order in which threads run, where that is chosen; `gpu`: one
+// of gpus_under_test(), or "" for the first of them.
+std::unique_ptr<Backend> make_device_under_test(uint64_t seed = 0, const std::string& gpu = "");
+// Whose matrix units there are, as Arithmetic::accumulation names them.
+std::vector<std::string> gpus_under_test();
 // Why there is no device to run on, or "".
 std::string why_no_device_under_test();
 

@@ -1,0 +1,146 @@
+#include "ulpscope/kernels/device/cublas_lt.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "ulpscope/base/error.h"
+
+namespace ulpscope::device {
+namespace {
+
+void check(cublasStatus_t status, const char* what) {
+  if (status != CUBLAS_STATUS_SUCCESS) throw failed_error("cuBLASLt: {}: {}", what, cublasLtGetStatusString(status));
+}
+
+// Descriptors by the functions that destroy them.
+template <auto destroy>
+struct Destroy {
+  void operator()(auto* descriptor) const { destroy(descriptor); }
+};
+template <typename Descriptor, auto destroy>
+using Owned = std::unique_ptr<std::remove_pointer_t<Descriptor>, Destroy<destroy>>;
+using Product = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+template <typename T>
+void set(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute, const T& value) {
+  check(cublasLtMatmulDescSetAttribute(product, attribute, &value, sizeof(value)), "describing a product");
+}
+template <typename T>
+void set(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute, const T& value) {
+  check(cublasLtMatrixLayoutSetAttribute(layout, attribute, &value, sizeof(value)), "describing a matrix");
+}
+template <typename T>
+void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
+  check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)), "asking for an algorithm");
+}
+
+cudaDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f16:
+      return CUDA_R_16F;
+    case DType::bf16:
+      return CUDA_R_16BF;
+    case DType::f8_e4m3:
+      return CUDA_R_8F_E4M3;
+    case DType::f8_e5m2:
+      return CUDA_R_8F_E5M2;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+Layout layout_of(cudaDataType_t type, int64_t rows, int64_t columns, int64_t column_stride, int64_t batches, int64_t batch_stride) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  check(cublasLtMatrixLayoutCreate(&layout, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), column_stride),
+        "describing a matrix");
+  Layout owned(layout);
+  set(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<int32_t>(batches));
+  set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, batch_stride);
+  return owned;
+}
+
+// Matrices of the library have columns whose elements follow each other: those of this one are lines or terms.
+bool has_columns_of_lines(const GemmFactor& factor, int64_t terms) { return factor.term_stride == 1 || terms == 1; }
+Layout layout_of(const GemmFactor& factor, int64_t lines, int64_t terms, int64_t batches) {
+  const cudaDataType_t type = type_of(factor.dtype);
+  if (has_columns_of_lines(factor, terms))
+    return layout_of(type, terms, lines, std::max(factor.line_stride, terms), batches, factor.batch_stride);
+  return layout_of(type, lines, terms, std::max(factor.term_stride, lines), batches, factor.batch_stride);
+}
+
+// The largest power of two that addresses of all columns are multiples of, of those that algorithms ask for.
+uint32_t alignment_of(const GemmFactor& factor) {
+  const size_t bytes = info(factor.dtype).size;
+  const auto stride = static_cast<uintptr_t>(factor.term_stride == 1 ? factor.line_stride : factor.term_stride) * bytes;
+  const uintptr_t places = reinterpret_cast<uintptr_t>(factor.data) | stride | static_cast<uintptr_t>(factor.batch_stride) * bytes;
+  uint32_t alignment = 256;
+  while (places % alignment != 0) alignment /= 2;
+  return alignment;
+}
+
+}  // namespace
+
+CublasLt::CublasLt(cudaStream_t stream) : stream_(stream) { check(cublasLtCreate(&handle_), "starting the library"); }
+CublasLt::CublasLt(CublasLt&& other) noexcept
+    : handle_(std::exchange(other.handle_, nullptr)), stream_(other.stream_), algorithms_(std::move(other.algorithms_)) {}
+CublasLt::~CublasLt() {
+  if (handle_ != nullptr) cublasLtDestroy(handle_);
+}
+
+std::string CublasLt::version() const {
+  const size_t version = cublasLtGetVersion();
+  return fmt::format("cuBLASLt {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+const cublasLtMatmulAlgo_t& CublasLt::algorithm(const std::string& key, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
+                                                cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t sums, const Gemm& gemm) {
+  const auto known = algorithms_.find(key);
+  if (known != algorithms_.end()) return known->second;
+  cublasLtMatmulPreference_t made = nullptr;
+  check(cublasLtMatmulPreferenceCreate(&made), "asking for an algorithm");
+  const Preference preference(made);
+  set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+  set(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
+  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(gemm.b));
+  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(gemm.a));
+  constexpr uint32_t kAlignmentOfSums = sizeof(float);
+  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, kAlignmentOfSums);
+  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, kAlignmentOfSums);
+  cublasLtMatmulHeuristicResult_t found{};
+  int count = 0;
+  check(cublasLtMatmulAlgoGetHeuristic(handle_, product, a, b, sums, sums, made, 1, &found, &count), "asking for an algorithm");
+  if (count == 0) throw failed_error("cuBLASLt {}: no algorithm for {}", version(), key);
+  return algorithms_.emplace(key, found.algo).first->second;
+}
+
+void CublasLt::multiply(const Gemm& gemm, void* workspace) {
+  const bool is_quantized_product = is_quantized(gemm.a.dtype);
+  cublasLtMatmulDesc_t made = nullptr;
+  check(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
+  const Product product(made);
+  // Sums are row-major, so the library's result is their transpose: columns of b times rows of a.
+  set(made, CUBLASLT_MATMUL_DESC_TRANSA, has_columns_of_lines(gemm.b, gemm.terms) ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(made, CUBLASLT_MATMUL_DESC_TRANSB, has_columns_of_lines(gemm.a, gemm.terms) ? CUBLAS_OP_N : CUBLAS_OP_T);
+  if (is_quantized_product) set(made, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
+  const Layout a = layout_of(gemm.b, gemm.columns, gemm.terms, gemm.batches);
+  const Layout b = layout_of(gemm.a, gemm.rows, gemm.terms, gemm.batches);
+  const Layout sums = layout_of(CUDA_R_32F, gemm.columns, gemm.rows, gemm.columns, gemm.batches, gemm.rows * gemm.columns);
+  const auto text = [](const GemmFactor& factor) {
+    return fmt::format("{} {} {} {} {}", info(factor.dtype).name, factor.batch_stride, factor.line_stride, factor.term_stride,
+                       alignment_of(factor));
+  };
+  const std::string key = fmt::format("{} x {} x {} ({} of them), {}, {}", gemm.rows, gemm.columns, gemm.terms, gemm.batches,
+                                      text(gemm.a), text(gemm.b));
+  const float one = 1, kept = gemm.continues ? 1 : 0;
+  check(cublasLtMatmul(handle_, made, &one, gemm.b.data, a.get(), gemm.a.data, b.get(), &kept, gemm.sums, sums.get(), gemm.sums,
+                       sums.get(), &algorithm(key, made, a.get(), b.get(), sums.get(), gemm), workspace, kWorkspaceBytes, stream_),
+        "multiplying");
+}
+
+}  // namespace ulpscope::device

@@ -1,0 +1,218 @@
+// Matrix products and convolutions.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/kernels/device/gemm.h"
+#include "ulpscope/kernels/device/ops-inl.h"
+#include "ulpscope/kernels/device/products.h"
+#include "ulpscope/kernels/output_rounding.h"
+#include "ulpscope/kernels/product_arithmetic.h"
+
+namespace ulpscope::device {
+
+// A part of a product.
+struct ProductPart {
+  int64_t batch, row, term;  // the first ones
+  int64_t batches, rows, terms;
+};
+
+// Calls body(part) for parts of a product, the terms of each sum in their order, so that `bytes` are enough for the factors of a
+// part with their terms side by side. Parts of several batches are whole, and parts of the terms are whole tiles.
+template <typename Body>
+void in_parts(const ProductFactors& product, size_t term_bytes, size_t bytes, const Body& body) {
+  const auto room = static_cast<int64_t>(bytes / term_bytes),
+             least = static_cast<int64_t>(kTileWords * sizeof(uint32_t) / term_bytes);
+  const int64_t rows = std::clamp<int64_t>(room / 2 / least, std::min<int64_t>(product.rows, kTileRows), product.rows);
+  const int64_t lines = rows + product.columns;
+  const int64_t terms = std::min(product.terms, std::max<int64_t>(room / lines / least, 1) * least);
+  const bool is_whole = rows == product.rows && terms == product.terms;
+  const int64_t batches = is_whole ? std::clamp<int64_t>(room / lines / terms, 1, product.batches) : 1;
+  for (int64_t batch = 0; batch < product.batches; batch += batches)
+    for (int64_t row = 0; row < product.rows; row += rows)
+      for (int64_t term = 0; term < product.terms; term += terms)
+        body(ProductPart{batch, row, term, std::min(batches, product.batches - batch), std::min(rows, product.rows - row),
+                         std::min(terms, product.terms - term)});
+}
+
+// The stride of an order that is one dimension.
+inline std::optional<int64_t> only_stride(const ElementOrder& order) {
+  if (order.rank > 1) return std::nullopt;
+  return order.rank == 0 ? 0 : order.strides[0];
+}
+// The factor as a library takes it, where its elements lie so: lines or terms follow each other. FP8 it takes only as it is packed.
+inline std::optional<GemmFactor> as_it_lies(const Factor& factor, int64_t lines, int64_t terms) {
+  const auto batch = only_stride(factor.batch), line = only_stride(factor.line), term = only_stride(factor.term);
+  if (factor.is_windowed || is_quantized(factor.dtype) || !batch || !line || !term) return std::nullopt;
+  const bool by_lines = (*term == 1 || terms == 1) && (*line >= terms || lines == 1);
+  const bool by_terms = (*line == 1 || lines == 1) && (*term >= lines || terms == 1);
+  if (!by_lines && !by_terms) return std::nullopt;
+  return GemmFactor{factor.data, factor.dtype, *batch, *line, *term};
+}
+
+template <class L>
+class ProductLauncher {
+ public:
+  ProductLauncher(L& launcher, const OpCall& call, const ProductFactors& product, float* sums)
+      : launcher_(launcher), call_(call), product_(product), dtypes_(factor_types(call)), sums_(sums) {}
+
+  void run() {
+    if (product_.terms == 0) {
+      const auto sums = static_cast<size_t>(product_.batches * product_.rows * product_.columns);
+      return launcher_.machine().clear(sums_, sums * sizeof(float));
+    }
+    const std::optional<AccumulatedProduct> accumulated = accumulated_product(call_);
+    if (!accumulated) return by_library();
+    if (accumulated->accumulator != Accumulator::tensor_core || call_.arithmetic->accumulation->name != launcher_.machine().gpu() ||
+        is_quantized(accumulated->factors[0]))
+      throw usage_error("{}: {} keeps no sums of {} in {}", call_.op, launcher_.machine().name(),
+                        info(accumulated->factors[0]).name, call_.arithmetic->accumulation->name);
+    switch (accumulated->factors[0]) {
+      case DType::f16:
+        return by_matrix_units<FactorType::f16>();
+      case DType::bf16:
+        return by_matrix_units<FactorType::bf16>();
+      default:
+        return by_matrix_units<FactorType::tf32>();
+    }
+  }
+
+ private:
+  using Scratch = typename L::Scratch;
+
+  size_t term_bytes() const { return info(dtypes_[0]).size; }
+  int64_t words_of(int64_t terms, int64_t multiple) const {
+    const auto bytes = static_cast<int64_t>(term_bytes()) * terms, unit = multiple * static_cast<int64_t>(sizeof(uint32_t));
+    return (bytes + unit - 1) / unit * multiple;
+  }
+  float* sums_of(const ProductPart& part) const { return sums_ + (part.batch * product_.rows + part.row) * product_.columns; }
+  bool is_flushed(const Factor& factor) const {
+    TensorView view;
+    view.dtype = factor.dtype;
+    return flushes_input(call_, view);
+  }
+  // `lines` lines from `line` on.
+  const uint32_t* pack(const Factor& factor, DType dtype, const ProductPart& part, int64_t line, int64_t lines, int64_t words,
+                       std::optional<Scratch>& scratch) {
+    const int64_t size = part.batches * lines * words;
+    PackLines kernel{factor, is_flushed(factor), dtype, part.batch, line, part.term, part.batches,
+                     lines,  part.terms,         words, nullptr};
+    kernel.packed = scratch.emplace(launcher_, static_cast<size_t>(size) * sizeof(uint32_t)).template as<uint32_t>();
+    launcher_.machine().launch(grid_over(size), kernel);
+    return kernel.packed;
+  }
+
+  template <FactorType type>
+  void by_matrix_units() {
+    in_parts(product_, term_bytes(), launcher_.machine().workspace_bytes(), [&](const ProductPart& part) {
+      const int64_t words = words_of(part.terms, kShortWords);
+      std::optional<Scratch> of_a, of_b;
+      const uint32_t* a = pack(product_.a, dtypes_[0], part, part.row, part.rows, words, of_a);
+      const uint32_t* b = pack(product_.b, dtypes_[1], part, 0, product_.columns, words, of_b);
+      const MultiplyPacked<type> kernel{a, b, part.batches, part.rows, product_.columns, words, sums_of(part), part.term > 0};
+      launcher_.machine().launch(kernel.grid(), kernel);
+    });
+  }
+
+  // What the library does not take as it lies is packed first.
+  void by_library() {
+    const auto lies = [&](const Factor& factor, DType dtype, int64_t lines) {
+      return factor.dtype == dtype && !is_flushed(factor) ? as_it_lies(factor, lines, product_.terms) : std::nullopt;
+    };
+    const auto a = lies(product_.a, dtypes_[0], product_.rows), b = lies(product_.b, dtypes_[1], product_.columns);
+    if (a && b)
+      return launcher_.machine().multiply(
+          {*a, *b, product_.batches, product_.rows, product_.columns, product_.terms, sums_, false});
+    in_parts(product_, term_bytes(), launcher_.machine().workspace_bytes(), [&](const ProductPart& part) {
+      std::optional<Scratch> of_a, of_b;
+      const GemmFactor first = a ? from(*a, part, part.row) : packed(product_.a, dtypes_[0], part, part.row, part.rows, of_a);
+      const GemmFactor second = b ? from(*b, part, 0) : packed(product_.b, dtypes_[1], part, 0, product_.columns, of_b);
+      // FP8 with the zeros behind it, since the library wants terms by sixteens.
+      const int64_t terms = is_quantized(dtypes_[0]) ? first.line_stride : part.terms;
+      launcher_.machine().multiply({first, second, part.batches, part.rows, product_.columns, terms, sums_of(part), part.term > 0});
+    });
+  }
+  static GemmFactor from(const GemmFactor& factor, const ProductPart& part, int64_t line) {
+    GemmFactor of_part = factor;
+    const int64_t offset = part.batch * factor.batch_stride + line * factor.line_stride + part.term * factor.term_stride;
+    of_part.data = static_cast<const char*>(factor.data) + offset * static_cast<int64_t>(info(factor.dtype).size);
+    return of_part;
+  }
+  GemmFactor packed(const Factor& factor, DType dtype, const ProductPart& part, int64_t line, int64_t lines,
+                    std::optional<Scratch>& scratch) {
+    constexpr int64_t kAlignedWords = 4;  // lines begin where the library reads 16 bytes at a time
+    const int64_t words = words_of(part.terms, kAlignedWords);
+    const int64_t stride = words * static_cast<int64_t>(sizeof(uint32_t) / info(dtype).size);
+    return {pack(factor, dtype, part, line, lines, words, scratch), dtype, lines * stride, stride, 1};
+  }
+
+  L& launcher_;
+  const OpCall& call_;
+  const ProductFactors& product_;
+  std::array<DType, 2> dtypes_;
+  float* sums_;
+};
+
+template <class F, class L>
+void put_sums(L& launcher, const OpCall& call, const ProductFactors& product, std::initializer_list<TensorView> values) {
+  Elementwise<F> kernel{{}, {{}, output_of(call, 0)}};
+  size_t i = 0;
+  for (const TensorView& view : values) {
+    Input& input = kernel.tensors.inputs[i++];
+    input = input_of(view, product.output);
+    // Sums are FP32 numbers on their way; the others are inputs of the call.
+    input.flushes = i > 1 && flushes_input(call, view);
+  }
+  launcher.launch(kernel, kernel.tensors.output, L::record_of(call, 0), product.sums.data == call.outputs[0].data);
+  launcher.sample(call, 0);
+}
+
+template <class L>
+void product(L& launcher, const OpCall& call) {
+  ProductFactors product = product_factors(call);
+  const bool is_scaled = call.op == "scaled_matmul";
+  const int64_t size = product.sums.size();
+  float* const stored = stored_values(call, 0);
+  const bool is_stored = stored != nullptr && is_contiguous(product.sums) && !is_scaled && !product.bias;
+  std::optional<typename L::Scratch> scratch;
+  product.sums.dtype = DType::f32;
+  product.sums.data =
+      is_stored ? stored : scratch.emplace(launcher, sizeof(float) * static_cast<size_t>(size)).template as<float>();
+  if (size > 0) ProductLauncher<L>(launcher, call, product, product.sums.template as<float>()).run();
+  const auto scale = [&](size_t input) {
+    TensorView view = product.output;
+    view.data = call.inputs[input].data;
+    view.dtype = call.inputs[input].dtype;
+    view.strides = {};
+    return view;
+  };
+  if (is_scaled && product.bias)
+    return put_sums<BiasedScaledSum>(launcher, call, product, {product.sums, scale(2), scale(3), *product.bias});
+  if (is_scaled) return put_sums<ScaledSum>(launcher, call, product, {product.sums, scale(2), scale(3)});
+  if (product.bias) return put_sums<lanes::Add>(launcher, call, product, {product.sums, *product.bias});
+  put_sums<lanes::Copy>(launcher, call, product, {product.sums});
+}
+
+// With the gradient of the bias, a sum over the pixels of each channel.
+template <class L>
+void product_and_bias(L& launcher, const OpCall& call) {
+  product(launcher, call);
+  if (call.outputs.size() < 2) return;
+  constexpr unsigned kAllButChannels = ~2u;
+  std::deque<typename L::Scratch> scratch;
+  Reduction<SumOfTerms> kernel{{false}, reduction_tensors(call, 0, kAllButChannels)};
+  kernel.tensors.values[0] = launcher.wide_output(call, 1, scratch);
+  if (kernel.tensors.outputs > 0) launcher.machine().launch(grid_of(kernel.tensors), kernel);
+  launcher.put(call, 1, kernel.tensors.values[0]);
+}
+
+template <class L>
+void add_products(Kernels<L>& kernels) {
+  for (const std::string_view op : arithmetic_products()) kernels.emplace(op, &product_and_bias<L>);
+}
+
+}  // namespace ulpscope::device

@@ -1,0 +1,69 @@
+// Products and convolutions as matrix products: rows of a first factor times columns of a second, batch after batch. Where their
+// elements lie in the tensors of a call is said once, in the order of the terms that cpu/accumulated_product.h tells.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "ulpscope/kernels/op_call.h"
+#include "ulpscope/kernels/view.h"
+#include "ulpscope/kernels/windows.h"
+
+namespace ulpscope {
+
+// What the windows of a convolution meet of a tensor [N, channels, H, W]: for a pixel (image, row, column) of the other one, and a
+// tap (kernel row, kernel column, channel) of the window there.
+struct WindowElements {
+  Window y, x;
+  bool is_map;  // the tensor has an element for each window: it is asked for the one that lies on the pixel so
+  int64_t pixels_y, pixels_x, kernel_x, channels;
+  int64_t height, width;
+  int64_t image_stride, channel_stride, y_stride, x_stride;
+
+  // -1: in the padding, or between strides.
+  constexpr int64_t offset_of(int64_t pixel, int64_t tap) const {
+    const int64_t row = pixel / pixels_x, place = tap / channels;
+    const int64_t at_y = along(y, row % pixels_y, place / kernel_x, height),
+                  at_x = along(x, pixel % pixels_x, place % kernel_x, width);
+    if (at_y < 0 || at_x < 0) return -1;
+    return row / pixels_y * image_stride + tap % channels * channel_stride + at_y * y_stride + at_x * x_stride;
+  }
+
+ private:
+  constexpr int64_t along(const Window& window, int64_t pixel, int64_t k, int64_t extent) const {
+    const int64_t at = is_map ? window.output(pixel, k, extent) : window.input(pixel, k);
+    return at < extent ? at : -1;
+  }
+};
+
+// The lines of a factor, rows of the first or columns of the second, are made of terms.
+struct Factor {
+  const void* data = nullptr;
+  DType dtype = DType::f32;
+  ElementOrder batch = {};
+  ElementOrder line = {}, term = {};  // where the tensor is a matrix
+  bool is_windowed = false;           // else it is one of
+  WindowElements windows = {};        // and
+  bool lines_are_taps = false;        // terms are pixels; or the other way round
+
+  // In elements; -1: the term is zero.
+  constexpr int64_t offset_of(int64_t in_batch, int64_t in_line, int64_t in_term) const {
+    const int64_t base = batch.offset_of(in_batch);
+    if (!is_windowed) return base + line.offset_of(in_line) + term.offset_of(in_term);
+    const int64_t offset = lines_are_taps ? windows.offset_of(in_term, in_line) : windows.offset_of(in_line, in_term);
+    return offset < 0 ? -1 : base + offset;
+  }
+};
+
+struct ProductFactors {
+  Factor a = {}, b = {};
+  int64_t batches = 0, rows = 0, columns = 0, terms = 0;
+  // Output 0, and how [batches, rows, columns] sums lie as a tensor of its shape; a dimension that is split into groups is two.
+  TensorView output = {}, sums = {};
+  std::optional<TensorView> bias = {};  // likewise, repeated
+};
+
+// Of a call of arithmetic_products().
+ProductFactors product_factors(const OpCall& call);
+
+}  // namespace ulpscope
