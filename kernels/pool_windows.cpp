@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "ulpscope/base/error.h"
+
 namespace ulpscope {
 
 std::string pooling_problem(const Windows& windows) {
@@ -28,6 +30,10 @@ PoolAxes::PoolAxes(const Attributes& attributes, const TensorView& image, const 
   const Windows windows = adaptive ? Windows{} : Windows::of(attributes);
   y = {image.shape[2], pooled.shape[2], adaptive, windows.y};
   x = {image.shape[3], pooled.shape[3], adaptive, windows.x};
+}
+
+PlaceInWindow::PlaceInWindow(const OpCall& call, int64_t /*width*/) : windows(Windows::of(*call.attributes)) {
+  if (const std::string problem = max_pooling_problem(windows); !problem.empty()) throw usage_error("{}: {}", call.op, problem);
 }
 
 }  // namespace ulpscope

@@ -14,15 +14,15 @@ struct Window {
   int64_t kernel = 1, stride = 1, padding = 0, dilation = 1;
   bool ceil_mode = false;  // the last one may go beyond the padding where it begins in the extent
 
-  int64_t reach() const { return dilation * (kernel - 1) + 1; }
+  constexpr int64_t reach() const { return dilation * (kernel - 1) + 1; }
   // The places that it takes; 0 where it is larger than the padded extent.
-  int64_t outputs(int64_t extent) const {
+  constexpr int64_t outputs(int64_t extent) const {
     const int64_t room = extent + 2 * padding - reach() + (ceil_mode ? stride - 1 : 0);
     const int64_t last = room < 0 ? -1 : room / stride;
     return ceil_mode && input(last, 0) >= extent ? last : last + 1;
   }
   // The smallest extent in which it takes so many places.
-  int64_t extent_of(int64_t outputs) const { return (outputs - 1) * stride + reach() - 2 * padding; }
+  constexpr int64_t extent_of(int64_t outputs) const { return (outputs - 1) * stride + reach() - 2 * padding; }
   // Where element k of the window at place `output` lies; outside of the extent in the padding.
   constexpr int64_t input(int64_t output, int64_t k) const { return output * stride + k * dilation - padding; }
   // The place at which element k of the window lies on `input`, or -1.

@@ -136,40 +136,6 @@ struct Pooling {
   }
 };
 
-// How an index of max_pool2d names an element of the image: by the place in its window.
-struct PlaceInWindow {
-  Windows windows;
-
-  PlaceInWindow(const OpCall& call, int64_t /*width*/) : windows(Windows::of(*call.attributes)) {
-    if (const std::string problem = max_pooling_problem(windows); !problem.empty()) throw usage_error("{}: {}", call.op, problem);
-  }
-  int64_t index(const Index& out, int64_t y, int64_t x, bool is_nan) const {
-    const int64_t place = (y - windows.y.input(out[2], 0)) * windows.x.kernel + x - windows.x.input(out[3], 0);
-    return place + (is_nan ? kPoolNaN : 0);
-  }
-  std::pair<int64_t, int64_t> chosen(const Index& out, int64_t index) const {
-    const int64_t place = index & kPoolPlaceMask;
-    return {windows.y.input(out[2], 0) + place / windows.x.kernel, windows.x.input(out[3], 0) + place % windows.x.kernel};
-  }
-  static bool is_nan(int64_t index) { return index >= kPoolNaN; }
-};
-
-// And one of adaptive_max_pool2d: by the place in the image.
-struct PlaceInImage {
-  int64_t width;
-
-  PlaceInImage(const OpCall& /*call*/, int64_t image_width) : width(image_width) {}
-  int64_t index(const Index& /*out*/, int64_t y, int64_t x, bool is_nan) const {
-    const auto place = static_cast<int32_t>(y * width + x);
-    return is_nan ? marked_nan(place) : place;
-  }
-  std::pair<int64_t, int64_t> chosen(const Index& /*out*/, int64_t index) const {
-    const int64_t place = is_nan(index) ? marked_nan(static_cast<int32_t>(index)) : index;
-    return {place / width, place % width};
-  }
-  static bool is_nan(int64_t index) { return index < 0; }
-};
-
 // A value becomes the largest where it is larger, or the first NaN.
 template <class Place>
 struct MaxPooling : Pooling {
@@ -184,7 +150,8 @@ struct MaxPooling : Pooling {
     for_each_covered(out, [&](int64_t y, int64_t x, int64_t covered) {
       const C value = in(0, covered);
       const bool is_nan = value != value;
-      if (!best || value > best->first || (is_nan && best->first == best->first)) best = {value, places.index(out, y, x, is_nan)};
+      if (!best || value > best->first || (is_nan && best->first == best->first))
+        best = {value, places.index(out[2], out[3], y, x, is_nan)};
     });
     return *best;
   }
@@ -206,7 +173,7 @@ struct MaxPoolingBackward : Pooling {
     std::vector<int64_t> all;
     for (size_t i = 0; i < indices.size(); ++i) {
       const Index window = index_of(pooled, static_cast<int64_t>(i));
-      const auto [y, x] = places.chosen(window, indices[i]);
+      const auto [y, x] = places.chosen(window[2], window[3], indices[i]);
       const bool is_inside = y >= 0 && y < image[2] && x >= 0 && x < image[3];
       all.push_back(is_inside ? at_index(image, {window[0], window[1], y, x}) : -1);
     }

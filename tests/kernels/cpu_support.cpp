@@ -127,9 +127,10 @@ Instance::Instance(const Case& what, DType dtype, uint64_t seed) : case_(what), 
     HostTensor tensor(spec.shape, spec.dtype.value_or(dtype), spec.lay);
     const Philox random(seed, ++stream);
     for (int64_t i = 0; i < tensor.view().size(); ++i) {
-      const double value = spec.integers > 0 ? random.below(static_cast<uint64_t>(i), static_cast<uint32_t>(spec.integers))
-                                             : spec.low + (spec.high - spec.low) * random.uniform(static_cast<uint64_t>(i));
-      tensor.set(i, value);
+      const auto at = static_cast<uint64_t>(i);
+      double value = spec.low + (spec.high - spec.low) * random.uniform(at);
+      if (spec.integers > 0) value = random.below(at, static_cast<uint32_t>(spec.integers));
+      tensor.set(i, spec.values.empty() ? value : spec.values[at]);
     }
     inputs_.push_back(tensor.copy());
   }

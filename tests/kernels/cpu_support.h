@@ -24,8 +24,9 @@ struct TensorSpec {
   Lay lay = Lay::contiguous;
   // Nothing: the case's type. FP32 parameters and integer targets name theirs; f32 becomes f64 where the case runs in FP64.
   std::optional<DType> dtype = {};
-  int64_t integers = 0;       // values 0, ..., integers - 1 where the type is an integer
-  double low = -1, high = 1;  // uniform values otherwise
+  int64_t integers = 0;             // values 0, ..., integers - 1 where the type is an integer
+  double low = -1, high = 1;        // uniform values otherwise
+  std::vector<double> values = {};  // where there are some, these
 };
 
 struct OutputSpec {

@@ -7,7 +7,9 @@
 #include <limits>
 #include <numeric>
 
+#include "ulpscope/base/philox.h"
 #include "ulpscope/kernels/formulas.h"
+#include "ulpscope/kernels/pool_windows.h"
 
 namespace ulpscope::testing_support {
 
@@ -225,6 +227,23 @@ void add_convolutions(std::vector<Case>& cases) {
   }
 }
 
+// Of adaptive_max_pool2d: each of an element that its window covers.
+TensorSpec adaptive_indices(const std::vector<int64_t>& image, const std::vector<int64_t>& pooled, Lay lay) {
+  const PoolAxis y{image[2], pooled[2], true, {}}, x{image[3], pooled[3], true, {}};
+  TensorSpec indices{pooled, lay, DType::i32, image[2] * image[3]};
+  const Philox random(3, 1);
+  const int64_t count = pooled[0] * pooled[1] * pooled[2] * pooled[3];
+  for (int64_t i = 0; i < count; ++i) {
+    const PoolSpan rows = y.span(i / pooled[3] % pooled[2]), columns = x.span(i % pooled[3]);
+    const auto of = [&](const PoolSpan& span, int64_t number) {
+      return span.begin + random.below(static_cast<uint64_t>(number), static_cast<uint32_t>(span.end - span.begin));
+    };
+    const int64_t place = of(rows, 2 * i) * image[3] + of(columns, 2 * i + 1);
+    indices.values.push_back(static_cast<double>(place));
+  }
+  return indices;
+}
+
 void add_pooling(std::vector<Case>& cases) {
   struct Sizes {
     int64_t images, channels, height, width, kernel_y, kernel_x, stride_y, stride_x, padding_y, padding_x;
@@ -272,8 +291,7 @@ void add_pooling(std::vector<Case>& cases) {
         cases.push_back({"adaptive_avg_pool2d", {{x, lay}}, {{y, out}}});
         cases.push_back({"adaptive_avg_pool2d_backward", {{y, lay}}, {{x, out}}});
         cases.push_back({"adaptive_max_pool2d", {{x, lay}}, {{y, out}, {y, out, DType::i32}}});
-        cases.push_back(
-            {"adaptive_max_pool2d_backward", {{y, lay}, {y, Lay::channels_last, DType::i32, s.height * s.width}}, {{x, out}}});
+        cases.push_back({"adaptive_max_pool2d_backward", {{y, lay}, adaptive_indices(x, y, Lay::channels_last)}, {{x, out}}});
       }
     }
   }
