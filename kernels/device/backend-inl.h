@@ -17,6 +17,7 @@
 #include "ulpscope/kernels/device/moved_call.h"
 #include "ulpscope/kernels/device/normalization-inl.h"
 #include "ulpscope/kernels/device/ops-inl.h"
+#include "ulpscope/kernels/device/pooling-inl.h"
 #include "ulpscope/kernels/device/products-inl.h"
 #include "ulpscope/kernels/device/training-inl.h"
 #include "ulpscope/kernels/plain/plain.h"
@@ -31,6 +32,7 @@ class DeviceBackend final : public Backend {
     add_indexing(kernels_);
     add_losses(kernels_);
     add_normalization(kernels_);
+    add_pooling(kernels_);
     add_products(kernels_);
     add_training(kernels_);
   }

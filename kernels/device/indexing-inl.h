@@ -38,8 +38,7 @@ void slice_backward(L& launcher, const OpCall& call) {
                        static_cast<int64_t>(call.attribute("step")),
                        input_of(call, 0, contiguous(call.inputs[0])),
                        output_of(call, 0)};
-  launcher.launch(kernel, kernel.output, L::record_of(call, 0));
-  launcher.sample(call, 0);
+  on_elements(launcher, call, kernel);
 }
 
 // Input 1 of a call, each of them one of `rows`.
@@ -64,8 +63,7 @@ template <class L>
 void look_up(L& launcher, const OpCall& call, int64_t rows, const ElementOrder& places, int64_t stride, int64_t run) {
   LookUp kernel{
       input_of(call, 0, contiguous(call.inputs[0])), rows_of(launcher, call, rows), places, stride, run, output_of(call, 0)};
-  launcher.launch(kernel, kernel.output, L::record_of(call, 0));
-  launcher.sample(call, 0);
+  on_elements(launcher, call, kernel);
 }
 template <class L>
 void embedding(L& launcher, const OpCall& call) {
@@ -116,8 +114,7 @@ void add_values(L& launcher, const OpCall& call, int start, const Input& values,
   }
   AddValues kernel{start >= 0, {}, values, sorted, n, run, firsts.template as<uint32_t>(), output_of(call, 0)};
   if (start >= 0) kernel.start = input_of(call, static_cast<size_t>(start), contiguous(call.inputs[static_cast<size_t>(start)]));
-  launcher.launch(kernel, kernel.output, L::record_of(call, 0));
-  launcher.sample(call, 0);
+  on_elements(launcher, call, kernel);
 }
 template <class L>
 void embedding_backward(L& launcher, const OpCall& call) {

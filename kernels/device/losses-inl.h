@@ -93,7 +93,7 @@ void correct_count(L& launcher, const OpCall& call) {
   launcher.machine().clear(out.data, sizeof(uint64_t));
   const CountCorrect kernel{input_of(call, 0, contiguous(scores)), rows, classes, targets, out.as<uint64_t>()};
   if (scores.size() > 0) launcher.machine().launch(Grid{std::min(rows, kMostRowBlocks), threads_for(classes)}, kernel);
-  put_integers(launcher, call, 0, lanes::Copy(*call.attributes), input_of(out));
+  count_integers(launcher, call, 0);
 }
 
 template <class L>

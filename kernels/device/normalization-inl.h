@@ -36,13 +36,6 @@ void on_channels(L& launcher, const Kernel& kernel) {
   if (kernel.channels > 0)
     launcher.machine().launch(Grid{std::min(kernel.channels, kMostRowBlocks), threads_for(kernel.x.count)}, kernel);
 }
-// One on the elements of output 0.
-template <class L, class Kernel>
-void on_elements(L& launcher, const OpCall& call, Kernel& kernel) {
-  launcher.launch(kernel, kernel.output, L::record_of(call, 0));
-  launcher.sample(call, 0);
-}
-
 template <class L>
 void batch_norm(L& launcher, const OpCall& call) {
   const TensorView &x = call.inputs[0], &out = call.outputs[0];

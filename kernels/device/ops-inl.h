@@ -17,6 +17,13 @@ namespace ulpscope::device {
 template <class L>
 using Kernels = std::unordered_map<std::string_view, void (*)(L& launcher, const OpCall& call)>;
 
+// A kernel on the elements of output 0, which is its `output`.
+template <class L, class Kernel>
+void on_elements(L& launcher, const OpCall& call, Kernel& kernel) {
+  launcher.launch(kernel, kernel.output, L::record_of(call, 0));
+  launcher.sample(call, 0);
+}
+
 template <class F, class L>
 void elementwise(L& launcher, const OpCall& call) {
   if (!is_float(call.outputs[0].dtype)) return integers<F>(launcher, call);
@@ -38,6 +45,14 @@ void put_integers(L& launcher, const OpCall& call, size_t slot, const F& formula
   }
   if (kernel.size > 0) launcher.machine().launch(grid_over(kernel.size), kernel);
   launcher.survey(call, slot);
+}
+
+// Has output `slot`, of integers that are stored, counted, where its record asks for that.
+template <class L>
+void count_integers(L& launcher, const OpCall& call, size_t slot) {
+  const OutputRecord* const record = L::record_of(call, slot);
+  if (record == nullptr || record->wanted == StatisticsLevel::none) return launcher.survey(call, slot);
+  put_integers(launcher, call, slot, lanes::Copy(*call.attributes), input_of(call.outputs[slot]));
 }
 
 template <class F, class L>
