@@ -107,7 +107,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
       cpu(options.cpu),
       watch(options.watch),
       watch_batches(options.watch_batches),
-      backend(make_cpu_backend(options.cpu)),
+      backend(options.make_backend ? options.make_backend() : make_cpu_backend(options.cpu)),
       capsule(options.capsule),
       given_batches(options.batches) {
   run_id = new_run_id();

@@ -23,11 +23,12 @@ struct Context;
 
 struct TrainerOptions {
   CpuOptions cpu;
-  std::string trace_path;   // "": nothing is recorded
-  bool overwrite = false;   // of an existing trace
-  TraceOptions trace;       // its overwrite is taken from above
-  std::string resume_from;  // "", or a checkpoint to go on from
-  bool profile = false;     // measure where the time goes
+  std::function<std::unique_ptr<Backend>()> make_backend;  // of the device that computes; none: the CPU, as `cpu` says
+  std::string trace_path;                                  // "": nothing is recorded
+  bool overwrite = false;                                  // of an existing trace
+  TraceOptions trace;                                      // its overwrite is taken from above
+  std::string resume_from;                                 // "", or a checkpoint to go on from
+  bool profile = false;                                    // measure where the time goes
   CapsuleOptions capsule;
   // Of each of the steps from the first on, which samples its batches have, whatever their order would be; the steps after these
   // have those that come next. Where the data are others than the hashes say, a step throws Error (unreadable).
