@@ -5,11 +5,11 @@
 #include "ulpscope/base/clock.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/cli/device.h"
 #include "ulpscope/cli/output.h"
 #include "ulpscope/cli/progress.h"
 #include "ulpscope/cli/report_options.h"
 #include "ulpscope/cli/scratch_folder.h"
-#include "ulpscope/cli/threads.h"
 #include "ulpscope/cli/trace_path.h"
 #include "ulpscope/cli/verbs.h"
 #include "ulpscope/studies/minimize.h"
@@ -33,8 +33,9 @@ Trial trial_of(const Arguments& arguments) {
     trial.changes.emplace_back("scaler.initial=" + scale, place);
     for (const char* constant : {"scaler.enabled=on", "scaler.dynamic=false"}) trial.changes.emplace_back(constant, place);
   }
-  trial.cpu.threads = threads_of(arguments);
-  trial.cpu.isa = arguments.text("--isa");
+  const DeviceArguments device = device_of(arguments);
+  trial.cpu = device.cpu;
+  trial.make_backend = device.make_backend;
   trial.overwrite = arguments.has("--force");
   trial.trace_path = arguments.text("--output");
   trial.by_op = arguments.has("--by-op") || arguments.text("--as") == name_of(Precision::fp64);
@@ -43,7 +44,8 @@ Trial trial_of(const Arguments& arguments) {
 
 int run_minimize(const Arguments& arguments) {
   const std::string capsule = arguments.positional(0);
-  for (const char* option : {"--set", "--as", "--keep-fp32", "--scale", "--against", "--by-op", "--output", "--threads", "--isa"})
+  for (const char* option :
+       {"--set", "--as", "--keep-fp32", "--scale", "--against", "--by-op", "--output", "--device", "--threads", "--isa"})
     if (arguments.has(option))
       throw usage_error("{}: --minimize looks for the part that fails as it did, with nothing changed; expected one of them",
                         option);
@@ -135,14 +137,15 @@ Verb replay_verb() {
             {"--scale", "", "SCALE", "with this constant loss scale, as in 2^10", "the capsule's"},
             {"--against", "", "TRACE", "compare every recorded row with this trace's, and name the first op that differs"},
             {"--by-op", "", "",
-             "run the steps as they were too, and compare what each op gives; --as fp64 does so by itself; neither with --threads "
-             "or --isa"},
+             "run the steps as they were too, and compare what each op gives; --as fp64 does so by itself; neither with --device, "
+             "--threads or --isa"},
             {"--output", "-o", "FILE", "write a trace of the replay", "none"},
             {"--minimize", "", "FILE",
              "write the smallest part that fails in the same way as a capsule: the last step, of as few samples, layers and places "
              "of a sequence or image as do it",
              "none"},
             {"--budget", "", "SECONDS", "for --minimize", "60"},
+            {"--device", "", "DEVICE", "what computes, as for train", "cpu"},
             {"--threads", "", "N", "computing threads; bits may depend on it", "the capsule's"},
             {"--isa",
              "",

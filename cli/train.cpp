@@ -9,13 +9,13 @@
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/parse_number.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/cli/device.h"
 #include "ulpscope/cli/help.h"
 #include "ulpscope/cli/output.h"
 #include "ulpscope/cli/progress.h"
 #include "ulpscope/cli/report_options.h"
 #include "ulpscope/cli/save_weights.h"
 #include "ulpscope/cli/stop_signals.h"
-#include "ulpscope/cli/threads.h"
 #include "ulpscope/cli/verbs.h"
 #include "ulpscope/cli/window_beside.h"
 #include "ulpscope/core/data/data_files.h"
@@ -244,8 +244,9 @@ CapsuleOptions capsule_options(const Arguments& arguments) {
 
 TrainerOptions trainer_options(const Arguments& arguments, const Experiment& experiment) {
   TrainerOptions options;
-  options.cpu.threads = threads_of(arguments);
-  options.cpu.isa = arguments.text("--isa");
+  const DeviceArguments device = device_of(arguments);
+  options.cpu = device.cpu;
+  options.make_backend = device.make_backend;
   options.overwrite = arguments.has("--force");
   options.trace.flush_interval =
       std::chrono::milliseconds(static_cast<int64_t>(std::llround(1000 * experiment.recording.flush_interval)));
@@ -404,6 +405,11 @@ Verb train_verb() {
   };
   for (const KeyOption& entry : key_options()) options.push_back(entry.option);
   const std::vector<OptionSpec> rest{
+      {"--device", "", "DEVICE",
+       "cpu; cuda or cuda:N, a GPU; emulated or emulated:GPU, the kernels of GPUs on the CPU, slowly, with the matrix units of "
+       "that "
+       "GPU, as in emulated:a100",
+       "cpu"},
       {"--threads", "", "N", "computing threads; 0: one a core", "0"},
       {"--isa", "", "NAME", "instruction set to compute with", "the best there is", {"sse4", "avx2", "avx512"}},
       {"--checkpoint", "", "FILE", "write there at the end what training needs to go on"},

@@ -77,10 +77,11 @@ Experiment experiment_of(const Trial& trial) {
 }
 
 TrialOutcome run(const Trial& trial) {
-  if (trial.by_op && (trial.cpu.threads > 0 || !trial.cpu.isa.empty()))
+  if (trial.by_op && (trial.make_backend || trial.cpu.threads > 0 || !trial.cpu.isa.empty()))
     throw usage_error(
-        "ops are compared with those of the steps as they were, with the capsule's threads and instruction set: expected neither "
-        "--threads nor --isa with --by-op and --as fp64");
+        "ops are compared with those of the steps as they were, on the CPU with the capsule's threads and instruction set: "
+        "expected "
+        "neither --device nor --threads nor --isa with --by-op and --as fp64");
   TrialOutcome outcome;
   if (!trial.capsule.empty()) {
     outcome.start = read_checkpoint_info(trial.capsule);
@@ -92,6 +93,7 @@ TrialOutcome run(const Trial& trial) {
 
   TrainerOptions options;
   options.cpu = outcome.original.steps.empty() ? trial.cpu : cpu_as_before(outcome.original, trial.cpu);
+  options.make_backend = trial.make_backend;
   options.trace_path = trial.trace_path;
   options.overwrite = trial.overwrite;
   options.resume_from = trial.capsule;

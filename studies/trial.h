@@ -28,6 +28,8 @@ struct Trial {
   std::optional<KeptSamples> samples;  // as TrainerOptions have them
   CapsuleOptions kept;                 // a capsule that is written of it
   std::function<void(const Batch&)> watch_batches;
+  // As TrainerOptions have it; none goes with by_op.
+  std::function<std::unique_ptr<Backend>()> make_backend;
   CpuOptions cpu;                    // threads 0, isa "": those of the capsule, the only ones that go with by_op
   std::string trace_path;            // "": nothing is recorded
   bool overwrite = false;            // of an existing trace

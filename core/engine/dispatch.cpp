@@ -137,6 +137,16 @@ Tensor make_output(Context& context, const OutputSpec& spec, std::span<const Ten
   return tensor;
 }
 
+// What the backend does not compute is told with its layer.
+void submit(Context& context, const OpCall& call) {
+  try {
+    context.backend->submit(call);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::usage) throw;
+    throw usage_error("{}{}{}", error.what(), context.module->empty() ? "" : ",", in_module());
+  }
+}
+
 // Runs the call, and shows it to the observers before and after.
 void run_observed(Context& context, OpCall& call, OpEvent event) {
   const std::span<OutputRecord* const> records = context.records.outputs().take(event.outputs.size());
@@ -150,7 +160,7 @@ void run_observed(Context& context, OpCall& call, OpEvent event) {
   const auto is_wanted = [](const Fingerprint* fingerprint) { return fingerprint->wanted; };
   if (std::any_of(event.input_fingerprints.begin(), event.input_fingerprints.end(), is_wanted))
     call.input_fingerprints = event.input_fingerprints;
-  context.backend->submit(call);
+  submit(context, call);
   for (Observer* observer : context.observers) observer->after(event);
 }
 
@@ -354,7 +364,7 @@ Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attribut
   call.attributes = &attributes;
   if (context.arithmetic != nullptr) set_arithmetic(call, context, op, options.stream.value_or(id));
   if (context.observers.empty()) {
-    context.backend->submit(call);
+    submit(context, call);
   } else {
     const OutputLabels labels = labels_of(context, outputs, specs, options.hints);
     run_observed(context, call,

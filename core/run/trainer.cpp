@@ -100,6 +100,19 @@ std::string difference(const DataIdentity& then, const DataIdentity& now, const 
   return fmt::format("the training data are not those of '{}': {}", path, what);
 }
 
+// Throws what the device would throw, of a call of any step or evaluation, before one is taken.
+void check_calls(const Experiment& experiment, const TrainerOptions& options, std::unique_ptr<Backend> plan) {
+  TrainerOptions planned = options;
+  planned.make_backend = [&] { return std::move(plan); };
+  planned.trace_path.clear();
+  planned.capsule = {};
+  planned.profile = planned.watch_nonfinite = false;
+  planned.watch_batches = {};
+  Trainer trainer(experiment, planned);
+  trainer.step();
+  trainer.evaluate();
+}
+
 }  // namespace
 
 Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
@@ -115,6 +128,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
   context.backend = backend.get();
   context.seed = experiment.seed;
   validate(experiment);
+  if (std::unique_ptr<Backend> plan = backend->plan()) check_calls(experiment, options, std::move(plan));
 
   data = open_data_of(options);
   model = build_model(experiment, *data.train);
@@ -559,8 +573,13 @@ std::optional<TestResult> Trainer::State::evaluate(bool recorded) {
 TrainResult Trainer::finish(const std::string& interruption) {
   State& s = *state_;
   TrainResult& result = s.result;
-  s.settle();
-  result.weights_fingerprint = s.weights_fingerprint();
+  try {
+    s.settle();
+    result.weights_fingerprint = s.weights_fingerprint();
+  } catch (const Error&) {
+    // Of a device that is lost nothing more comes; the trace is closed with what it has.
+    if (interruption.empty()) throw;
+  }
   result.stop_reason = interruption;
   if (s.sink) {
     if (interruption.empty()) {

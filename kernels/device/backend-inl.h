@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <deque>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "ulpscope/kernels/device/moved_call.h"
 #include "ulpscope/kernels/device/normalization-inl.h"
 #include "ulpscope/kernels/device/ops-inl.h"
+#include "ulpscope/kernels/device/planning_machine.h"
 #include "ulpscope/kernels/device/pooling-inl.h"
 #include "ulpscope/kernels/device/products-inl.h"
 #include "ulpscope/kernels/device/training-inl.h"
@@ -47,10 +50,19 @@ class DeviceBackend final : public Backend {
   }
 
   bool runs_behind() const override { return true; }
+  std::unique_ptr<Backend> plan() const override {
+    if constexpr (std::is_same_v<Machine, PlanningMachine>) {
+      return nullptr;
+    } else {
+      const Machine& machine = launcher_.machine();
+      return std::make_unique<DeviceBackend<PlanningMachine>>(
+          PlanningMachine(machine.name(), machine.gpu(), machine.workspace_bytes()));
+    }
+  }
   void submit(const OpCall& call) override {
     const auto found = kernels_.find(call.op);
-    if (found == kernels_.end() || computes_in_double(call))
-      throw usage_error("{}: no kernel of {} computes such a call", call.op, name());
+    if (found == kernels_.end()) throw usage_error("{}: the device {} has no such op", call.op, name());
+    if (computes_in_double(call)) throw usage_error("{}: the device {} does not compute in FP64", call.op, name());
     for (size_t i = 0; i < call.input_fingerprints.size(); ++i)
       if (call.input_fingerprints[i]->wanted) launcher_.sum_bits(call.inputs[i], *call.input_fingerprints[i]);
     launcher_.count_flushed(call);

@@ -15,10 +15,10 @@ class HostMachine {
  public:
   HostMachine(uint64_t seed, std::string_view gpu) : seed_(seed), gpu_(gpu), units_(device::matrix_units_of(gpu)) {}
 
-  std::string name() const { return "emulated device"; }
+  std::string name() const { return "emulated"; }
   std::string_view gpu() const { return gpu_; }
   size_t workspace_bytes() const { return kWorkspaceBytes; }
-  std::string description() const { return "device code on the host"; }
+  std::string description() const { return "kernels of GPUs on the host, with the matrix units of " + gpu_; }
   // Memory that nobody wrote holds NaN, in FP32 and 16-bit types.
   void* allocate(size_t bytes) { return std::memset(::operator new(bytes, kAlignment), 0xFF, bytes); }
   void release(void* memory, size_t) { ::operator delete(memory, kAlignment); }

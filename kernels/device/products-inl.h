@@ -1,10 +1,15 @@
 // Matrix products and convolutions.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <deque>
+#include <initializer_list>
 #include <optional>
+#include <string_view>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/kernels/device/gemm.h"
@@ -67,10 +72,7 @@ class ProductLauncher {
     }
     const std::optional<AccumulatedProduct> accumulated = accumulated_product(call_);
     if (!accumulated) return by_library();
-    if (accumulated->accumulator != Accumulator::tensor_core || call_.arithmetic->accumulation->name != launcher_.machine().gpu() ||
-        is_quantized(accumulated->factors[0]))
-      throw usage_error("{}: {} keeps no sums of {} in {}", call_.op, launcher_.machine().name(),
-                        info(accumulated->factors[0]).name, call_.arithmetic->accumulation->name);
+    check(*accumulated);
     switch (accumulated->factors[0]) {
       case DType::f16:
         return by_matrix_units<FactorType::f16>();
@@ -83,6 +85,17 @@ class ProductLauncher {
 
  private:
   using Scratch = typename L::Scratch;
+
+  // Sums are those of the library, or of the GPU's matrix units where these multiply such factors.
+  void check(const AccumulatedProduct& product) const {
+    const std::string_view gpu = launcher_.machine().gpu(), accumulate = call_.arithmetic->accumulation->name;
+    const bool is_of_gpu = product.accumulator == Accumulator::tensor_core && accumulate == gpu;
+    if (is_of_gpu && !is_quantized(product.factors[0])) return;
+    const bool has_units = !gpu.empty() && !is_quantized(product.factors[0]);
+    throw usage_error("{}: sums of {} products are kept as accumulate = {} says: expected {}{} on the device {}", call_.op,
+                      info(product.factors[0]).name, accumulate, accumulations()[0].name,
+                      has_units ? fmt::format(" or {}", gpu) : "", launcher_.machine().name());
+  }
 
   size_t term_bytes() const { return info(dtypes_[0]).size; }
   int64_t words_of(int64_t terms, int64_t multiple) const {
