@@ -7,7 +7,9 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <span>
 
@@ -19,6 +21,13 @@ namespace ulpscope {
 // The largest margin: up to it a scale, and its inverse, are finite in FP32 whatever the amax.
 inline constexpr int kLargestMargin = 6;
 
+// The largest power of two that is at most `value`, which is positive and finite.
+constexpr float power_of_two_below(float value) {
+  constexpr uint32_t kSmallestNormal = 0x00800000, kExponent = 0x7F800000;
+  const auto bits = std::bit_cast<uint32_t>(value);
+  return std::bit_cast<float>(bits < kSmallestNormal ? std::bit_floor(bits) : bits & kExponent);
+}
+
 struct QuantizationScale {
   double largest;  // that values are scaled to: the format's, divided by 2^margin, which is exact
   bool power_of_two;
@@ -29,10 +38,10 @@ struct QuantizationScale {
 
   // largest / amax, rounded to FP32, or the power of two below. Where that is beyond FP32, FP32's largest; `otherwise` where amax
   // is zero or not finite.
-  float of(float amax, float otherwise) const {
-    if (!(amax > 0) || std::isinf(amax)) return otherwise;
+  constexpr float of(float amax, float otherwise) const {
+    if (!(amax > 0) || amax == std::numeric_limits<float>::infinity()) return otherwise;
     const float scale = std::min(static_cast<float>(largest) / amax, std::numeric_limits<float>::max());
-    return power_of_two ? std::ldexp(1.0f, std::ilogb(scale)) : scale;
+    return power_of_two ? power_of_two_below(scale) : scale;
   }
 };
 

@@ -22,6 +22,7 @@
 #include "ulpscope/kernels/device/planning_machine.h"
 #include "ulpscope/kernels/device/pooling-inl.h"
 #include "ulpscope/kernels/device/products-inl.h"
+#include "ulpscope/kernels/device/quantization-inl.h"
 #include "ulpscope/kernels/device/training-inl.h"
 #include "ulpscope/kernels/plain/plain.h"
 
@@ -37,6 +38,7 @@ class DeviceBackend final : public Backend {
     add_normalization(kernels_);
     add_pooling(kernels_);
     add_products(kernels_);
+    add_quantization(kernels_);
     add_training(kernels_);
   }
 

@@ -65,7 +65,7 @@ Input input_of(const OpCall& call, size_t input, const TensorView& order) {
 
 Output output_of(const OpCall& call, int slot) {
   const TensorView& view = call.outputs[static_cast<size_t>(slot)];
-  if (view.dtype != DType::f32 && view.dtype != DType::f16 && view.dtype != DType::bf16)
+  if (!is_float(view.dtype) || view.dtype == DType::f64)
     throw usage_error("{}: no output of a device is of type {}", call.op, info(view.dtype).name);
   const OutputRecord* record = call.records.empty() ? nullptr : call.records[static_cast<size_t>(slot)];
   Output output = output_of(view, record, narrower_format(view));
@@ -75,7 +75,7 @@ Output output_of(const OpCall& call, int slot) {
   }
   const OutputRounding rounding(call, slot, view.dtype);
   // FP32 is what kernels compute in.
-  output.is_special = view.dtype == DType::f32 ? rounding.flushes() : rounding.is_special();
+  output.is_special = view.dtype == DType::f32 ? rounding.flushes() : is_quantized(view.dtype) || rounding.is_special();
   if (!output.is_special) return output;
   output.counts_rounding = true;
   output.rounding = rounding.counted(record == nullptr ? 1 : record->scale);

@@ -12,7 +12,7 @@ namespace ulpscope::device {
 
 struct Input {
   const void* data;
-  DType dtype;  // not f64, nor of FP8
+  DType dtype;  // not f64, and of FP8 for read_stored() alone
   bool is_linear;
   bool flushes;  // subnormals are zeros
   ElementOrder elements;
@@ -77,6 +77,18 @@ ULPSCOPE_DEVICE T read_at(const Input& input, int64_t offset) {
 template <class Block, typename T = float>
 ULPSCOPE_DEVICE T read(const Input& input, int64_t i) {
   return read_at<Block, T>(input, input.is_linear ? i : input.elements.offset_of(i));
+}
+
+// The same of FP8 too, for what reads a tensor of any type: records and captures.
+template <class Block, typename T = float>
+ULPSCOPE_DEVICE T read_stored(const Input& input, int64_t i) {
+  if (!is_quantized(input.dtype)) return read<Block, T>(input, i);
+  const uint32_t encoding = input.at<uint8_t>(input.elements.offset_of(i)), magnitude = encoding & 0x7F, sign = encoding & 0x80;
+  // The leading bits of FP16; e4m3 has another bias.
+  if (input.dtype == DType::f8_e5m2) return Block::from_f16(static_cast<uint16_t>(encoding << 8));
+  constexpr uint32_t kNaN = 0x7F, kNaNOfHalf = 0x7E00;
+  const uint32_t half = sign << 8 | (magnitude == kNaN ? kNaNOfHalf : magnitude << 7);
+  return Block::from_f16(static_cast<uint16_t>(half)) * 0x1p8f;
 }
 
 }  // namespace ulpscope::device

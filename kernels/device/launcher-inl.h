@@ -148,8 +148,8 @@ class Launcher {
   template <typename Finish>
   void count_stored(const TensorView& view, const OutputRecord& record, const FloatFormat* rounded_to, Finish finish) {
     const TensorView order = is_dense(view) ? view : contiguous(view);
-    Elementwise<lanes::Copy> kernel{{}, {{input_of(view, order)}, counted_output(order, record, rounded_to)}};
-    Output& output = kernel.tensors.output;
+    CountStored kernel{input_of(view, order), counted_output(order, record, rounded_to)};
+    Output& output = kernel.output;
     count_into(output, pend(counts_bytes(output), [finish, output](const void* copy) { finish(output, copy); }));
     if (output.size > 0) machine_.launch(grid_of(output), kernel);
   }

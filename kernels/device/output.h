@@ -48,13 +48,13 @@ struct OutputCounts {
 
 struct Output {
   void* data;   // nullptr: nothing is stored
-  DType dtype;  // f32, f16, bf16
+  DType dtype;  // f32, f16, bf16, or of FP8
   int64_t size;
   int tile;  // elements of each block of the grid: Tile::kSize where sums are asked for, at most that otherwise
   StatisticsLevel level;
   bool counts_rounding;
   RoundingThresholds thresholds;  // of a rounding to nearest even
-  bool is_special;                // another rounding: `rounding`, with the bits of `random` where it is stochastic
+  bool is_special;                // another rounding, or FP8: `rounding`, with the bits of `random` where it is stochastic
   CountedRounding rounding;
   RandomStream random;
   bool is_stepwise;  // every operation on the way rounded
@@ -111,13 +111,30 @@ ULPSCOPE_DEVICE uint32_t encoding_of(const Output& output, int64_t index, float 
   if (output.dtype == DType::bf16) return Block::to_bf16(value);
   return std::bit_cast<uint32_t>(value);
 }
+// The bits that are set in what is not finite, and only there.
+ULPSCOPE_DEVICE inline uint32_t nonfinite_bits(DType dtype) {
+  switch (dtype) {
+    case DType::f16:
+      return 0x7C00;
+    case DType::bf16:
+      return 0x7F80;
+    case DType::f8_e4m3:
+      return 0x7F;
+    case DType::f8_e5m2:
+      return 0x7C;
+    default:
+      return 0x7F800000;
+  }
+}
 ULPSCOPE_DEVICE inline bool is_nonfinite(const Output& output, uint32_t encoding) {
-  const uint32_t infinity = output.dtype == DType::f16 ? 0x7C00 : output.dtype == DType::bf16 ? 0x7F80 : 0x7F800000;
-  return (encoding & infinity) == infinity;
+  const uint32_t bits = nonfinite_bits(output.dtype);
+  return (encoding & bits) == bits;
 }
 ULPSCOPE_DEVICE inline void store(const Output& output, int64_t index, uint32_t encoding) {
   if (output.dtype == DType::f32) {
     static_cast<uint32_t*>(output.data)[index] = encoding;
+  } else if (is_quantized(output.dtype)) {
+    static_cast<uint8_t*>(output.data)[index] = static_cast<uint8_t>(encoding);
   } else {
     static_cast<uint16_t*>(output.data)[index] = static_cast<uint16_t>(encoding);
   }

@@ -1,11 +1,22 @@
-// Kernels that read a tensor as it is stored: its fingerprint, and samples of it.
+// Kernels that read a tensor as it is stored: its counts, its fingerprint, and samples of it.
 #pragma once
 
 #include <cstdint>
 
 #include "ulpscope/kernels/device/input.h"
+#include "ulpscope/kernels/device/output.h"
 
 namespace ulpscope::device {
+
+struct CountStored {
+  Input input;
+  Output output;  // without memory
+
+  template <class Block>
+  ULPSCOPE_DEVICE void operator()(Block& block) const {
+    put_values(block, output, [this](int64_t i) { return read_stored<Block>(input, i); });
+  }
+};
 
 // Adds the sum of the bit patterns of `size` elements to *sum, which is zero at first (fingerprint.h).
 struct SumBits {
@@ -48,7 +59,7 @@ struct TakeSamples {
 
   template <class Block>
   ULPSCOPE_DEVICE void operator()(Block& block) const {
-    if (block.thread() < count) values[block.thread()] = read<Block, double>(input, block.thread() * size / count);
+    if (block.thread() < count) values[block.thread()] = read_stored<Block, double>(input, block.thread() * size / count);
   }
 };
 
