@@ -67,7 +67,7 @@ TEST_F(DeviceChoice, WhatADeviceLacksIsToldAtTheStart) {
       {"mlp", {"arithmetic.accumulate=a100"}, {"linear", "f32", "a100", "fp32 or h100", "module '0'"}},
       {"mlp", {"precision=fp16", "arithmetic.accumulate=exact"}, {"linear", "f16", "exact", "module '0'"}},
       {"mlp", {"precision=fp64"}, {"FP64"}},
-      {"mlp", {"precision=fp8", "arithmetic.accumulate=h100"}, {"scaled_matmul", "f8_e4m3", "expected fp32 on", "module '2'"}},
+      {"mlp", {"precision=fp8", "arithmetic.accumulate=h100"}, {"scaled_matmul", "e4m3", "expected fp32 on", "module '0'"}},
   };
   for (const Case& each : cases) {
     const std::string error = usage_error_of([&] { Trainer(experiment_of(each.preset, each.overrides), options("emulated")); });

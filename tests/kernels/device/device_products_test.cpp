@@ -145,6 +145,29 @@ TEST_F(DeviceProducts, RoundOtherwiseAsTheCpu) {
   }
 }
 
+// Multiples of the smallest subnormal, whose sums are exact.
+TEST_F(DeviceProducts, OfFp8ReadSubnormalsAsTheCpu) {
+  const auto backend = make_device_under_test(38), cpu = make_cpu_backend();
+  for (Case what : products(1e5)) {
+    if (what.op != "scaled_matmul") continue;
+    for (size_t input = 2; input < 4; ++input) what.inputs[input].low = what.inputs[input].high = 0x1p-3;
+    for (const Subnormals subnormals : {Subnormals::keep, Subnormals::flush_inputs, Subnormals::flush}) {
+      Instance instance(what, DType::f16);
+      for (size_t input = 0; input < 2; ++input) {
+        HostTensor& tensor = instance.inputs()[input];
+        const double step =
+            info(tensor.view().dtype).format->smallest_normal() / (1 << info(tensor.view().dtype).format->fraction_bits);
+        for (int64_t i = 0; i < tensor.view().size(); ++i) tensor.set(i, static_cast<double>(i * 7 % 15 - 7) * step);
+      }
+      const Arithmetic how{&accumulations()[0], RoundingMode::nearest_even, subnormals};
+      const CaseCall prepared = instance.prepare(StatisticsLevel::values), again = instance.prepare(StatisticsLevel::values);
+      const Result expected = run(prepared, *cpu, how), actual = run(again, *backend, how);
+      expect_same_results(what, actual, expected, fmt::format("{} {}", what.name(), name_of(subnormals)));
+      EXPECT_EQ(actual.records[0].input, expected.records[0].input) << what.name();
+    }
+  }
+}
+
 TEST_F(DeviceProducts, RefuseSumsOfOtherKinds) {
   const auto backend = make_device_under_test(37);
   const Case what{"matmul", {{{3, 4}}, {{4, 5}}}, {{{3, 5}}}, {}, 4};
