@@ -1,5 +1,8 @@
 #include <cuda_runtime.h>
+#include <fmt/format.h>
 
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,9 +20,29 @@ void check(cudaError_t status, const char* what) {
   if (status != cudaSuccess) throw failed_error("CUDA: {}: {}", what, cudaGetErrorString(status));
 }
 
+// "13.0"
+std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
+int driver_version() {
+  int version = 0;
+  check(cudaDriverGetVersion(&version), "asking for the driver's version");
+  return version;
+}
+
+// Throws Error (failed) where there is no such GPU.
 cudaDeviceProp properties_of(int device) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaErrorInsufficientDriver && driver_version() > 0)
+    throw failed_error("cuda:{}: the driver is too old: it has CUDA {}, expected {} or later", device,
+                       version_text(driver_version()), version_text(CUDART_VERSION));
+  if (status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver || count == 0)
+    throw failed_error("cuda:{}: this machine has no GPU of NVIDIA, or no driver of it", device);
+  check(status, "looking for GPUs");
+  if (device >= count)
+    throw failed_error("cuda:{}: expected a number below {}, since there {}", device, count,
+                       count == 1 ? "is one GPU" : fmt::format("are {} GPUs", count));
   cudaDeviceProp properties;
-  check(cudaGetDeviceProperties(&properties, device), "asking for the device's properties");
+  check(cudaGetDeviceProperties(&properties, device), "asking for the GPU's properties");
   return properties;
 }
 
@@ -40,10 +63,11 @@ __global__ void __launch_bounds__(device::kMostThreads, blocks_at_once<Kernel>()
   kernel(block);
 }
 
+// A stream of a GPU, on which it is made current.
 class Stream {
  public:
   explicit Stream(int device) {
-    check(cudaSetDevice(device), "choosing a device");
+    check(cudaSetDevice(device), "choosing a GPU");
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
   }
   Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
@@ -56,22 +80,38 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
+// Memory that is released stays the pool's, and is given to later calls of the stream without asking the driver.
+void keep_released_memory(int device) {
+  cudaMemPool_t pool = nullptr;
+  check(cudaDeviceGetDefaultMemPool(&pool, device), "asking for the pool of memory");
+  uint64_t all = std::numeric_limits<uint64_t>::max();
+  check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all), "keeping released memory");
+}
+
 // One GPU and a stream of it.
 class CudaMachine {
  public:
-  explicit CudaMachine(int device) : stream_(device), library_(stream_.get()) {
-    const cudaDeviceProp properties = properties_of(device);
-    gpu_ = tensor_core_gpu_of(properties.name);
-    description_ = properties.name + (", " + library_.version());
+  explicit CudaMachine(int device) : properties_(properties_of(device)), stream_(device), library_(stream_.get()) {
+    cudaFuncAttributes attributes;
+    if (cudaFuncGetAttributes(&attributes, run_on_gpu<device::SumBits>) != cudaSuccess)
+      throw failed_error(
+          "cuda:{}: {} has compute capability {}.{}, for which this ulpscope was not built (CMAKE_CUDA_ARCHITECTURES)", device,
+          properties_.name, properties_.major, properties_.minor);
+    keep_released_memory(device);
+    name_ = fmt::format("cuda:{}", device);
+    description_ = fmt::format("{}, compute capability {}.{}, driver with CUDA {}, {}", properties_.name, properties_.major,
+                               properties_.minor, version_text(driver_version()), library_.version());
   }
 
-  std::string name() const { return "cuda"; }
+  std::string name() const { return name_; }
   std::string description() const { return description_; }
-  std::string_view gpu() const { return gpu_; }
+  std::string_view gpu() const { return tensor_core_gpu_of(properties_.name); }
   size_t workspace_bytes() const { return kPackedBytes; }
   void* allocate(size_t bytes) {
     void* memory = nullptr;
-    check(cudaMallocAsync(&memory, bytes > 0 ? bytes : 1, stream_.get()), "allocating memory");
+    const cudaError_t status = cudaMallocAsync(&memory, bytes > 0 ? bytes : 1, stream_.get());
+    if (status == cudaErrorMemoryAllocation) throw out_of_memory(bytes);
+    check(status, "allocating memory");
     return memory;
   }
   void release(void* memory, size_t) { cudaFreeAsync(memory, stream_.get()); }
@@ -97,10 +137,20 @@ class CudaMachine {
  private:
   static constexpr size_t kPackedBytes = 256 << 20;
 
+  Error out_of_memory(size_t bytes) const {
+    cudaGetLastError();  // or the next launch would find it
+    size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "asking for free memory");
+    constexpr double kMebibyte = 1 << 20;
+    return failed_error("{}: out of memory: {:.0f} MiB more were asked for, {:.0f} of {:.0f} MiB are free", name_,
+                        static_cast<double>(bytes) / kMebibyte, static_cast<double>(free) / kMebibyte,
+                        static_cast<double>(total) / kMebibyte);
+  }
+
+  cudaDeviceProp properties_;
   Stream stream_;
   device::CublasLt library_;
-  std::string_view gpu_;
-  std::string description_;
+  std::string name_, description_;
 };
 
 }  // namespace
