@@ -101,7 +101,7 @@ if [[ $nvcc ]]; then
 else
   absent CUDA 'install the CUDA Toolkit 13 from developer.nvidia.com/cuda-downloads (for the cuda preset)'
 fi
-if command -v nvidia-smi >/dev/null && gpu=$(nvidia-smi --query-gpu=name,memory.total --format=csv,noheader 2>/dev/null); then
+if command -v nvidia-smi >/dev/null && gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null); then
   line GPU "$(paste -sd';' <<<"$gpu")"
 else
   line GPU 'none found'

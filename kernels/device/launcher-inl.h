@@ -72,23 +72,34 @@ class Launcher {
     void* memory_;
   };
 
-  // Memory of the device that is zero at first; finish(copy) gets what kernels left there, when all is complete.
+  // Memory of the device that is zero at first, 64-byte aligned; finish(copy) gets what kernels left there, when all is complete.
   void* pend(size_t bytes, std::function<void(const void*)> finish) {
-    void* const memory = allocate(bytes);
-    machine_.clear(memory, bytes);
-    pending_.push_back({memory, bytes, std::move(finish)});
+    constexpr size_t kAlignment = 64, kChunkBytes = 256 << 10;
+    const size_t taken = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+    if (chunks_.empty() || chunks_.back().bytes - chunks_.back().used < taken) {
+      Chunk& added = chunks_.emplace_back();
+      added.bytes = std::max(taken, kChunkBytes);
+      added.memory = static_cast<std::byte*>(allocate(added.bytes));
+      machine_.clear(added.memory, added.bytes);
+    }
+    Chunk& chunk = chunks_.back();
+    void* const memory = chunk.memory + chunk.used;
+    chunk.pending.push_back({chunk.used, std::move(finish)});
+    chunk.used += taken;
     return memory;
   }
   // Finishes what was pended. Throws the first Error that one of them threw, after all.
   void complete() {
     std::exception_ptr error;
-    for (const Pending& pending : pending_) {
-      std::vector<std::byte> memory(pending.bytes);
-      machine_.to_host(pending.memory, memory.data(), pending.bytes);
-      try {
-        pending.finish(memory.data());
-      } catch (const Error&) {
-        if (error == nullptr) error = std::current_exception();
+    for (const Chunk& chunk : chunks_) {
+      std::vector<std::byte> copy(chunk.used);
+      machine_.to_host(chunk.memory, copy.data(), chunk.used);
+      for (const Pending& pending : chunk.pending) {
+        try {
+          pending.finish(copy.data() + pending.offset);
+        } catch (const Error&) {
+          if (error == nullptr) error = std::current_exception();
+        }
       }
     }
     forget_pending();
@@ -196,19 +207,24 @@ class Launcher {
   }
 
  private:
-  // Memory that the device writes, and what the host does with it when all is complete.
+  // What the host does with what lies at an offset, when all is complete.
   struct Pending {
-    void* memory;
-    size_t bytes;
+    size_t offset;
     std::function<void(const void* copy)> finish;
   };
+  // Memory that kernels count into: cleared at once and copied back at once.
+  struct Chunk {
+    std::byte* memory = nullptr;
+    size_t bytes = 0, used = 0;
+    std::vector<Pending> pending;
+  };
   void forget_pending() {
-    for (const Pending& pending : pending_) release(pending.memory, pending.bytes);
-    pending_.clear();
+    for (const Chunk& chunk : chunks_) release(chunk.memory, chunk.bytes);
+    chunks_.clear();
   }
 
   Machine machine_;
-  std::vector<Pending> pending_;
+  std::vector<Chunk> chunks_;
   size_t in_use_ = 0, peak_ = 0;
 };
 

@@ -51,13 +51,8 @@ TEST_F(DeviceProducts, SumsOfWholeNumbersAreThoseOfTheirTwins) {
       Instance instance(what, dtype);
       for (size_t input = 0; input < what.inputs.size(); ++input) {
         HostTensor& tensor = instance.inputs()[input];
-        const double scale = what.inputs[input].shape.empty() ? 0x1p10 : 4;
-        // Scales are powers of two.
-        for (int64_t i = 0; i < tensor.view().size(); ++i) {
-          const double value = tensor.get(i);
-          tensor.set(i, what.inputs[input].shape.empty() ? std::exp2(std::round(std::log2(value)))
-                                                         : std::round(scale * value / what.inputs[input].high));
-        }
+        if (what.inputs[input].shape.empty()) continue;  // a scale: any number
+        for (int64_t i = 0; i < tensor.view().size(); ++i) tensor.set(i, std::round(4 * tensor.get(i) / what.inputs[input].high));
       }
       expect_same_results(what, instance.run(*backend, StatisticsLevel::values), instance.run_plain(StatisticsLevel::values),
                           fmt::format("{} {}", what.name(), info(dtype).name));
