@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""What a GPU does, beside what the CPU predicts: one JSON file and a table of it.
+
+    gpu.py pack FOLDER --build BUILD     collects programs, libraries and data for a machine that has nothing but a GPU's driver
+    gpu.py run [FOLDER] --output JSON    runs all that is in the folder, in the order of what matters most, until the time is over
+    gpu.py sanitize [FOLDER]             compute-sanitizer over the tests of devices
+    gpu.py table JSON                    the table for docs/gpu.md
+
+Needs Python 3.9 and nothing beside. With --device emulated[:GPU] the runs of presets work where there is no GPU.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+# What every machine with a driver and glibc has, and what comes with the driver or the toolkit there.
+SYSTEM_LIBRARIES = re.compile(r"^(ld-linux|libc|libm|libdl|libpthread|librt|libcuda|libcudart|libcublas|libcublasLt)\.|^linux-vdso")
+PACK_LIMIT = 64 << 20
+
+# Presets and what makes them small enough for a device that is emulated.
+PRESETS = {
+    "mlp": [],
+    "fashion_cnn": ["training.batch_size=4"],
+    "conv_sine": ["data.height=32", "data.width=32", "training.batch_size=1"],
+    "resnet20": ["training.batch_size=2"],
+    "gpt_mini": ["training.batch_size=1"],
+    "autoencoder": ["training.batch_size=4"],
+    "gru_text": ["training.batch_size=4"],
+    "lstm_text": ["training.batch_size=4"],
+    "transformer_seq2seq": ["training.batch_size=4"],
+    "checkpointing": ["training.batch_size=4"],
+}
+PRECISIONS = ["fp32", "fp16", "bf16"]
+
+
+def needed_libraries(program):
+    """The shared libraries of a program that other machines may lack: name -> file."""
+    found = {}
+    listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    for name, path in re.findall(r"^\s*(\S+) => (/\S+)", listed, re.MULTILINE):
+        if not SYSTEM_LIBRARIES.match(name):
+            found[name] = path
+    return found
+
+
+def pack(folder, build):
+    programs = [path for path in (build / "bin/ulpscope", build / "tests/cuda/cuda_tests") if path.exists()]
+    if not programs or programs[0].name != "ulpscope":
+        sys.exit(f"gpu.py: no program at '{build}/bin/ulpscope': expected a build with the preset cuda (./dev build cuda)")
+    if folder.exists() and any(folder.iterdir()):
+        sys.exit(f"gpu.py: '{folder}' is not empty")
+    for part in ("bin", "lib"):
+        (folder / part).mkdir(parents=True)
+    for program in programs:
+        subprocess.run(["strip", "-o", folder / "bin" / program.name, program], check=True)
+        for name, path in needed_libraries(program).items():
+            if not (folder / "lib" / name).exists():
+                shutil.copy(os.path.realpath(path), folder / "lib" / name)
+    shutil.copy(__file__, folder / "gpu.py")
+    with tempfile.TemporaryFile() as packed:
+        with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+            archive.add(folder, "gpu")
+        size = packed.tell()
+    print(f"{folder}: {size / 2**20:.1f} MiB compressed")
+    if size > PACK_LIMIT:
+        sys.exit(f"gpu.py: expected at most {PACK_LIMIT >> 20} MiB")
+
+
+class Bench:
+    """The programs in a folder, a device, and the time that is left."""
+
+    def __init__(self, folder, device, minutes):
+        self.folder, self.device = folder, device
+        self.end = time.monotonic() + 60 * minutes
+        self.environment = dict(os.environ)
+        libraries = [str(folder / "lib"), os.environ.get("LD_LIBRARY_PATH", "")]
+        self.environment["LD_LIBRARY_PATH"] = ":".join(path for path in libraries if path)
+
+    def left(self):
+        return max(0.0, self.end - time.monotonic())
+
+    def command(self, *arguments, program="ulpscope"):
+        """The exit code, stdout and the last line of stderr; the code is None where the time was over."""
+        try:
+            done = subprocess.run([self.folder / "bin" / program, *arguments], capture_output=True, text=True, env=self.environment,
+                                  timeout=self.left())
+        except subprocess.TimeoutExpired:
+            return None, "", "the time was over"
+        lines = done.stderr.strip().splitlines()
+        return done.returncode, done.stdout, lines[-1] if lines else ""
+
+    def json_of(self, *arguments):
+        code, output, error = self.command(*arguments, "--json")
+        try:
+            return code, json.loads(output)
+        except ValueError:
+            return code, {"error": error}
+
+
+def run_tests(bench):
+    if not (bench.folder / "bin/cuda_tests").exists():
+        return {"not_run": "no program cuda_tests"}
+    with tempfile.TemporaryDirectory() as scratch:
+        report = pathlib.Path(scratch) / "tests.json"
+        code, _, error = bench.command(f"--gtest_output=json:{report}", program="cuda_tests")
+        if not report.exists():
+            return {"not_run": error or f"exit code {code}"}
+        told = json.loads(report.read_text())
+    tests = [test for suite in told["testsuites"] for test in suite["testsuite"]]
+    return {"run": len(tests), "skipped": sum(test["result"] == "SKIPPED" for test in tests),
+            "failed": [f"{test['classname']}.{test['name']}" for test in tests if test.get("failures")]}
+
+
+def compare_preset(bench, preset, precision, gpu, steps, tiny, scratch):
+    """The preset with the sums of the GPU's matrix units, on the CPU and on the device: equal losses, weights and records?"""
+    overrides = [f"arithmetic.accumulate={gpu}", f"training.steps={steps}", "training.evaluation=\"never\""]
+    overrides += PRESETS[preset] if tiny else []
+    result = {"preset": preset, "precision": precision, "steps": steps}
+    for side, device in (("cpu", "cpu"), ("device", bench.device)):
+        trace = str(scratch / f"{side}.h5")
+        settings = [word for override in overrides for word in ("--set", override)]
+        code, told = bench.json_of("train", preset, "--precision", precision, *settings, "--device", device, "-o", trace, "--force")
+        if code != 0:
+            return {**result, "not_run": f"{side}: {told.get('error', code)}"}
+        result[side] = {"seconds": told["seconds"], "weights": told["weights_fingerprint"], "final_loss": told["final_loss"]}
+    _, told = bench.json_of("compare", str(scratch / "cpu.h5"), str(scratch / "device.h5"))
+    result["losses_equal"] = any(finding["code"] == "compare.losses_equal" for finding in told.get("findings", []))
+    result["weights_equal"] = result["cpu"]["weights"] == result["device"]["weights"]
+    result["first_different_output"] = told.get("first_different_output")
+    return result
+
+
+def run(folder, device, output, minutes, tiny, sums):
+    bench = Bench(folder, device, minutes)
+    result = {"date": datetime.date.today().isoformat(), "device": device}
+
+    def keep():
+        output.write_text(json.dumps(result, indent=1) + "\n")
+
+    code, told = bench.json_of("gpu", "--device", device)
+    result["gpu"] = told
+    keep()
+    if code not in (0, 1):
+        print(f"gpu.py: {told.get('error', code)}", file=sys.stderr)
+        return 4
+    gpu = told["gpu"]
+    result["tests"] = {"not_run": "an emulated device"} if device.startswith("emulated") else run_tests(bench)
+    keep()
+    _, result["probe"] = bench.json_of("gpu", "--device", device, "--probe", "--sums", str(sums))
+    keep()
+    result["presets"] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for preset in PRESETS:
+            for precision in PRECISIONS:
+                if bench.left() < 5:
+                    result["presets"].append({"preset": preset, "precision": precision, "not_run": "the time was over"})
+                else:
+                    result["presets"].append(
+                        compare_preset(bench, preset, precision, gpu, 2 if tiny else 10, tiny, pathlib.Path(scratch)))
+                keep()
+    print(table(result))
+    is_equal = all("not_run" not in row and row["losses_equal"] and row["weights_equal"] for row in result["presets"])
+    return 0 if is_equal and not result["tests"].get("failed") else 1
+
+
+def sanitize(folder, device):
+    tool = shutil.which("compute-sanitizer")
+    if not tool:
+        sys.exit("gpu.py: no compute-sanitizer: it comes with the CUDA Toolkit")
+    bench = Bench(folder, device, 60)
+    for check in ("memcheck", "racecheck", "synccheck"):
+        done = subprocess.run([tool, "--tool", check, "--error-exitcode", "1", folder / "bin/cuda_tests", "--gtest_filter=Device*"],
+                              env=bench.environment)
+        if done.returncode != 0:
+            return 1
+    return 0
+
+
+def table(result):
+    lines = [f"{result['date']}, {result['gpu'].get('description', result['device'])}", "",
+             "| preset | precision | steps | losses | weights | first output that differs | step on the CPU over the device |", "|---|---|---|---|---|---|---|"]
+    for row in result["presets"]:
+        start = f"| {row['preset']} | {row['precision']} |"
+        if "not_run" in row:
+            lines.append(f"{start} - | not run: {row['not_run']} | | | |")
+            continue
+        equal = ["equal" if row[key] else "differ" for key in ("losses_equal", "weights_equal")]
+        ratio = row["cpu"]["seconds"] / row["device"]["seconds"]
+        different = row["first_different_output"]
+        where = "none" if not different else different if isinstance(different, str) else json.dumps(different)
+        lines.append(f"{start} {row['steps']} | {equal[0]} | {equal[1]} | {where} | {ratio:.2f} |")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    packs = verbs.add_parser("pack")
+    packs.add_argument("folder", type=pathlib.Path)
+    packs.add_argument("--build", type=pathlib.Path, default=ROOT / "build/cuda")
+    runs = verbs.add_parser("run")
+    sanitizes = verbs.add_parser("sanitize")
+    for each in (runs, sanitizes):
+        each.add_argument("folder", type=pathlib.Path, nargs="?", default=pathlib.Path(__file__).resolve().parent)
+        each.add_argument("--device", default="cuda:0")
+    runs.add_argument("--output", type=pathlib.Path, required=True)
+    runs.add_argument("--minutes", type=float, default=9)
+    runs.add_argument("--tiny", action="store_true", help="presets in little, for a device that is emulated")
+    runs.add_argument("--sums", type=int, default=10**6, help="of the probe")
+    tables = verbs.add_parser("table")
+    tables.add_argument("json", type=pathlib.Path)
+    arguments = parser.parse_args()
+    if arguments.verb == "pack":
+        return pack(arguments.folder, arguments.build)
+    if arguments.verb == "run":
+        return run(arguments.folder, arguments.device, arguments.output, arguments.minutes, arguments.tiny, arguments.sums)
+    if arguments.verb == "sanitize":
+        return sanitize(arguments.folder, arguments.device)
+    print(table(json.loads(arguments.json.read_text())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
