@@ -53,6 +53,9 @@ ProductFactors matrix_product(const OpCall& call) {
   product.a = {a.data, a.dtype, elements_over(a, outer), over(a, {row}), over(a, {column})};
   product.b = {b.data, b.dtype, elements_over(b, outer), over(b, {column}), over(b, {row})};
   product.output = out;
+  product.batch = elements_over(out, outer);
+  product.row = over(out, {row});
+  product.column = over(out, {column});
   product.sums = contiguous(out);
   product.bias = column_bias(call, 4);  // of scaled_matmul
   return product;
@@ -65,6 +68,8 @@ ProductFactors linear(const OpCall& call) {
   product.a = {x.data, x.dtype, {}, over(x, {0}), over(x, {1})};
   product.b = {w.data, w.dtype, {}, over(w, {0}), over(w, {1})};
   product.output = out;
+  product.row = over(out, {0});
+  product.column = over(out, {1});
   product.sums = contiguous(out);
   product.bias = column_bias(call, 2);
   return product;
@@ -140,6 +145,9 @@ ProductFactors onto_pixels(const OpCall& call, const Convolution& c, bool of_map
   product.a = c.windows_of(of_map, false);
   product.b = of_map ? c.weights(2, 1) : c.weights(1, 2);
   product.output = output;
+  product.batch = over(output, {1});
+  product.row = over(output, {0, 3, 4});
+  product.column = over(output, {2});
   product.sums = sums_by_pixel(output, product.columns);
   if (call.inputs.size() < 3) return product;
   const TensorView bias = split(call.inputs[2], 0, c.groups);
@@ -171,6 +179,9 @@ ProductFactors weight_of(const OpCall& call) {
   product.a = c.windows_of(false, true);
   product.b = {c.map.data, c.map.dtype, over(c.map, {1}), over(c.map, {2}), over(c.map, {0, 3, 4})};
   product.output = product.sums = c.weight;
+  product.batch = over(c.weight, {0});
+  product.row = over(c.weight, {3, 4, 2});
+  product.column = over(c.weight, {1});
   auto& strides = product.sums.strides;
   strides[1] = 1;
   strides[2] = product.columns;

@@ -28,6 +28,23 @@ struct WindowElements {
     if (at_y < 0 || at_x < 0) return -1;
     return row / pixels_y * image_stride + tap % channels * channel_stride + at_y * y_stride + at_x * x_stride;
   }
+  // Calls body(offset, count) for what a tap meets on `pixels` pixels: one, or as many as are zero, which -1 says.
+  template <typename Body>
+  void for_each_row(int64_t tap, int64_t pixels, const Body& body) const {
+    const int64_t place = tap / channels, channel = tap % channels * channel_stride;
+    for (int64_t row = 0; row < pixels / pixels_x; ++row) {
+      const int64_t at_y = along(y, row % pixels_y, place / kernel_x, height);
+      if (at_y < 0) {
+        body(-1, pixels_x);
+        continue;
+      }
+      const int64_t start = row / pixels_y * image_stride + channel + at_y * y_stride;
+      for (int64_t pixel = 0; pixel < pixels_x; ++pixel) {
+        const int64_t at_x = along(x, pixel, place % kernel_x, width);
+        body(at_x < 0 ? -1 : start + at_x * x_stride, 1);
+      }
+    }
+  }
 
  private:
   constexpr int64_t along(const Window& window, int64_t pixel, int64_t k, int64_t extent) const {
@@ -46,6 +63,24 @@ struct Factor {
   WindowElements windows = {};        // and
   bool lines_are_taps = false;        // terms are pixels; or the other way round
 
+  // Calls body(offset, stride, count) for the terms of a line, runs of so many that are so far apart, one after the other. Offset
+  // -1: these are zero.
+  template <typename Body>
+  void for_each_run(int64_t in_batch, int64_t in_line, int64_t terms, const Body& body) const {
+    const int64_t base = batch.offset_of(in_batch);
+    if (!is_windowed) {
+      const int last = term.rank - 1;
+      const int64_t first = base + line.offset_of(in_line), run = last < 0 ? 1 : term.shape[last];
+      for (int64_t i = 0; i < terms; i += run) body(first + term.offset_of(i), last < 0 ? 0 : term.strides[last], run);
+    } else if (lines_are_taps) {
+      windows.for_each_row(in_line, terms, [&](int64_t offset, int64_t count) { body(offset < 0 ? -1 : base + offset, 0, count); });
+    } else {
+      for (int64_t tap = 0; tap < terms; tap += windows.channels) {
+        const int64_t offset = windows.offset_of(in_line, tap);
+        body(offset < 0 ? -1 : base + offset, windows.channel_stride, windows.channels);
+      }
+    }
+  }
   // In elements; -1: the term is zero.
   constexpr int64_t offset_of(int64_t in_batch, int64_t in_line, int64_t in_term) const {
     const int64_t base = batch.offset_of(in_batch);
@@ -58,8 +93,11 @@ struct Factor {
 struct ProductFactors {
   Factor a = {}, b = {};
   int64_t batches = 0, rows = 0, columns = 0, terms = 0;
-  // Output 0, and how [batches, rows, columns] sums lie as a tensor of its shape; a dimension that is split into groups is two.
-  TensorView output = {}, sums = {};
+  // Output 0, a dimension of which is two where it is split into groups: the sum of a row and column lies at the sum of three
+  // offsets.
+  TensorView output = {};
+  ElementOrder batch = {}, row = {}, column = {};
+  TensorView sums = {};                 // how [batches, rows, columns] sums lie as a tensor of the output's shape
   std::optional<TensorView> bias = {};  // likewise, repeated
 };
 
