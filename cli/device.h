@@ -9,7 +9,7 @@
 #include "ulpscope/cli/verb.h"
 #include "ulpscope/core/run/capsule.h"
 #include "ulpscope/kernels/backend.h"
-#include "ulpscope/kernels/device/devices.h"
+#include "ulpscope/kernels/devices.h"
 
 namespace ulpscope::cli {
 

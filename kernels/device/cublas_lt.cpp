@@ -1,11 +1,12 @@
 #include "ulpscope/kernels/device/cublas_lt.h"
 
+#include <cublasLt.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <memory>
 #include <type_traits>
-#include <utility>
+#include <unordered_map>
 
 #include "ulpscope/base/error.h"
 
@@ -86,22 +87,35 @@ uint32_t alignment_of(const GemmFactor& factor) {
 
 }  // namespace
 
-CublasLt::CublasLt(cudaStream_t stream) : stream_(stream) { check(cublasLtCreate(&handle_), "starting the library"); }
-CublasLt::CublasLt(CublasLt&& other) noexcept
-    : handle_(std::exchange(other.handle_, nullptr)), stream_(other.stream_), algorithms_(std::move(other.algorithms_)) {}
-CublasLt::~CublasLt() {
-  if (handle_ != nullptr) cublasLtDestroy(handle_);
+struct CublasLt::State {
+  cublasLtHandle_t handle = nullptr;
+  cudaStream_t stream = nullptr;
+  std::unordered_map<std::string, cublasLtMatmulAlgo_t> algorithms;
+
+  ~State() {
+    if (handle != nullptr) cublasLtDestroy(handle);
+  }
+  const cublasLtMatmulAlgo_t& algorithm(const std::string& key, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
+                                        cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t sums, const Gemm& gemm);
+};
+
+CublasLt::CublasLt(CUstream_st* stream) : state_(std::make_unique<State>()) {
+  state_->stream = stream;
+  check(cublasLtCreate(&state_->handle), "starting the library");
 }
+CublasLt::CublasLt(CublasLt&&) noexcept = default;
+CublasLt::~CublasLt() = default;
 
 std::string CublasLt::version() const {
   const size_t version = cublasLtGetVersion();
   return fmt::format("cuBLASLt {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-const cublasLtMatmulAlgo_t& CublasLt::algorithm(const std::string& key, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
-                                                cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t sums, const Gemm& gemm) {
-  const auto known = algorithms_.find(key);
-  if (known != algorithms_.end()) return known->second;
+const cublasLtMatmulAlgo_t& CublasLt::State::algorithm(const std::string& key, cublasLtMatmulDesc_t product,
+                                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                                       cublasLtMatrixLayout_t sums, const Gemm& gemm) {
+  const auto known = algorithms.find(key);
+  if (known != algorithms.end()) return known->second;
   cublasLtMatmulPreference_t made = nullptr;
   check(cublasLtMatmulPreferenceCreate(&made), "asking for an algorithm");
   const Preference preference(made);
@@ -114,9 +128,9 @@ const cublasLtMatmulAlgo_t& CublasLt::algorithm(const std::string& key, cublasLt
   set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, kAlignmentOfSums);
   cublasLtMatmulHeuristicResult_t found{};
   int count = 0;
-  check(cublasLtMatmulAlgoGetHeuristic(handle_, product, a, b, sums, sums, made, 1, &found, &count), "asking for an algorithm");
-  if (count == 0) throw failed_error("cuBLASLt {}: no algorithm for {}", version(), key);
-  return algorithms_.emplace(key, found.algo).first->second;
+  check(cublasLtMatmulAlgoGetHeuristic(handle, product, a, b, sums, sums, made, 1, &found, &count), "asking for an algorithm");
+  if (count == 0) throw failed_error("cuBLASLt {}: no algorithm for {}", cublasLtGetVersion(), key);
+  return algorithms.emplace(key, found.algo).first->second;
 }
 
 void CublasLt::multiply(const Gemm& gemm, void* workspace) {
@@ -138,8 +152,9 @@ void CublasLt::multiply(const Gemm& gemm, void* workspace) {
   const std::string key = fmt::format("{} x {} x {} ({} of them), {}, {}", gemm.rows, gemm.columns, gemm.terms, gemm.batches,
                                       text(gemm.a), text(gemm.b));
   const float one = 1, kept = gemm.continues ? 1 : 0;
-  check(cublasLtMatmul(handle_, made, &one, gemm.b.data, a.get(), gemm.a.data, b.get(), &kept, gemm.sums, sums.get(), gemm.sums,
-                       sums.get(), &algorithm(key, made, a.get(), b.get(), sums.get(), gemm), workspace, kWorkspaceBytes, stream_),
+  check(cublasLtMatmul(state_->handle, made, &one, gemm.b.data, a.get(), gemm.a.data, b.get(), &kept, gemm.sums, sums.get(),
+                       gemm.sums, sums.get(), &state_->algorithm(key, made, a.get(), b.get(), sums.get(), gemm), workspace,
+                       kWorkspaceBytes, state_->stream),
         "multiplying");
 }
 

@@ -1,13 +1,13 @@
 // FP32 sums of matrix products by cuBLASLt.
 #pragma once
 
-#include <cublasLt.h>
-
 #include <cstddef>
+#include <memory>
 #include <string>
-#include <unordered_map>
 
 #include "ulpscope/kernels/device/gemm.h"
+
+struct CUstream_st;
 
 namespace ulpscope::device {
 
@@ -15,8 +15,8 @@ namespace ulpscope::device {
 // calls have equal bits on one GPU with one version of the library.
 class CublasLt {
  public:
-  explicit CublasLt(cudaStream_t stream);
-  CublasLt(CublasLt&& other) noexcept;
+  explicit CublasLt(CUstream_st* stream);
+  CublasLt(CublasLt&&) noexcept;
   ~CublasLt();
 
   std::string version() const;
@@ -26,12 +26,8 @@ class CublasLt {
   static constexpr size_t kWorkspaceBytes = 32 << 20;
 
  private:
-  const cublasLtMatmulAlgo_t& algorithm(const std::string& key, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
-                                        cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t sums, const Gemm& gemm);
-
-  cublasLtHandle_t handle_ = nullptr;
-  cudaStream_t stream_;
-  std::unordered_map<std::string, cublasLtMatmulAlgo_t> algorithms_;
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace ulpscope::device

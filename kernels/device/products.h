@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "ulpscope/kernels/device/input.h"
-#include "ulpscope/kernels/lanes.h"
+#include "ulpscope/kernels/formulas.h"
 #include "ulpscope/kernels/product_factors.h"
 
 namespace ulpscope::device {

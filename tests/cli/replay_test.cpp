@@ -130,7 +130,8 @@ TEST_F(Replay, OpsAreComparedWithFp64) {
   const Json accumulated = ops({"--by-op", "--set", "arithmetic.accumulate=h100"});
   EXPECT_GT(accumulated[0]["values"]["largest_difference"], 0);
   EXPECT_EQ(Json::parse(replay({"kept", "--as", "bf16", "--json"}).out)["tables"].size(), 1u);
-  EXPECT_THAT(replay({"kept", "--as", "fp64", "--threads", "1"}).err, HasSubstr("expected neither --threads nor --isa"));
+  EXPECT_THAT(replay({"kept", "--as", "fp64", "--threads", "1"}).err,
+              HasSubstr("expected neither --device nor --threads nor --isa"));
   EXPECT_THAT(replay({"kept", "--minimize", "small", "--by-op"}).err, HasSubstr("--by-op: --minimize looks for"));
 }
 

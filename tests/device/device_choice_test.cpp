@@ -10,7 +10,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/support/usage_error.h"
 #include "ulpscope/core/run/trainer.h"
-#include "ulpscope/kernels/device/devices.h"
+#include "ulpscope/kernels/devices.h"
 #include "ulpscope/studies/trial.h"
 #include "ulpscope/trace/snapshot.h"
 

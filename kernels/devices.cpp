@@ -1,4 +1,4 @@
-#include "ulpscope/kernels/device/devices.h"
+#include "ulpscope/kernels/devices.h"
 
 #include <fmt/ranges.h>
 
