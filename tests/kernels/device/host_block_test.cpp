@@ -4,10 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <numeric>
 #include <set>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope::device {
 namespace {
@@ -221,6 +223,88 @@ TEST(HostBlock, AllThreadsReachABarrierAndAllLanesAnOperation) {
       "thread (0|32) waits at sum for thread (4|36) of its warp, which is at sync_warp");
   expect_error([](HostBlock& block) { block.shuffle(1u, 32); }, "shuffle: a warp has no lane 32");
   EXPECT_THROW(run_on_host({.blocks = 1, .threads = 33}, [](HostBlock&) {}), Error);
+}
+
+// Where the elements of a fragment lie is what the PTX instruction set says of mma.m16n8k16 (FP16), m16n8k8 (FP16, TF32) and
+// m16n8k4: group = lane / 4 and number = lane % 4. Elements are small whole numbers, so that sums are exact.
+template <FactorType type, int words>
+void expect_products(const char* gpu) {
+  constexpr int kOfWord = type == FactorType::tf32 ? 1 : 2, kTerms = words * kOfWord;
+  const auto element = [](int line, int term, int odd) {
+    return (line * 7 + term * odd) % 5 == 0 ? 0.0f : 1.0f + static_cast<float>((line + term) % 3);
+  };
+  const auto encoding = [](float value) {
+    return type == FactorType::tf32 ? std::bit_cast<uint32_t>(value) : uint32_t{round_to_f16(value)};
+  };
+  float sums[kRowsOfProduct][kColumnsOfProduct];
+  const auto kernel = [&](HostBlock& block) {
+    const int group = block.lane() / 4, number = block.lane() % 4;
+    uint32_t a[words / 2] = {}, b[words / 4] = {};
+    const auto put = [&](uint32_t& word, int line, int first, int odd) {
+      for (int i = 0; i < kOfWord; ++i) word |= encoding(element(line, kOfWord * first + i, odd)) << (16 * i);
+    };
+    put(a[0], group, number, 3);
+    put(a[1], group + 8, number, 3);
+    put(b[0], group, number, 11);
+    if constexpr (words == kWholeWords) {
+      put(a[2], group, number + 4, 3);
+      put(a[3], group + 8, number + 4, 3);
+      put(b[1], group, number + 4, 11);
+    }
+    float of_lane[4];
+    for (int i = 0; i < 4; ++i) of_lane[i] = static_cast<float>(block.lane() * 4 + i);
+    block.multiply_add<type>(of_lane, a, b);
+    for (int i = 0; i < 4; ++i)
+      sums[group + (i < 2 ? 0 : 8)][number * 2 + i % 2] = of_lane[i] - static_cast<float>(block.lane() * 4 + i);
+  };
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    run_on_host({.blocks = 1, .threads = 32}, kernel, seed, matrix_units_of(gpu));
+    for (int row = 0; row < kRowsOfProduct; ++row) {
+      for (int column = 0; column < kColumnsOfProduct; ++column) {
+        float expected = 0;
+        for (int term = 0; term < kTerms; ++term) expected += element(row, term, 3) * element(column, term, 11);
+        EXPECT_EQ(sums[row][column], expected) << row << " " << column;
+      }
+    }
+  }
+}
+
+TEST(HostBlock, MultipliesFragmentsAsMmaHasThem) {
+  for (const char* gpu : {"h100", "a100"}) {
+    expect_products<FactorType::f16, kWholeWords>(gpu);
+    expect_products<FactorType::f16, kShortWords>(gpu);
+    expect_products<FactorType::tf32, kWholeWords>(gpu);
+    expect_products<FactorType::tf32, kShortWords>(gpu);
+  }
+}
+
+TEST(HostBlock, AllLanesMultiplyTheSame) {
+  const auto with = [](const char* gpu, const std::function<void(HostBlock&)>& kernel) -> std::string {
+    try {
+      run_on_host({.blocks = 1, .threads = 32}, kernel, 0, matrix_units_of(gpu));
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto multiply = [](HostBlock& block) {
+    float sums[4] = {};
+    const uint32_t a[2] = {}, b[1] = {};
+    if (block.lane() == 5) {
+      block.multiply_add<FactorType::bf16>(sums, a, b);
+    } else {
+      block.multiply_add<FactorType::f16>(sums, a, b);
+    }
+  };
+  EXPECT_EQ(with("h100", multiply), "multiply_add: lanes 5 and 0 ask for different ones");
+  EXPECT_EQ(with("t4",
+                 [](HostBlock& block) {
+                   float sums[4] = {};
+                   const uint32_t a[4] = {}, b[2] = {};
+                   block.multiply_add<FactorType::f16>(sums, a, b);
+                   block.multiply_add<FactorType::bf16>(sums, a, b);
+                 }),
+            "multiply_add: the GPU has no matrix units for such factors");
 }
 
 }  // namespace
