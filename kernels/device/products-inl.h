@@ -109,14 +109,26 @@ class ProductLauncher {
     return flushes_input(call_, view);
   }
   // `lines` lines from `line` on.
-  const uint32_t* pack(const Factor& factor, DType dtype, const ProductPart& part, int64_t line, int64_t lines, int64_t words,
-                       std::optional<Scratch>& scratch) {
+  PackedLines pack(const Factor& factor, DType dtype, const ProductPart& part, int64_t line, int64_t lines, int64_t words,
+                   std::optional<Scratch>& scratch) {
     const int64_t size = part.batches * lines * words;
     PackLines kernel{factor, is_flushed(factor), dtype, part.batch, line, part.term, part.batches,
                      lines,  part.terms,         words, nullptr};
     kernel.packed = scratch.emplace(launcher_, static_cast<size_t>(size) * sizeof(uint32_t)).template as<uint32_t>();
     launcher_.machine().launch(grid_over(size), kernel);
-    return kernel.packed;
+    return {kernel.packed, lines * words, words};
+  }
+  // As they lie where that is as they would be packed: no zeros are to follow.
+  PackedLines lines_of(const Factor& factor, DType dtype, const ProductPart& part, int64_t line, int64_t lines, int64_t words,
+                       std::optional<Scratch>& scratch) {
+    const auto batch = only_stride(factor.batch), between = only_stride(factor.line), within = only_stride(factor.term);
+    const auto terms_of_word = static_cast<int64_t>(sizeof(uint32_t) / term_bytes());
+    const bool lies_so = !factor.is_windowed && batch && between && within == 1 && factor.dtype == dtype && !is_flushed(factor) &&
+                         *batch % terms_of_word == 0 && *between % terms_of_word == 0 && words * terms_of_word == part.terms &&
+                         reinterpret_cast<uintptr_t>(factor.data) % sizeof(uint32_t) == 0;
+    if (!lies_so) return pack(factor, dtype, part, line, lines, words, scratch);
+    const int64_t first = part.batch * *batch + line * *between + part.term;
+    return {static_cast<const uint32_t*>(factor.data) + first / terms_of_word, *batch / terms_of_word, *between / terms_of_word};
   }
 
   template <FactorType type>
@@ -124,8 +136,8 @@ class ProductLauncher {
     in_parts(product_, term_bytes(), launcher_.machine().workspace_bytes(), [&](const ProductPart& part) {
       const int64_t words = words_of(part.terms, kShortWords);
       std::optional<Scratch> of_a, of_b;
-      const uint32_t* a = pack(product_.a, dtypes_[0], part, part.row, part.rows, words, of_a);
-      const uint32_t* b = pack(product_.b, dtypes_[1], part, 0, product_.columns, words, of_b);
+      const PackedLines a = lines_of(product_.a, dtypes_[0], part, part.row, part.rows, words, of_a);
+      const PackedLines b = lines_of(product_.b, dtypes_[1], part, 0, product_.columns, words, of_b);
       const MultiplyPacked<type> kernel{a, b, part.batches, part.rows, product_.columns, words, sums_of(part), part.term > 0};
       launcher_.machine().launch(kernel.grid(), kernel);
     });
@@ -160,7 +172,7 @@ class ProductLauncher {
     constexpr int64_t kAlignedWords = 4;  // lines begin where the library reads 16 bytes at a time
     const int64_t words = words_of(part.terms, kAlignedWords);
     const int64_t stride = words * static_cast<int64_t>(sizeof(uint32_t) / info(dtype).size);
-    return {pack(factor, dtype, part, line, lines, words, scratch), dtype, lines * stride, stride, 1};
+    return {pack(factor, dtype, part, line, lines, words, scratch).words, dtype, lines * stride, stride, 1};
   }
 
   L& launcher_;

@@ -42,6 +42,12 @@ struct PackLines {
   }
 };
 
+// Lines whose terms follow each other, in words.
+struct PackedLines {
+  const uint32_t* words;
+  int64_t batch_stride, line_stride;
+};
+
 // What a block of MultiplyPacked computes, and what it has of the factors at a time.
 inline constexpr int kTileRows = 128, kTileColumns = 64, kTileWords = 16;
 
@@ -57,8 +63,8 @@ struct FactorTile {
 // last, that begins with +0, or with what is there. Whole blocks of terms that lie behind the last are left out.
 template <FactorType type>
 struct MultiplyPacked {
-  const uint32_t *a, *b;
-  int64_t batches, rows, columns, words;  // words: a multiple of kShortWords
+  PackedLines a, b;
+  int64_t batches, rows, columns, words;  // words: of a line, a multiple of kShortWords
   float* sums;
   bool continues;
 
@@ -85,7 +91,9 @@ struct MultiplyPacked {
         const bool is_row = line < kTileRows;
         const int64_t at = is_row ? row + line : column + line - kTileRows, lines = is_row ? rows : columns;
         const bool is_inside = at < lines && first + word < words;
-        tile.write(line * FactorTile::kLine + word, is_inside ? (is_row ? a : b)[(batch * lines + at) * words + first + word] : 0);
+        const PackedLines& factor = is_row ? a : b;
+        const int64_t offset = batch * factor.batch_stride + at * factor.line_stride + first + word;
+        tile.write(line * FactorTile::kLine + word, is_inside ? factor.words[offset] : 0);
       }
       block.barrier();
       for (int word = 0; word < kTileWords && first + word < words; word += kWholeWords) {
