@@ -22,17 +22,15 @@ Error no_such_device(std::string_view device) {
   return usage_error("device: expected cpu, cuda, cuda:N, emulated or emulated:GPU, got '{}'", device);
 }
 
-std::unique_ptr<Backend> make_cuda(int device) {
-#if defined(ULPSCOPE_CUDA)
-  return make_cuda_backend(device);
-#else
-  throw failed_error("cuda:{}: this ulpscope was built without CUDA; docs/building.md says how to build it with", device);
-#endif
-}
+// What a name stands for.
+struct Chosen {
+  enum class Kind : uint8_t { cpu, cuda, emulated };
+  Kind kind = Kind::cpu;
+  int number = 0;   // of cuda
+  std::string gpu;  // of emulated
+};
 
-}  // namespace
-
-std::function<std::unique_ptr<Backend>()> maker_of_device(std::string_view device) {
+Chosen parse(std::string_view device) {
   const size_t colon = device.find(':');
   const std::string_view kind = device.substr(0, colon);
   const bool has_choice = colon != std::string_view::npos;
@@ -41,7 +39,7 @@ std::function<std::unique_ptr<Backend>()> maker_of_device(std::string_view devic
   if (kind == "cuda") {
     const std::optional<int> number = has_choice ? parse_number<int>(choice) : 0;
     if (!number || *number < 0) throw no_such_device(device);
-    return [number = *number] { return make_cuda(number); };
+    return {Chosen::Kind::cuda, *number, {}};
   }
   if (kind != "emulated") throw no_such_device(device);
   const std::string gpu = has_choice ? std::string(choice) : "h100";
@@ -51,7 +49,35 @@ std::function<std::unique_ptr<Backend>()> maker_of_device(std::string_view devic
     for (const TensorCoreGpu& known : gpus) names.push_back(known.name);
     throw usage_error("device: expected one of {} after emulated:, got '{}'", fmt::join(names, ", "), gpu);
   }
-  return [gpu] { return make_emulated_device_backend(0, gpu); };
+  return {Chosen::Kind::emulated, 0, gpu};
+}
+
+#if !defined(ULPSCOPE_CUDA)
+Error built_without_cuda(int device) {
+  return failed_error("cuda:{}: this ulpscope was built without CUDA; docs/building.md says how to build it with", device);
+}
+std::unique_ptr<Backend> make_cuda_backend(int device) { throw built_without_cuda(device); }
+std::string gpu_of_device(int device) { throw built_without_cuda(device); }
+#endif
+
+}  // namespace
+
+std::function<std::unique_ptr<Backend>()> maker_of_device(std::string_view device) {
+  const Chosen chosen = parse(device);
+  switch (chosen.kind) {
+    case Chosen::Kind::cpu:
+      return {};
+    case Chosen::Kind::cuda:
+      return [number = chosen.number] { return make_cuda_backend(number); };
+    case Chosen::Kind::emulated:
+      return [gpu = chosen.gpu] { return make_emulated_device_backend(0, gpu); };
+  }
+  return {};
+}
+
+std::string gpu_of_device(std::string_view device) {
+  const Chosen chosen = parse(device);
+  return chosen.kind == Chosen::Kind::cuda ? gpu_of_device(chosen.number) : chosen.gpu;
 }
 
 }  // namespace ulpscope

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "ulpscope/kernels/backend.h"
@@ -14,5 +15,9 @@ namespace ulpscope {
 //
 // What makes its backend; none for "cpu". Of a GPU that is not there, or that cannot be used, it throws Error (failed).
 std::function<std::unique_ptr<Backend>()> maker_of_device(std::string_view device);
+
+// Whose matrix units the device has, as tensor_core_gpus() names the GPU; "": that of no GPU, or of one that is none of these.
+// Throws as maker_of_device and what that gives.
+std::string gpu_of_device(std::string_view device);
 
 }  // namespace ulpscope

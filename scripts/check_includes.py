@@ -24,7 +24,7 @@ PROJECT = {
     "core": {"recorder", "kernels", "kernels/statistics", "trace/sink", "emulation", "base", "base/hdf5"},
     "analyzers": {"trace/reader", "emulation", "base"},
     "gui": {"analyzers", "trace/reader", "emulation", "base"},
-    "studies": {"core", "analyzers", "trace", "trace/sink", "trace/reader", "emulation", "base"},
+    "studies": {"core", "kernels", "kernels/statistics", "analyzers", "trace", "trace/sink", "trace/reader", "emulation", "base"},
     "cli": {"core", "analyzers", "studies", "gui", "recorder", "kernels", "kernels/statistics", "trace", "trace/sink",
             "trace/reader", "emulation", "base"},
 }
@@ -33,6 +33,9 @@ CORE_LAYERS = [("tensor", "settings"), ("engine",), ("ops",), ("nn", "optim"), (
 
 # What others than findings include of them: how findings are asked for, and what their rules are.
 FINDINGS = ("analyzers/findings/all.h", "analyzers/findings/finding_rule.h")
+
+# What others than kernels include of its folders: how devices are asked for.
+DEVICES = "kernels/device/devices.h"
 
 # Which library a header belongs to, by how its name starts.
 LIBRARIES = {
@@ -111,7 +114,7 @@ def project_problem(source, target):
             return f"core/{source.split('/')[1]} may not include core/{target.split('/')[1]}"
     if target.startswith("analyzers/findings/") and not source.startswith("analyzers/findings/") and target not in FINDINGS:
         return f"{target} is findings' own: use {FINDINGS[0]}"
-    if re.match(r"kernels/(cpu|device|plain)/", target) and folder != "kernels" and not unit.startswith("kernels"):
+    if re.match(r"kernels/(cpu|device|plain)/", target) and target != DEVICES and folder != "kernels" and not unit.startswith("kernels"):
         return f"{target} is kernels' own: use kernels/backend.h"
     if unit == "cli" and target.startswith("gui/") and "/views/" in target:
         return "cli may not include the views of gui"

@@ -51,6 +51,7 @@ class Includes(Tree):
             ("analyzers/ranges.cpp", '"ulpscope/trace/snapshot.h"'), ("analyzers/export.cpp", '"ulpscope/trace/columns.h"'),
             ("trace/encode.h", '"ulpscope/trace/columns.h"'),
             ("cli/train.cpp", '"ulpscope/core/run/trainer.h"'), ("cli/options.cpp", "<CLI/CLI.hpp>"), ("cli/main.cpp", "<unistd.h>"),
+            ("cli/train.cpp", '"ulpscope/kernels/device/devices.h"'), ("studies/probe.cpp", '"ulpscope/kernels/backend.h"'),
         ]:
             result = self.check(path, include)
             self.assertEqual(result.returncode, 0, f"{path} {include}: {result.stdout}")
@@ -72,6 +73,7 @@ class Includes(Tree):
             ("core/run/trainer.cpp", '"ulpscope/trace/snapshot.h"', "core may not include trace/reader"),
             ("core/run/trainer.cpp", '"ulpscope/analyzers/ranges.h"', "core may not include analyzers"),
             ("core/run/trainer.cpp", '"ulpscope/kernels/cpu/matmul.h"', "kernels' own"),
+            ("studies/trial.cpp", '"ulpscope/kernels/device/block.h"', "kernels' own"),
             ("core/tensor/tensor.h", '"ulpscope/core/engine/dispatch.h"', "core/tensor may not include core/engine"),
             ("core/settings/option.h", '"ulpscope/core/tensor/tensor.h"', "core/settings may not include core/tensor"),
             ("core/nn/module.h", '"ulpscope/core/optim/adam.h"', "core/nn may not include core/optim"),
