@@ -1,0 +1,26 @@
+// What a device's matrix units are, and what a probe of them came to, as reports.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "ulpscope/analyzers/report/report.h"
+#include "ulpscope/studies/tensor_core_probe.h"
+
+namespace ulpscope {
+
+struct DescribedDevice {
+  std::string name, description;  // "cuda:1", and what its backend says of it
+  std::string gpu;                // as tensor_core_gpus() names it; "": none of these
+};
+
+// With the rows of the table for its mma instructions.
+Report describe_device(const DescribedDevice& device);
+
+// True iff the GPU's own row explains every kind of factors that was probed.
+bool is_explained(std::span<const ProbedFamily> families);
+// `limit`: rows of a table of terms, 0: all.
+Report describe_probe(const DescribedDevice& device, std::span<const ProbedFamily> families, size_t limit);
+
+}  // namespace ulpscope
