@@ -21,6 +21,7 @@ Verb export_verb();
 Verb recover_verb();
 Verb float_verb();
 Verb dot_verb();
+Verb gpu_verb();
 Verb completion_verb();
 Verb nan_verb();
 Verb man_verb(std::vector<std::string> commands);

@@ -1,0 +1,118 @@
+// `ulpscope gpu` as its users run it, on devices whose kernels run on the host.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "child_process.h"
+
+namespace ulpscope::cli_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+using Json = nlohmann::json;
+
+Result gpu(std::vector<std::string> options) {
+  options.insert(options.begin(), "gpu");
+  return run_program(options);
+}
+Json report(std::vector<std::string> options) {
+  options.emplace_back("--json");
+  const Result result = gpu(std::move(options));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, IsEmpty());
+  return Json::parse(result.out);
+}
+std::vector<Json> rows(const Json& report, const std::string& name) {
+  std::vector<Json> all;
+  for (const Json& table : report["tables"])
+    if (table["name"] == name)
+      for (const Json& row : table["rows"]) all.push_back(row["values"]);
+  return all;
+}
+
+TEST(GpuCommand, SaysWhatTheTableHasOfADevice) {
+  const Json h100 = report({"--device", "emulated"});
+  EXPECT_EQ(h100["device"], "emulated");
+  EXPECT_EQ(h100["gpu"], "h100");
+  EXPECT_EQ(h100["generation"], "hopper");
+  const std::vector<Json> rows_of_h100 = rows(h100, "rows"), rows_of_v100 = rows(report({"--device", "emulated:v100"}), "rows");
+  ASSERT_EQ(rows_of_h100.size(), 5u);
+  EXPECT_EQ(rows_of_h100[0]["factors"], "fp16, bf16");
+  EXPECT_EQ(rows_of_h100[0]["products"], 16);
+  EXPECT_EQ(rows_of_h100[0]["fraction_bits"], 25);
+  EXPECT_EQ(rows_of_h100[0]["zero_exponent"], -133);
+  EXPECT_EQ(rows_of_h100[0]["conversion"], "rz-fp32");
+  ASSERT_EQ(rows_of_v100.size(), 2u);
+  EXPECT_EQ(rows_of_v100[1]["conversion"], "rne-fp16");
+}
+
+TEST(GpuCommand, ProbesTellGpusApart) {
+  for (const auto& [device, generation, others] :
+       {std::tuple{"h100", "hopper", "volta, turing, ampere, ada"}, {"a100", "ampere", "volta, hopper"}}) {
+    const Json probed = report({"--device", fmt::format("emulated:{}", device), "--probe", "--sums", "500"});
+    EXPECT_EQ(probed["explained"], true) << device;
+    const std::vector<Json> factors = rows(probed, "factors");
+    ASSERT_EQ(factors.size(), 3u);
+    for (const Json& row : factors) {
+      EXPECT_EQ(row["random"], 500);
+      EXPECT_GT(row["made"], 1000);
+      EXPECT_EQ(row["explained"], true);
+      EXPECT_THAT(row["verdict"].get<std::string>(), AllOf(StartsWith("explained by "), HasSubstr(generation)));
+    }
+    for (const Json& row : rows(probed, "rows")) {
+      const bool is_own = row["generations"].get<std::string>().find(generation) != std::string::npos;
+      EXPECT_EQ(row["own"], is_own) << row;
+      EXPECT_EQ(row["made_differ"] == 0, is_own) << row;
+      EXPECT_EQ(row["random_differ"] == 0, is_own) << row;
+    }
+    EXPECT_THAT(rows(probed, "differences"), IsEmpty());
+  }
+}
+
+TEST(GpuCommand, WhatAGpuDoesNotMultiplyIsMissing) {
+  for (const std::string device : {"v100", "t4"}) {
+    const std::vector<Json> factors = rows(report({"--device", "emulated:" + device, "--probe", "--sums", "1"}), "factors");
+    ASSERT_EQ(factors.size(), 3u);
+    EXPECT_EQ(factors[0]["explained"], true);
+    EXPECT_EQ(factors[0]["random"], 1);
+    for (const size_t i : {1, 2}) {
+      EXPECT_TRUE(factors[i]["explained"].is_null());
+      EXPECT_EQ(factors[i]["made"], 0);
+      EXPECT_EQ(factors[i]["verdict"],
+                fmt::format("not probed: the table has no {} for {}", factors[i]["factors"].get<std::string>(), device));
+    }
+  }
+}
+
+TEST(GpuCommand, TheSameSumsEveryTime) {
+  const std::vector<std::string> options{"--device", "emulated:t4", "--probe", "--sums", "3000", "--json"};
+  EXPECT_EQ(gpu(options).out, gpu(options).out);
+}
+
+TEST(GpuCommand, MistakesAreOneLine) {
+  const auto expect_error = [](const std::vector<std::string>& options, int code, const std::string& message) {
+    const Result result = gpu(options);
+    EXPECT_EQ(result.exit_code, code) << result.err;
+    EXPECT_THAT(result.err, AllOf(StartsWith("ulpscope: "), HasSubstr(message)));
+    EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+    EXPECT_THAT(result.out, IsEmpty());
+  };
+  expect_error({"--device", "cpu"}, 2, "--device cpu: it has no matrix units of a GPU, expected cuda, cuda:N, emulated");
+  expect_error({"--device", "gpu"}, 2, "got 'gpu'");
+  expect_error({"--device", "emulated:h1000"}, 2, "got 'h1000'");
+  expect_error({"--device", "emulated", "--probe", "--sums", "0"}, 2, "--sums takes an integer of at least 1, not '0'");
+  expect_error({"--device", "emulated", "--probe", "--sums", "many"}, 2, "--sums");
+  expect_error({"--device", "emulated", "--sums", "5"}, 2, "--sums: expected with --probe only");
+  // A machine has no such GPU, and a build may be without CUDA.
+  expect_error({"--device", "cuda:4096"}, 4, "");
+  expect_error({"--device", "cuda:4096", "--probe"}, 4, "");
+}
+
+}  // namespace
+}  // namespace ulpscope::cli_test
