@@ -1,7 +1,7 @@
 #include "ulpscope/base/error.h"
 #include "ulpscope/cli/report_options.h"
 #include "ulpscope/cli/verbs.h"
-#include "ulpscope/kernels/device/devices.h"
+#include "ulpscope/kernels/devices.h"
 #include "ulpscope/studies/tensor_core_report.h"
 
 namespace ulpscope::cli {

@@ -34,9 +34,6 @@ CORE_LAYERS = [("tensor", "settings"), ("engine",), ("ops",), ("nn", "optim"), (
 # What others than findings include of them: how findings are asked for, and what their rules are.
 FINDINGS = ("analyzers/findings/all.h", "analyzers/findings/finding_rule.h")
 
-# What others than kernels include of its folders: how devices are asked for.
-DEVICES = "kernels/device/devices.h"
-
 # Which library a header belongs to, by how its name starts.
 LIBRARIES = {
     "fmt/": "fmt", "hdf5": "hdf5", "H5": "hdf5", "hwy/": "highway", "boost/context/": "boost-context", "boost/": "boost", "oneapi/dnnl/": "onednn", "dnnl": "onednn",
@@ -114,7 +111,7 @@ def project_problem(source, target):
             return f"core/{source.split('/')[1]} may not include core/{target.split('/')[1]}"
     if target.startswith("analyzers/findings/") and not source.startswith("analyzers/findings/") and target not in FINDINGS:
         return f"{target} is findings' own: use {FINDINGS[0]}"
-    if re.match(r"kernels/(cpu|device|plain)/", target) and target != DEVICES and folder != "kernels" and not unit.startswith("kernels"):
+    if re.match(r"kernels/(cpu|device|plain)/", target) and folder != "kernels" and not unit.startswith("kernels"):
         return f"{target} is kernels' own: use kernels/backend.h"
     if unit == "cli" and target.startswith("gui/") and "/views/" in target:
         return "cli may not include the views of gui"

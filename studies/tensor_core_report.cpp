@@ -79,7 +79,7 @@ Cell explained_cell(const ProbedFamily& family) {
 
 Table families_table(std::span<const ProbedFamily> families, std::string_view gpu) {
   Table table{"factors",
-              "What explains the sums of products of",
+              "Sums of products, and what explains them",
               {{"factors", ColumnKind::text},
                {"made", ColumnKind::number, Unit::count},
                {"random", ColumnKind::number, Unit::count},

@@ -11,8 +11,8 @@
 #include "tests/support/counting_backend.h"
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/emulation/rounding.h"
-#include "ulpscope/kernels/device/devices.h"
 #include "ulpscope/kernels/device/emulated_backend.h"
+#include "ulpscope/kernels/devices.h"
 #include "ulpscope/studies/tensor_core_report.h"
 
 namespace ulpscope {

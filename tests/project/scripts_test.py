@@ -51,7 +51,7 @@ class Includes(Tree):
             ("analyzers/ranges.cpp", '"ulpscope/trace/snapshot.h"'), ("analyzers/export.cpp", '"ulpscope/trace/columns.h"'),
             ("trace/encode.h", '"ulpscope/trace/columns.h"'),
             ("cli/train.cpp", '"ulpscope/core/run/trainer.h"'), ("cli/options.cpp", "<CLI/CLI.hpp>"), ("cli/main.cpp", "<unistd.h>"),
-            ("cli/train.cpp", '"ulpscope/kernels/device/devices.h"'), ("studies/probe.cpp", '"ulpscope/kernels/backend.h"'),
+            ("cli/train.cpp", '"ulpscope/kernels/devices.h"'), ("studies/probe.cpp", '"ulpscope/kernels/backend.h"'),
         ]:
             result = self.check(path, include)
             self.assertEqual(result.returncode, 0, f"{path} {include}: {result.stdout}")
