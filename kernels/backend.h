@@ -24,8 +24,8 @@ class Backend {
   virtual std::vector<std::string_view> ops() const = 0;  // that it computes, by name
   // Whether calls may still have to run when submit() returns; else records are filled in by then.
   virtual bool runs_behind() const = 0;
-  // A backend that computes nothing: it takes the calls that this one takes, whatever their values, and throws what this one would
-  // of others. Its memory reads as zeros. nullptr: this one takes every call.
+  // A backend that computes nothing, and throws an Error (usage) for a call that this one would throw it for, whatever its values.
+  // Its memory reads as zeros. nullptr: this one takes every call.
   virtual std::unique_ptr<Backend> plan() const { return nullptr; }
   // Computes the call, at once or by the next complete(). Shapes and dtypes were checked by the op's shape rule. Views may have any
   // non-negative strides. Of the call only records, fingerprints and the memory of tensors have to stay till then.

@@ -1,5 +1,9 @@
-// Products and convolutions as matrix products: rows of a first factor times columns of a second, batch after batch. Where their
-// elements lie in the tensors of a call is said once, in the order of the terms that cpu/accumulated_product.h tells.
+// Products and convolutions as matrix products: rows of a first factor times columns of a second, batch after batch, and where
+// their elements lie in the tensors of a call. The terms of a sum stand in the order
+//   (kernel row, kernel column, channel) for a convolution, a transposed one and the gradient of the input, terms that fall into
+//   the
+//     padding or between strides being products with zero,
+//   (image, row, column) of the map for the gradient of the weight.
 #pragma once
 
 #include <cstdint>
@@ -58,10 +62,11 @@ struct Factor {
   const void* data = nullptr;
   DType dtype = DType::f32;
   ElementOrder batch = {};
-  ElementOrder line = {}, term = {};  // where the tensor is a matrix
-  bool is_windowed = false;           // else it is one of
-  WindowElements windows = {};        // and
-  bool lines_are_taps = false;        // terms are pixels; or the other way round
+  // Of a matrix: an element lies at the sum of the offsets of its batch, line and term.
+  ElementOrder line = {}, term = {};
+  // Of windows: lines are pixels and terms are taps, or the other way round.
+  bool is_windowed = false, lines_are_taps = false;
+  WindowElements windows = {};
 
   // Calls body(offset, stride, count) for the terms of a line, runs of so many that are so far apart, one after the other. Offset
   // -1: these are zero.

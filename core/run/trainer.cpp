@@ -100,7 +100,7 @@ std::string difference(const DataIdentity& then, const DataIdentity& now, const 
   return fmt::format("the training data are not those of '{}': {}", path, what);
 }
 
-// Throws what the device would throw, of a call of any step or evaluation, before one is taken.
+// Takes a step and an evaluation on the plan: throws what the device would throw of their calls.
 void check_calls(const Experiment& experiment, const TrainerOptions& options, std::unique_ptr<Backend> plan) {
   TrainerOptions planned = options;
   planned.make_backend = [&] { return std::move(plan); };
@@ -108,9 +108,10 @@ void check_calls(const Experiment& experiment, const TrainerOptions& options, st
   planned.capsule = {};
   planned.profile = planned.watch_nonfinite = false;
   planned.watch_batches = {};
+  if (options.watch) planned.watch = [&](std::string_view, double share) { options.watch("planning", share); };
   Trainer trainer(experiment, planned);
   trainer.step();
-  trainer.evaluate();
+  if (experiment.training.evaluation != Evaluation::never) trainer.evaluate();
 }
 
 }  // namespace
@@ -451,6 +452,7 @@ StepResult Trainer::step() {
   State& s = *state_;
   const ContextScope current(s.context);
   const auto start = Clock::now();
+  s.step_failed = true;  // until its end
   StepResult result;
   StepRow row;
   result.step = s.next_step();
@@ -496,6 +498,7 @@ StepResult Trainer::step() {
     s.profiler->add_recording(seconds_since(recording));
     s.profiler->add_total(seconds_since(start));
   }
+  s.step_failed = false;
   return result;
 }
 
@@ -577,8 +580,8 @@ TrainResult Trainer::finish(const std::string& interruption) {
     s.settle();
     result.weights_fingerprint = s.weights_fingerprint();
   } catch (const Error&) {
-    // Of a device that is lost nothing more comes; the trace is closed with what it has.
-    if (interruption.empty()) throw;
+    // Of a device that a step has lost nothing more comes; the trace is closed with what it has.
+    if (!s.step_failed) throw;
   }
   result.stop_reason = interruption;
   if (s.sink) {

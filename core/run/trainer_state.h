@@ -110,6 +110,7 @@ struct Trainer::State {
   std::optional<RecordingObserver> observer;
   // Whether origins are captured when their ops run again.
   bool captures_later = false;
+  bool step_failed = false;  // with an error: the device may be gone
   std::vector<Origin> origins;
   std::vector<Tensor> buffers_before;                 // the model's, as they were before the step
   std::vector<std::vector<int64_t>> batches_of_step;  // the samples of each

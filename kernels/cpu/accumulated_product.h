@@ -1,8 +1,5 @@
 // Matrix products and convolutions whose sums are kept as the call's arithmetic says (op_call_arithmetic.h), with the same bits
-// on any number of threads and any instruction set. Convolutions are products of gathered rows; the terms of an element stand
-//   in the order (kernel row, kernel column, channel) for a convolution, a transposed one and the gradient of the input, terms that
-//     fall into the padding or between strides being products with zero,
-//   in the order (image, row, column) of the map for the gradient of the weight.
+// on any number of threads and any instruction set. The terms of an element stand in the order of product_factors.h.
 // A bias is added in what the sum is known in (FP32, FP64, or exactly), before the output is rounded; of scaled products in FP32.
 #pragma once
 

@@ -56,9 +56,7 @@ class DeviceBackend final : public Backend {
     if constexpr (std::is_same_v<Machine, PlanningMachine>) {
       return nullptr;
     } else {
-      const Machine& machine = launcher_.machine();
-      return std::make_unique<DeviceBackend<PlanningMachine>>(
-          PlanningMachine(machine.name(), machine.gpu(), machine.workspace_bytes()));
+      return std::make_unique<DeviceBackend<PlanningMachine>>(PlanningMachine(launcher_.machine()));
     }
   }
   void submit(const OpCall& call) override {

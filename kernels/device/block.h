@@ -9,17 +9,15 @@
 //   block(), blocks()            which block of the grid this is, and how many there are
 //   thread(), threads()          which thread of the block, and how many: a multiple of kWarpThreads
 //   lane(), warp(), warps()      which thread of the warp, which warp of the block, how many
-//   barrier()                    waits until all threads of the block are there. What they wrote to memory before it is seen by all
-//   of
-//                                them behind it
+//   barrier()                    waits until all threads of the block are there. What they wrote to memory before it is seen by
+//                                all of them behind it
 //   sync_warp()                  the same of the threads of the warp
 //   shuffle(v, lane)             the v of the thread with that lane, 32 bits. No barrier: it orders no access to memory
 //   shuffle_down(v, n)           the v of the lane that is n further on; of the last n lanes, their own
 //   ballot(b)                    bit i: the b of lane i
 //   sum(v), smallest(v), largest(v)   of uint32_t, over the warp
 //   shared<A>()                  the block's array A in shared memory, which is undefined at first: A::Element, A::kSize elements
-//   and
-//                                A::kName. read(i), write(i, value), and add(i, n) of integers, in any order among other add()s
+//                                and A::kName. read(i), write(i, value), and add(i, n) of integers, in any order among other add()s
 //   multiply_add<type>(sums, a, b)   sums += a b by the matrix units, of the warp: kRowsOfProduct rows of a times kColumnsOfProduct
 //                                columns of b. Each line has kWholeWords words of terms, or kShortWords, of which a thread has in
 //                                a[i] word lane() % 4 + 4 (i / 2) of row lane() / 4 + 8 (i % 2), in b[i] word lane() % 4 + 4 i of

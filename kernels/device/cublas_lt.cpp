@@ -66,23 +66,32 @@ Layout layout_of(cudaDataType_t type, int64_t rows, int64_t columns, int64_t col
   return owned;
 }
 
-// Matrices of the library have columns whose elements follow each other: those of this one are lines or terms.
-bool has_columns_of_lines(const GemmFactor& factor, int64_t terms) { return factor.term_stride == 1 || terms == 1; }
+// Matrices of the library have columns whose elements follow each other: terms of a line, or lines of a term.
+bool has_columns_of_lines(const GemmFactor& factor, int64_t lines, int64_t terms) {
+  return (factor.term_stride == 1 || terms == 1) && (factor.line_stride >= terms || lines == 1);
+}
+int64_t column_stride(const GemmFactor& factor, int64_t lines, int64_t terms) {
+  return has_columns_of_lines(factor, lines, terms) ? std::max(factor.line_stride, terms) : std::max(factor.term_stride, lines);
+}
 Layout layout_of(const GemmFactor& factor, int64_t lines, int64_t terms, int64_t batches) {
-  const cudaDataType_t type = type_of(factor.dtype);
-  if (has_columns_of_lines(factor, terms))
-    return layout_of(type, terms, lines, std::max(factor.line_stride, terms), batches, factor.batch_stride);
-  return layout_of(type, lines, terms, std::max(factor.term_stride, lines), batches, factor.batch_stride);
+  const bool of_lines = has_columns_of_lines(factor, lines, terms);
+  return layout_of(type_of(factor.dtype), of_lines ? terms : lines, of_lines ? lines : terms, column_stride(factor, lines, terms),
+                   batches, factor.batch_stride);
 }
 
-// The largest power of two that addresses of all columns are multiples of, of those that algorithms ask for.
-uint32_t alignment_of(const GemmFactor& factor) {
-  const size_t bytes = info(factor.dtype).size;
-  const auto stride = static_cast<uintptr_t>(factor.term_stride == 1 ? factor.line_stride : factor.term_stride) * bytes;
-  const uintptr_t places = reinterpret_cast<uintptr_t>(factor.data) | stride | static_cast<uintptr_t>(factor.batch_stride) * bytes;
+// The largest power of two that the addresses of all columns are multiples of, of those that algorithms ask for.
+uint32_t alignment_of(const void* data, DType dtype, int64_t column_stride, int64_t batch_stride) {
+  const uintptr_t strides = static_cast<uintptr_t>(column_stride | batch_stride) * info(dtype).size;
+  const uintptr_t places = reinterpret_cast<uintptr_t>(data) | strides;
   uint32_t alignment = 256;
   while (places % alignment != 0) alignment /= 2;
   return alignment;
+}
+uint32_t alignment_of(const GemmFactor& factor, int64_t lines, int64_t terms) {
+  return alignment_of(factor.data, factor.dtype, column_stride(factor, lines, terms), factor.batch_stride);
+}
+uint32_t alignment_of_sums(const Gemm& gemm) {
+  return alignment_of(gemm.sums, DType::f32, gemm.columns, gemm.batches > 1 ? gemm.rows * gemm.columns : 0);
 }
 
 }  // namespace
@@ -121,15 +130,17 @@ const cublasLtMatmulAlgo_t& CublasLt::State::algorithm(const std::string& key, c
   const Preference preference(made);
   set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
   set(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
-  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(gemm.b));
-  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(gemm.a));
-  constexpr uint32_t kAlignmentOfSums = sizeof(float);
-  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, kAlignmentOfSums);
-  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, kAlignmentOfSums);
+  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(gemm.b, gemm.columns, gemm.terms));
+  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(gemm.a, gemm.rows, gemm.terms));
+  for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    set(made, attribute, alignment_of_sums(gemm));
   cublasLtMatmulHeuristicResult_t found{};
   int count = 0;
-  check(cublasLtMatmulAlgoGetHeuristic(handle, product, a, b, sums, sums, made, 1, &found, &count), "asking for an algorithm");
-  if (count == 0) throw failed_error("cuBLASLt {}: no algorithm for {}", cublasLtGetVersion(), key);
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, product, a, b, sums, sums, made, 1, &found, &count);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && count == 0))
+    throw failed_error("cuBLASLt has no algorithm for a product of {}", key);
+  check(status, "asking for an algorithm");
+  check(found.state, "asking for an algorithm");
   return algorithms.emplace(key, found.algo).first->second;
 }
 
@@ -139,18 +150,18 @@ void CublasLt::multiply(const Gemm& gemm, void* workspace) {
   check(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
   const Product product(made);
   // Sums are row-major, so the library's result is their transpose: columns of b times rows of a.
-  set(made, CUBLASLT_MATMUL_DESC_TRANSA, has_columns_of_lines(gemm.b, gemm.terms) ? CUBLAS_OP_T : CUBLAS_OP_N);
-  set(made, CUBLASLT_MATMUL_DESC_TRANSB, has_columns_of_lines(gemm.a, gemm.terms) ? CUBLAS_OP_N : CUBLAS_OP_T);
+  set(made, CUBLASLT_MATMUL_DESC_TRANSA, has_columns_of_lines(gemm.b, gemm.columns, gemm.terms) ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(made, CUBLASLT_MATMUL_DESC_TRANSB, has_columns_of_lines(gemm.a, gemm.rows, gemm.terms) ? CUBLAS_OP_N : CUBLAS_OP_T);
   if (is_quantized_product) set(made, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
   const Layout a = layout_of(gemm.b, gemm.columns, gemm.terms, gemm.batches);
   const Layout b = layout_of(gemm.a, gemm.rows, gemm.terms, gemm.batches);
   const Layout sums = layout_of(CUDA_R_32F, gemm.columns, gemm.rows, gemm.columns, gemm.batches, gemm.rows * gemm.columns);
-  const auto text = [](const GemmFactor& factor) {
-    return fmt::format("{} {} {} {} {}", info(factor.dtype).name, factor.batch_stride, factor.line_stride, factor.term_stride,
-                       alignment_of(factor));
+  const auto text = [&](const GemmFactor& factor, int64_t lines) {
+    return fmt::format("{} by {}, {} and {} at {}", info(factor.dtype).name, factor.batch_stride, factor.line_stride,
+                       factor.term_stride, alignment_of(factor, lines, gemm.terms));
   };
-  const std::string key = fmt::format("{} x {} x {} ({} of them), {}, {}", gemm.rows, gemm.columns, gemm.terms, gemm.batches,
-                                      text(gemm.a), text(gemm.b));
+  const std::string key = fmt::format("{} x {} x {} ({} of them), {}, {}, sums at {}", gemm.rows, gemm.columns, gemm.terms,
+                                      gemm.batches, text(gemm.a, gemm.rows), text(gemm.b, gemm.columns), alignment_of_sums(gemm));
   const float one = 1, kept = gemm.continues ? 1 : 0;
   check(cublasLtMatmul(state_->handle, made, &one, gemm.b.data, a.get(), gemm.a.data, b.get(), &kept, gemm.sums, sums.get(),
                        gemm.sums, sums.get(), &state_->algorithm(key, made, a.get(), b.get(), sums.get(), gemm), workspace,

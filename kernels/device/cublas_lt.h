@@ -1,4 +1,4 @@
-// FP32 sums of matrix products by cuBLASLt.
+// Sums of matrix products by cuBLASLt, in FP32 numbers.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,9 @@ struct CUstream_st;
 
 namespace ulpscope::device {
 
-// The algorithm follows from shapes, types and the alignment of the factors alone: it splits no sum and adds in FP32, so that equal
-// calls have equal bits on one GPU with one version of the library.
+// The algorithm follows from shapes, types and alignment alone, and splits no sum, so that equal calls have equal bits on one GPU
+// with one version of the library. Sums are added in FP32, those of FP8 with the few bits of its matrix units ("fast
+// accumulation").
 class CublasLt {
  public:
   explicit CublasLt(CUstream_st* stream);

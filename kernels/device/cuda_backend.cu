@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,8 +36,8 @@ cudaDeviceProp properties_of(int device) {
   if (status == cudaErrorInsufficientDriver && driver_version() > 0)
     throw failed_error("cuda:{}: the driver is too old: it has CUDA {}, expected {} or later", device,
                        version_text(driver_version()), version_text(CUDART_VERSION));
-  if (status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver || count == 0)
-    throw failed_error("cuda:{}: this machine has no GPU of NVIDIA, or no driver of it", device);
+  if (status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver || (status == cudaSuccess && count == 0))
+    throw failed_error("cuda:{}: CUDA finds no GPU here, or no driver of one", device);
   check(status, "looking for GPUs");
   if (device >= count)
     throw failed_error("cuda:{}: expected a number below {}, since there {}", device, count,
@@ -63,7 +64,20 @@ __global__ void __launch_bounds__(device::kMostThreads, blocks_at_once<Kernel>()
   kernel(block);
 }
 
-// A stream of a GPU, on which it is made current.
+// Throws Error (failed) where this program has no kernels for it, too.
+cudaDeviceProp properties_with_kernels(int device) {
+  const cudaDeviceProp properties = properties_of(device);
+  check(cudaSetDevice(device), "choosing a GPU");
+  cudaFuncAttributes attributes;
+  const cudaError_t status = cudaFuncGetAttributes(&attributes, run_on_gpu<device::SumBits>);
+  if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction)
+    throw failed_error("cuda:{}: {} has compute capability {}.{}, for which this ulpscope was not built (CMAKE_CUDA_ARCHITECTURES)",
+                       device, properties.name, properties.major, properties.minor);
+  check(status, "looking for its kernels");
+  return properties;
+}
+
+// A stream of a GPU, which stays the thread's.
 class Stream {
  public:
   explicit Stream(int device) {
@@ -81,23 +95,20 @@ class Stream {
 };
 
 // Memory that is released stays the pool's, and is given to later calls of the stream without asking the driver.
-void keep_released_memory(int device) {
+cudaMemPool_t keep_released_memory(int device) {
   cudaMemPool_t pool = nullptr;
   check(cudaDeviceGetDefaultMemPool(&pool, device), "asking for the pool of memory");
   uint64_t all = std::numeric_limits<uint64_t>::max();
   check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all), "keeping released memory");
+  return pool;
 }
 
 // One GPU and a stream of it.
 class CudaMachine {
  public:
-  explicit CudaMachine(int device) : properties_(properties_of(device)), stream_(device), library_(stream_.get()) {
-    cudaFuncAttributes attributes;
-    if (cudaFuncGetAttributes(&attributes, run_on_gpu<device::SumBits>) != cudaSuccess)
-      throw failed_error(
-          "cuda:{}: {} has compute capability {}.{}, for which this ulpscope was not built (CMAKE_CUDA_ARCHITECTURES)", device,
-          properties_.name, properties_.major, properties_.minor);
-    keep_released_memory(device);
+  explicit CudaMachine(int device) : properties_(properties_with_kernels(device)), stream_(device), library_(stream_.get()) {
+    pool_ = keep_released_memory(device);
+    gpu_ = tensor_core_gpu_of(properties_.name);
     name_ = fmt::format("cuda:{}", device);
     description_ = fmt::format("{}, compute capability {}.{}, driver with CUDA {}, {}", properties_.name, properties_.major,
                                properties_.minor, version_text(driver_version()), library_.version());
@@ -105,12 +116,21 @@ class CudaMachine {
 
   std::string name() const { return name_; }
   std::string description() const { return description_; }
-  std::string_view gpu() const { return tensor_core_gpu_of(properties_.name); }
+  std::string_view gpu() const { return gpu_; }
+  bool multiplies_fp8() const { return properties_.major * 10 + properties_.minor >= 89; }
   size_t workspace_bytes() const { return kPackedBytes; }
   void* allocate(size_t bytes) {
     void* memory = nullptr;
-    const cudaError_t status = cudaMallocAsync(&memory, bytes > 0 ? bytes : 1, stream_.get());
-    if (status == cudaErrorMemoryAllocation) throw out_of_memory(bytes);
+    const auto ask = [&] { return cudaMallocAsync(&memory, bytes > 0 ? bytes : 1, stream_.get()); };
+    cudaError_t status = ask();
+    if (status == cudaErrorMemoryAllocation) {
+      // Once more without what the pool keeps, which may lie in pieces.
+      cudaGetLastError();  // or the next launch would find it
+      check(cudaStreamSynchronize(stream_.get()), "waiting for the device");
+      check(cudaMemPoolTrimTo(pool_, 0), "giving kept memory back");
+      status = ask();
+      if (status == cudaErrorMemoryAllocation) throw out_of_memory(bytes);
+    }
     check(status, "allocating memory");
     return memory;
   }
@@ -129,9 +149,9 @@ class CudaMachine {
     check(cudaGetLastError(), "launching a kernel");
   }
   void multiply(const device::Gemm& gemm) {
-    void* const workspace = allocate(device::CublasLt::kWorkspaceBytes);
-    library_.multiply(gemm, workspace);
-    release(workspace, device::CublasLt::kWorkspaceBytes);
+    const auto give_back = [this](void* memory) { release(memory, device::CublasLt::kWorkspaceBytes); };
+    const std::unique_ptr<void, decltype(give_back)> workspace(allocate(device::CublasLt::kWorkspaceBytes), give_back);
+    library_.multiply(gemm, workspace.get());
   }
 
  private:
@@ -148,8 +168,10 @@ class CudaMachine {
   }
 
   cudaDeviceProp properties_;
+  cudaMemPool_t pool_ = nullptr;
   Stream stream_;
   device::CublasLt library_;
+  std::string_view gpu_;
   std::string name_, description_;
 };
 

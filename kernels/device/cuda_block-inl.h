@@ -11,16 +11,18 @@
 
 namespace ulpscope::device {
 
+// Volatile, since all threads of the warp have to be there: it is not to move into a branch that some take.
+//
 // The instruction mma of the PTX instruction set, with its fragments as block.h has them.
-#define ULPSCOPE_MULTIPLY_WHOLE(shape, type)                                 \
-  asm("mma.sync.aligned." shape ".row.col.f32." type "." type                \
-      ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])           \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
-#define ULPSCOPE_MULTIPLY_SHORT(shape, type)                                                                             \
-  asm("mma.sync.aligned." shape ".row.col.f32." type "." type ".f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" \
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])                                                       \
-      : "r"(a[0]), "r"(a[1]), "r"(b[0]))
+#define ULPSCOPE_MULTIPLY_WHOLE(shape, type)                                          \
+  asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type                \
+               ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])           \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+#define ULPSCOPE_MULTIPLY_SHORT(shape, type)                                                                                      \
+  asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type ".f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" \
+               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])                                                       \
+               : "r"(a[0]), "r"(a[1]), "r"(b[0]))
 
 template <typename T>
 class CudaSharedArray {

@@ -17,6 +17,7 @@ class HostMachine {
 
   std::string name() const { return "emulated"; }
   std::string_view gpu() const { return gpu_; }
+  bool multiplies_fp8() const { return true; }
   size_t workspace_bytes() const { return kWorkspaceBytes; }
   std::string description() const { return "kernels of GPUs on the host, with the matrix units of " + gpu_; }
   // Memory that nobody wrote holds NaN, in FP32 and 16-bit types.
@@ -32,6 +33,11 @@ class HostMachine {
   }
   // Terms are added in their order.
   void multiply(const device::Gemm& gemm) {
+    for (const auto& [factor, lines] : {std::pair{gemm.a, gemm.rows}, {gemm.b, gemm.columns}})
+      if (const std::string problem = device::problem_of(factor, lines, gemm.terms); !problem.empty())
+        throw failed_error("a product of {} x {} x {}: {}", gemm.rows, gemm.columns, gemm.terms, problem);
+    if (is_quantized(gemm.a.dtype) && gemm.columns % device::kFp8Multiple != 0)
+      throw failed_error("a product of FP8 of {} columns: expected a multiple of {}", gemm.columns, device::kFp8Multiple);
     std::vector<float> a, b;
     for (int64_t batch = 0; batch < gemm.batches; ++batch) {
       widen(gemm.a, batch, gemm.rows, gemm.terms, a);

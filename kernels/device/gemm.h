@@ -8,19 +8,35 @@
 
 namespace ulpscope::device {
 
-// Element `term` of line `line` in a batch lies at batch * batch_stride + line * line_stride + term * term_stride.
+// Element `term` of line `line` in a batch lies at batch * batch_stride + line * line_stride + term * term_stride. Terms or lines
+// follow each other, and the others lie apart; of FP8 terms follow each other, and lines begin at multiples of kFp8Multiple.
 struct GemmFactor {
   const void* data;
-  DType dtype;  // of both: f32, f16, bf16, or any two of FP8
+  DType dtype;  // of both: f32, f16, bf16, or two of FP8, one of them e4m3
   int64_t batch_stride, line_stride, term_stride;
 };
 
-// sums[batch][row][column] of FP32: each row of a times each column of b, in FP32.
+// Of columns and terms of FP8, and of the bytes that their lines begin at.
+inline constexpr int64_t kFp8Multiple = 16;
+
+// sums[batch][row][column] of FP32: each row of a times each column of b, added in FP32; of FP8 in what its matrix units add in,
+// which may have fewer bits (tensor_core.h).
 struct Gemm {
   GemmFactor a, b;
-  int64_t batches, rows, columns, terms;  // none is 0
+  int64_t batches, rows, columns, terms;  // none is 0; of FP8 columns and terms are multiples of kFp8Multiple
   float* sums;
   bool continues;  // adds to what is there
 };
+
+// Why a factor is none that a library takes, or "".
+inline const char* problem_of(const GemmFactor& factor, int64_t lines, int64_t terms) {
+  const bool by_lines = (factor.term_stride == 1 || terms == 1) && (factor.line_stride >= terms || lines == 1);
+  const bool by_terms = (factor.line_stride == 1 || lines == 1) && (factor.term_stride >= lines || terms == 1);
+  if (!by_lines && !by_terms) return "neither lines nor terms follow each other";
+  if (!is_quantized(factor.dtype)) return "";
+  if (factor.term_stride != 1 || terms % kFp8Multiple != 0 || factor.line_stride % kFp8Multiple != 0)
+    return "FP8 whose lines do not begin at multiples of 16";
+  return "";
+}
 
 }  // namespace ulpscope::device

@@ -12,7 +12,7 @@ namespace ulpscope::device {
 
 struct Input {
   const void* data;
-  DType dtype;  // not f64, and of FP8 for read_stored() alone
+  DType dtype;  // not f64, and of FP8 for stored_at() and read_stored() alone
   bool is_linear;
   bool flushes;  // subnormals are zeros
   ElementOrder elements;

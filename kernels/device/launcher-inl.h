@@ -8,7 +8,8 @@
 //   to_host(from, to, bytes), from_host(from, to, bytes)
 //   launch(grid, kernel)                      kernel(block) on every thread; kernels are copied
 //   multiply(gemm)                            gemm.h
-//   gpu()                                     whose matrix units it has, as tensor_core_gpus() names it
+//   multiplies_fp8()                          whether multiply() takes FP8
+//   gpu()                                     whose matrix units it has, as tensor_core_gpus() names it, or ""
 //   workspace_bytes()                         for what is computed in parts
 //
 // all in the order in which they are asked for.
@@ -43,9 +44,10 @@ class Launcher {
   const Machine& machine() const { return machine_; }
 
   void* allocate(size_t bytes) {
+    void* const memory = machine_.allocate(bytes);
     in_use_ += bytes;
     peak_ = std::max(peak_, in_use_);
-    return machine_.allocate(bytes);
+    return memory;
   }
   void release(void* memory, size_t bytes) {
     in_use_ -= bytes;

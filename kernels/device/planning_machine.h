@@ -8,7 +8,6 @@
 #include <new>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "ulpscope/kernels/device/block.h"
 #include "ulpscope/kernels/device/gemm.h"
@@ -18,12 +17,17 @@ namespace ulpscope::device {
 class PlanningMachine {
  public:
   // As that of which it has the name.
-  PlanningMachine(std::string name, std::string_view gpu, size_t workspace_bytes)
-      : name_(std::move(name)), gpu_(gpu), workspace_bytes_(workspace_bytes) {}
+  template <class Machine>
+  explicit PlanningMachine(const Machine& machine)
+      : name_(machine.name()),
+        gpu_(machine.gpu()),
+        multiplies_fp8_(machine.multiplies_fp8()),
+        workspace_bytes_(machine.workspace_bytes()) {}
 
   std::string name() const { return name_; }
   std::string description() const { return name_; }
   std::string_view gpu() const { return gpu_; }
+  bool multiplies_fp8() const { return multiplies_fp8_; }
   size_t workspace_bytes() const { return workspace_bytes_; }
   // Addresses that nothing is behind.
   void* allocate(size_t bytes) {
@@ -41,6 +45,7 @@ class PlanningMachine {
 
  private:
   std::string name_, gpu_;
+  bool multiplies_fp8_;
   size_t workspace_bytes_;
 };
 

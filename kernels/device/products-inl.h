@@ -9,6 +9,7 @@
 #include <deque>
 #include <initializer_list>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "ulpscope/base/error.h"
@@ -49,30 +50,41 @@ inline std::optional<int64_t> only_stride(const ElementOrder& order) {
   if (order.rank > 1) return std::nullopt;
   return order.rank == 0 ? 0 : order.strides[0];
 }
-// The factor as a library takes it, where its elements lie so: lines or terms follow each other. FP8 it takes only as it is packed.
+// The factor as a library takes it, where its elements lie so. FP8 is packed always.
 inline std::optional<GemmFactor> as_it_lies(const Factor& factor, int64_t lines, int64_t terms) {
   const auto batch = only_stride(factor.batch), line = only_stride(factor.line), term = only_stride(factor.term);
   if (factor.is_windowed || is_quantized(factor.dtype) || !batch || !line || !term) return std::nullopt;
-  const bool by_lines = (*term == 1 || terms == 1) && (*line >= terms || lines == 1);
-  const bool by_terms = (*line == 1 || lines == 1) && (*term >= lines || terms == 1);
-  if (!by_lines && !by_terms) return std::nullopt;
-  return GemmFactor{factor.data, factor.dtype, *batch, *line, *term};
+  const GemmFactor lies{factor.data, factor.dtype, *batch, *line, *term};
+  if (*problem_of(lies, lines, terms) != 0) return std::nullopt;
+  return lies;
+}
+
+inline int64_t rounded_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+// How many columns the sums of a product have in memory.
+inline int64_t columns_of_sums(const OpCall& call, const ProductFactors& product) {
+  return is_quantized(factor_types(call)[0]) ? rounded_up(product.columns, kFp8Multiple) : product.columns;
 }
 
 template <class L>
 class ProductLauncher {
  public:
   ProductLauncher(L& launcher, const OpCall& call, const ProductFactors& product, float* sums)
-      : launcher_(launcher), call_(call), product_(product), dtypes_(factor_types(call)), sums_(sums) {}
+      : launcher_(launcher),
+        call_(call),
+        product_(product),
+        dtypes_(factor_types(call)),
+        columns_(columns_of_sums(call, product)),
+        sums_(sums) {}
 
   void run() {
     if (product_.terms == 0) {
-      const auto sums = static_cast<size_t>(product_.batches * product_.rows * product_.columns);
+      const auto sums = static_cast<size_t>(product_.batches * product_.rows * columns_);
       return launcher_.machine().clear(sums_, sums * sizeof(float));
     }
+    check();
     const std::optional<AccumulatedProduct> accumulated = accumulated_product(call_);
     if (!accumulated) return by_library();
-    check(*accumulated);
     switch (accumulated->factors[0]) {
       case DType::f16:
         return by_matrix_units<FactorType::f16>();
@@ -87,14 +99,19 @@ class ProductLauncher {
   using Scratch = typename L::Scratch;
 
   // Sums are those of the library, or of the GPU's matrix units where these multiply such factors.
-  void check(const AccumulatedProduct& product) const {
-    const std::string_view gpu = launcher_.machine().gpu(), accumulate = call_.arithmetic->accumulation->name;
-    const bool is_of_gpu = product.accumulator == Accumulator::tensor_core && accumulate == gpu;
-    if (is_of_gpu && !is_quantized(product.factors[0])) return;
-    const bool has_units = !gpu.empty() && !is_quantized(product.factors[0]);
-    throw usage_error("{}: sums of {} products are kept as accumulate = {} says: expected {}{} on the device {}", call_.op,
-                      info(product.factors[0]).name, accumulate, accumulations()[0].name,
-                      has_units ? fmt::format(" or {}", gpu) : "", launcher_.machine().name());
+  void check() const {
+    const std::string_view gpu = launcher_.machine().gpu();
+    const std::string name = launcher_.machine().name();
+    const bool is_fp8 = is_quantized(dtypes_[0]);
+    const Accumulation& kept = call_.arithmetic == nullptr ? accumulations()[0] : *call_.arithmetic->accumulation;
+    if (kept.accumulator != Accumulator::fp32 && (is_fp8 || kept.name != gpu))
+      throw usage_error("{}: arithmetic.accumulate = {}: expected {}{} for factors in {} on the device {}", call_.op, kept.name,
+                        accumulations()[0].name, !is_fp8 && !gpu.empty() ? fmt::format(" or {}", gpu) : "", info(dtypes_[0]).name,
+                        name);
+    if (is_fp8 && !launcher_.machine().multiplies_fp8())
+      throw usage_error("{}: the device {} multiplies no FP8: expected a GPU of compute capability 8.9 or more", call_.op, name);
+    if (dtypes_[0] == DType::f8_e5m2 && dtypes_[1] == DType::f8_e5m2)
+      throw usage_error("{}: the device {} multiplies no two factors in e5m2: expected e4m3 for one", call_.op, name);
   }
 
   size_t term_bytes() const { return info(dtypes_[0]).size; }
@@ -102,18 +119,18 @@ class ProductLauncher {
     const auto bytes = static_cast<int64_t>(term_bytes()) * terms, unit = multiple * static_cast<int64_t>(sizeof(uint32_t));
     return (bytes + unit - 1) / unit * multiple;
   }
-  float* sums_of(const ProductPart& part) const { return sums_ + (part.batch * product_.rows + part.row) * product_.columns; }
+  float* sums_of(const ProductPart& part) const { return sums_ + (part.batch * product_.rows + part.row) * columns_; }
   bool is_flushed(const Factor& factor) const {
     TensorView view;
     view.dtype = factor.dtype;
     return flushes_input(call_, view);
   }
-  // `lines` lines from `line` on.
-  PackedLines pack(const Factor& factor, DType dtype, const ProductPart& part, int64_t line, int64_t lines, int64_t words,
-                   std::optional<Scratch>& scratch) {
+  // `lines` lines from `line` on, of which the factor has `known`.
+  PackedLines pack(const Factor& factor, DType dtype, const ProductPart& part, int64_t line, int64_t lines, int64_t known,
+                   int64_t words, std::optional<Scratch>& scratch) {
     const int64_t size = part.batches * lines * words;
-    PackLines kernel{factor, is_flushed(factor), dtype, part.batch, line, part.term, part.batches,
-                     lines,  part.terms,         words, nullptr};
+    PackLines kernel{factor, is_flushed(factor), dtype, part.batch, line,   part.term, part.batches,
+                     lines,  part.terms,         words, known,      nullptr};
     kernel.packed = scratch.emplace(launcher_, static_cast<size_t>(size) * sizeof(uint32_t)).template as<uint32_t>();
     launcher_.machine().launch(grid_over(size), kernel);
     return {kernel.packed, lines * words, words};
@@ -126,7 +143,7 @@ class ProductLauncher {
     const bool lies_so = !factor.is_windowed && batch && between && within == 1 && factor.dtype == dtype && !is_flushed(factor) &&
                          *batch % terms_of_word == 0 && *between % terms_of_word == 0 && words * terms_of_word == part.terms &&
                          reinterpret_cast<uintptr_t>(factor.data) % sizeof(uint32_t) == 0;
-    if (!lies_so) return pack(factor, dtype, part, line, lines, words, scratch);
+    if (!lies_so) return pack(factor, dtype, part, line, lines, lines, words, scratch);
     const int64_t first = part.batch * *batch + line * *between + part.term;
     return {static_cast<const uint32_t*>(factor.data) + first / terms_of_word, *batch / terms_of_word, *between / terms_of_word};
   }
@@ -154,11 +171,12 @@ class ProductLauncher {
           {*a, *b, product_.batches, product_.rows, product_.columns, product_.terms, sums_, false});
     in_parts(product_, term_bytes(), launcher_.machine().workspace_bytes(), [&](const ProductPart& part) {
       std::optional<Scratch> of_a, of_b;
-      const GemmFactor first = a ? from(*a, part, part.row) : packed(product_.a, dtypes_[0], part, part.row, part.rows, of_a);
-      const GemmFactor second = b ? from(*b, part, 0) : packed(product_.b, dtypes_[1], part, 0, product_.columns, of_b);
-      // FP8 with the zeros behind it, since the library wants terms by sixteens.
+      const GemmFactor first =
+          a ? from(*a, part, part.row) : packed(product_.a, dtypes_[0], part, part.row, part.rows, part.rows, of_a);
+      const GemmFactor second = b ? from(*b, part, 0) : packed(product_.b, dtypes_[1], part, 0, columns_, product_.columns, of_b);
+      // FP8 with the zeros behind it.
       const int64_t terms = is_quantized(dtypes_[0]) ? first.line_stride : part.terms;
-      launcher_.machine().multiply({first, second, part.batches, part.rows, product_.columns, terms, sums_of(part), part.term > 0});
+      launcher_.machine().multiply({first, second, part.batches, part.rows, columns_, terms, sums_of(part), part.term > 0});
     });
   }
   static GemmFactor from(const GemmFactor& factor, const ProductPart& part, int64_t line) {
@@ -167,18 +185,19 @@ class ProductLauncher {
     of_part.data = static_cast<const char*>(factor.data) + offset * static_cast<int64_t>(info(factor.dtype).size);
     return of_part;
   }
-  GemmFactor packed(const Factor& factor, DType dtype, const ProductPart& part, int64_t line, int64_t lines,
+  GemmFactor packed(const Factor& factor, DType dtype, const ProductPart& part, int64_t line, int64_t lines, int64_t known,
                     std::optional<Scratch>& scratch) {
-    constexpr int64_t kAlignedWords = 4;  // lines begin where the library reads 16 bytes at a time
+    constexpr int64_t kAlignedWords = kFp8Multiple / sizeof(uint32_t);  // also what the library reads other types by
     const int64_t words = words_of(part.terms, kAlignedWords);
     const int64_t stride = words * static_cast<int64_t>(sizeof(uint32_t) / info(dtype).size);
-    return {pack(factor, dtype, part, line, lines, words, scratch).words, dtype, lines * stride, stride, 1};
+    return {pack(factor, dtype, part, line, lines, known, words, scratch).words, dtype, lines * stride, stride, 1};
   }
 
   L& launcher_;
   const OpCall& call_;
   const ProductFactors& product_;
   std::array<DType, 2> dtypes_;
+  int64_t columns_;  // of the sums in memory
   float* sums_;
 };
 
@@ -196,17 +215,25 @@ void put_sums(L& launcher, const OpCall& call, const ProductFactors& product, st
   launcher.sample(call, 0);
 }
 
+// Whether the output is stored as its sums are, in FP32 without another rounding.
+inline bool lies_as_sums(const OpCall& call, const ProductFactors& product) {
+  if (call.outputs[0].dtype != DType::f32 || output_of(call, 0).is_special) return false;
+  for (int i = 0; i < product.output.rank; ++i)
+    if (product.output.shape[i] > 1 && product.output.strides[i] != product.sums.strides[i]) return false;
+  return true;
+}
+
 template <class L>
 void product(L& launcher, const OpCall& call) {
   ProductFactors product = product_factors(call);
   const bool is_scaled = call.op == "scaled_matmul";
-  const int64_t size = product.sums.size();
-  float* const stored = stored_values(call, 0);
-  const bool is_stored = stored != nullptr && is_contiguous(product.sums) && !is_scaled && !product.bias;
+  const int64_t size = product.batches * product.rows * columns_of_sums(call, product);
+  if (is_scaled) product.sums.strides[0] = columns_of_sums(call, product);
+  const bool is_stored = lies_as_sums(call, product) && !is_scaled && !product.bias;
   std::optional<typename L::Scratch> scratch;
   product.sums.dtype = DType::f32;
   product.sums.data =
-      is_stored ? stored : scratch.emplace(launcher, sizeof(float) * static_cast<size_t>(size)).template as<float>();
+      is_stored ? call.outputs[0].data : scratch.emplace(launcher, sizeof(float) * static_cast<size_t>(size)).template as<void>();
   if (size > 0) ProductLauncher<L>(launcher, call, product, product.sums.template as<float>()).run();
   const auto scale = [&](size_t input) {
     TensorView view = product.output;

@@ -16,6 +16,7 @@ struct PackLines {
   DType dtype;   // that terms are stored as: the factor's or f32
   int64_t first_batch, first_line, first_term;
   int64_t batches, lines, terms, words;
+  int64_t known_lines;  // those from here on are zero
   uint32_t* packed;
 
   template <class Block>
@@ -24,10 +25,11 @@ struct PackLines {
     const int bytes = static_cast<int>(info(dtype).size), terms_of_word = 4 / bytes;
     const int64_t size = batches * lines * words;
     for (int64_t i = block.block() * block.threads() + block.thread(); i < size; i += block.blocks() * block.threads()) {
-      const int64_t first = i % words * terms_of_word, line = i / words;
+      const int64_t first = i % words * terms_of_word, line = i / words % lines, batch = i / words / lines;
+      const int64_t there = line < known_lines ? terms : 0;
       uint32_t word = 0;
-      for (int k = 0; k < terms_of_word && first + k < terms; ++k) {
-        const int64_t offset = factor.offset_of(first_batch + line / lines, first_line + line % lines, first_term + first + k);
+      for (int k = 0; k < terms_of_word && first + k < there; ++k) {
+        const int64_t offset = factor.offset_of(first_batch + batch, first_line + line, first_term + first + k);
         if (offset >= 0) word |= encoding_at<Block>(input, offset) << (8 * bytes * k);
       }
       packed[i] = word;

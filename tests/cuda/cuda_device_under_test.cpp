@@ -6,7 +6,10 @@
 namespace ulpscope::testing_support {
 
 std::unique_ptr<Backend> make_device_under_test(uint64_t, const std::string&) { return make_copying_backend(make_cuda_backend()); }
-std::vector<std::string> gpus_under_test() { return {gpu_of_device()}; }
+std::vector<std::string> gpus_under_test() {
+  const std::string gpu = gpu_of_device();
+  return gpu.empty() ? std::vector<std::string>{} : std::vector{gpu};
+}
 std::string why_no_device_under_test() { return why_no_device(); }
 
 }  // namespace ulpscope::testing_support

@@ -13,7 +13,7 @@ namespace ulpscope::testing_support {
 // Takes calls whose tensors lie in memory of the host. `seed`: of the order in which threads run, where that is chosen; `gpu`: one
 // of gpus_under_test(), or "" for the first of them.
 std::unique_ptr<Backend> make_device_under_test(uint64_t seed = 0, const std::string& gpu = "");
-// Whose matrix units there are, as Arithmetic::accumulation names them.
+// Whose matrix units there are, as Arithmetic::accumulation names them; none where the table of them has no such GPU.
 std::vector<std::string> gpus_under_test();
 // Why there is no device to run on, or "".
 std::string why_no_device_under_test();

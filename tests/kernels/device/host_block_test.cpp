@@ -233,8 +233,9 @@ void expect_products(const char* gpu) {
   const auto element = [](int line, int term, int odd) {
     return (line * 7 + term * odd) % 5 == 0 ? 0.0f : 1.0f + static_cast<float>((line + term) % 3);
   };
-  const auto encoding = [](float value) {
-    return type == FactorType::tf32 ? std::bit_cast<uint32_t>(value) : uint32_t{round_to_f16(value)};
+  const auto encoding = [](float value) -> uint32_t {
+    if (type == FactorType::tf32) return std::bit_cast<uint32_t>(value);
+    return type == FactorType::f16 ? round_to_f16(value) : round_to_bf16(value);
   };
   float sums[kRowsOfProduct][kColumnsOfProduct];
   const auto kernel = [&](HostBlock& block) {
@@ -273,6 +274,8 @@ TEST(HostBlock, MultipliesFragmentsAsMmaHasThem) {
   for (const char* gpu : {"h100", "a100"}) {
     expect_products<FactorType::f16, kWholeWords>(gpu);
     expect_products<FactorType::f16, kShortWords>(gpu);
+    expect_products<FactorType::bf16, kWholeWords>(gpu);
+    expect_products<FactorType::bf16, kShortWords>(gpu);
     expect_products<FactorType::tf32, kWholeWords>(gpu);
     expect_products<FactorType::tf32, kShortWords>(gpu);
   }

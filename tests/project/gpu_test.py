@@ -1,0 +1,59 @@
+"""scripts/gpu.py where there is no GPU: the folder that it packs runs on a device that is emulated, and tells what failed."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(sys.argv.pop())
+
+
+class Gpu(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(self.scratch.cleanup)
+        self.folder = pathlib.Path(self.scratch.name) / "packed"
+        self.output = pathlib.Path(self.scratch.name) / "gpu.json"
+        self.call(ROOT / "scripts/gpu.py", "pack", self.folder, "--build", BUILD, "--limit", "0", code=0)
+
+    def call(self, *command, code):
+        done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done
+
+    def run_on(self, device, code):
+        return self.call(self.folder / "gpu.py", "run", "--device", device, "--tiny", "--presets", "mlp", "--sums", "100", "--output",
+                         self.output, code=code)
+
+    def test_presets_on_an_emulated_device_are_those_of_the_cpu(self):
+        done = self.run_on("emulated:a100", 0)
+        told = json.loads(self.output.read_text())
+        self.assertEqual(told["gpu"]["gpu"], "a100")
+        self.assertTrue(told["probe"]["explained"])
+        self.assertEqual([row["precision"] for row in told["presets"]], ["fp32", "fp16", "bf16"])
+        for row in told["presets"]:
+            self.assertTrue(row["losses_equal"] and row["weights_equal"], row)
+            self.assertIsNone(row["first_different_output"])
+        self.assertEqual(done.stdout.count("| equal | equal | none |"), 3)
+
+    def test_a_run_that_fails_is_no_success(self):
+        program = self.folder / "bin/ulpscope"
+        program.rename(self.folder / "bin/whole")
+        program.write_text('#!/bin/sh\ncase "$*" in *bf16*--device\\ emulated*) echo lost >&2; exit 4;; esac\nexec "$(dirname "$0")/whole" "$@"\n')
+        program.chmod(0o755)
+        self.run_on("emulated", 1)
+        rows = json.loads(self.output.read_text())["presets"]
+        self.assertEqual(["not_run" in row for row in rows], [False, False, True])
+        self.assertEqual(rows[2]["not_run"], "device: lost")
+
+    def test_without_a_gpu_the_reason_is_told(self):
+        done = self.run_on("cuda:99", 4)
+        self.assertIn("cuda:99", done.stderr)
+        self.assertIn("cuda:99", json.loads(self.output.read_text())["gpu"]["error"])
+
+
+if __name__ == "__main__":
+    unittest.main()
