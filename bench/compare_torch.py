@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times training steps of ours (build/release/bench/step_bench) and of PyTorch, in turns, with the same number of threads.
 
-usage: compare_torch.py [WORKLOAD]... [--threads N] [--rounds N] [--seconds S] [--program FILE]
+usage: compare_torch.py [WORKLOAD]... [--threads N] [--rounds N] [--seconds S] [--program FILE] [--device cpu|cuda]
 Prints a JSON line for each measurement: {"round", "name", "ms", ...}. Without PyTorch it says so and times ours alone.
 
 step_bench WORKLOAD --threads N --seconds S prints a line for each precision and recording level, whose steps it interleaves, S seconds each:
@@ -118,17 +118,19 @@ if torch:
 class TorchStep:
     """A training step as PyTorch's own recipe has it: the preset's optimizer, autocast, and a gradient scaler for FP16."""
 
-    def __init__(self, name, precision):
+    def __init__(self, name, precision, device):
         torch.manual_seed(0)
-        self.model, self.inputs, self.targets, self.loss = workload(name)
+        model, inputs, wanted, self.loss = workload(name)
+        self.device = device
+        self.model, self.inputs, self.targets = model.to(device), inputs.to(device), wanted.to(device)
         parameters = self.model.parameters()
         self.optimizer = torch.optim.SGD(parameters, 0.1, 0.9, weight_decay=1e-4) if name == "resnet20" else torch.optim.Adam(parameters, 1e-3)
         self.dtype = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
-        self.scaler = torch.amp.GradScaler("cpu") if precision == "fp16" else None
+        self.scaler = torch.amp.GradScaler(device) if precision == "fp16" else None
 
     def __call__(self):
         self.optimizer.zero_grad()
-        with torch.autocast("cpu", dtype=self.dtype or torch.bfloat16, enabled=self.dtype is not None):
+        with torch.autocast(self.device, dtype=self.dtype or torch.bfloat16, enabled=self.dtype is not None):
             loss = self.loss(self.model(self.inputs), self.targets)
         if self.scaler:
             self.scaler.scale(loss).backward()
@@ -137,6 +139,8 @@ class TorchStep:
         else:
             loss.backward()
             self.optimizer.step()
+        if self.device != "cpu":
+            torch.cuda.synchronize()
 
 
 def median_ms(step, seconds):
@@ -148,17 +152,18 @@ def median_ms(step, seconds):
     return statistics.median(times) * 1e3
 
 
-def measure(names, threads, rounds, seconds, program=STEP_BENCH):
+def measure(names, threads, rounds, seconds, program=STEP_BENCH, device="cpu"):
     """Yields {"round", "name", "ms", ...}."""
     if torch:
         torch.set_num_threads(threads)
+        torch.backends.cudnn.allow_tf32 = False  # FP32 is FP32 on both sides
     for name in names:
         precisions = ("fp32",) if name in targets.FP32_ONLY else ("fp32", "fp16", "bf16")
-        steps = {precision: TorchStep(name, precision) for precision in precisions} if torch else {}
+        steps = {precision: TorchStep(name, precision, device) for precision in precisions} if torch else {}
         for step in steps.values():
             step()
         for turn in range(rounds):
-            command = [str(program), name, "--threads", str(threads), "--seconds", str(seconds)]
+            command = [str(program), name, "--threads", str(threads), "--seconds", str(seconds), "--device", device]
             for line in subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines():
                 row = json.loads(line)
                 yield {"round": turn, "name": f"ours/{row['workload']}/{row['precision']}/{row['record']}", **row}
@@ -173,10 +178,12 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--program", default=STEP_BENCH)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args()
     if not torch:
         print("PyTorch cannot be imported: timing ours alone", file=sys.stderr)
-    for row in measure(options.workloads or targets.WORKLOADS, options.threads, options.rounds, options.seconds, options.program):
+    for row in measure(options.workloads or targets.WORKLOADS, options.threads, options.rounds, options.seconds, options.program,
+                       options.device):
         print(json.dumps(row), flush=True)
 
 

@@ -1,7 +1,7 @@
 // Times whole training steps in every precision and at every recording level, in turns, so that their ratios are of one run.
 //
-//   step_bench WORKLOAD [--threads N] [--seconds S]     S seconds for each of them; a JSON line for each: precision, record,
-//   median ms, and what the writer took
+//   step_bench WORKLOAD [--threads N] [--seconds S] [--device D]     S seconds for each of them; a JSON line for each: precision,
+//   record, median ms, and what the writer took
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/run/trainer.h"
+#include "ulpscope/kernels/devices.h"
 
 namespace {
 
@@ -30,7 +31,8 @@ struct Run {
   std::unique_ptr<Trainer> trainer;
   std::vector<double> ms;
 
-  Run(const std::string& workload, Precision precision_, RecordLevel level_, int threads) : precision(precision_), level(level_) {
+  Run(const std::string& workload, Precision precision_, RecordLevel level_, int threads, const std::string& device)
+      : precision(precision_), level(level_) {
     auto experiment = find_preset(workload);
     if (!experiment) throw usage_error("step_bench: no preset '{}'", workload);
     experiment->precision = precision;
@@ -39,6 +41,7 @@ struct Run {
     experiment->training.evaluation = Evaluation::never;
     TrainerOptions options;
     options.cpu.threads = threads;
+    options.make_backend = maker_of_device(device);
     options.overwrite = true;
     if (level != RecordLevel::off) {
       trace = std::filesystem::temp_directory_path() / fmt::format("step_bench_{}_{}.h5", name_of(precision), name_of(level));
@@ -65,7 +68,7 @@ double median(std::vector<double> values) {
 }
 
 int run(int argc, char** argv) {
-  std::string workload;
+  std::string workload, device = "cpu";
   int threads = 2;
   double seconds = 3;
   for (int i = 1; i < argc; ++i) {
@@ -74,16 +77,19 @@ int run(int argc, char** argv) {
       threads = std::atoi(argv[++i]);
     } else if (!std::strcmp(argv[i], "--seconds") && has_value) {
       seconds = std::atof(argv[++i]);
+    } else if (!std::strcmp(argv[i], "--device") && has_value) {
+      device = argv[++i];
     } else if (argv[i][0] != '-' && workload.empty()) {
       workload = argv[i];
     } else {
-      throw usage_error("step_bench: unexpected argument '{}'; usage: step_bench WORKLOAD [--threads N] [--seconds S]", argv[i]);
+      throw usage_error("step_bench: unexpected argument '{}'; usage: step_bench WORKLOAD [--threads N] [--seconds S] [--device D]",
+                        argv[i]);
     }
   }
   std::vector<std::unique_ptr<Run>> runs;
   for (const Precision precision : {Precision::fp32, Precision::fp16, Precision::bf16})
     for (const RecordLevel level : {RecordLevel::off, RecordLevel::health, RecordLevel::stats})
-      runs.push_back(std::make_unique<Run>(workload, precision, level, threads));
+      runs.push_back(std::make_unique<Run>(workload, precision, level, threads, device));
   for (auto& each : runs)
     for (int i = 0; i < 3; ++i) each->trainer->step();
 

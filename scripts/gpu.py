@@ -54,7 +54,8 @@ def needed_libraries(program):
 
 
 def pack(folder, build, limit):
-    programs = [path for path in (build / "bin/ulpscope", build / "tests/cuda/cuda_tests") if path.exists()]
+    paths = ("bin/ulpscope", "tests/cuda/cuda_tests", "bench/device_bench", "bench/step_bench")
+    programs = [build / path for path in paths if (build / path).exists()]
     if not programs or programs[0].name != "ulpscope":
         sys.exit(f"gpu.py: no program at '{build}/bin/ulpscope': expected a build with the preset cuda (./dev build cuda)")
     if folder.exists() and any(folder.iterdir()):
@@ -66,7 +67,8 @@ def pack(folder, build, limit):
         for name, path in needed_libraries(program).items():
             if not (folder / "lib" / name).exists():
                 shutil.copy(os.path.realpath(path), folder / "lib" / name)
-    shutil.copy(__file__, folder / "gpu.py")
+    for script in (__file__, ROOT / "bench/compare_torch.py", ROOT / "bench/targets.py"):
+        shutil.copy(script, folder)
     if not limit:
         return
     with tempfile.TemporaryFile() as packed:
@@ -162,6 +164,10 @@ def run(folder, device, output, minutes, tiny, sums, presets):
     keep()
     probed, result["probe"] = bench.json_of("gpu", "--device", device, "--probe", "--sums", str(sums))
     keep()
+    result["measured"] = measure(bench, tiny)
+    keep()
+    result["steps"] = {"not_run": "an emulated device"} if is_emulated else compare_steps(bench)
+    keep()
     result["presets"] = []
     with tempfile.TemporaryDirectory() as scratch:
         for preset in presets:
@@ -176,6 +182,34 @@ def run(folder, device, output, minutes, tiny, sums, presets):
     is_equal = all("not_run" not in row and row["losses_equal"] and row["weights_equal"] for row in result["presets"])
     is_tested = is_emulated or result["tests"].get("failed") == []
     return 0 if is_equal and is_tested and probed == 0 else 1
+
+
+def lines_of_json(text):
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def measure(bench, tiny):
+    """What reading, statistics and products take."""
+    if not (bench.folder / "bin/device_bench").exists():
+        return {"not_run": "no program device_bench"}
+    sizes = ["--elements", "5000", "--extent", "40"] if tiny else []
+    code, output, error = bench.command(bench.device, *sizes, program="device_bench")
+    return lines_of_json(output) if code == 0 else {"not_run": error or f"exit code {code}"}
+
+
+def compare_steps(bench):
+    """Steps of presets beside PyTorch's, in one run."""
+    program = bench.folder / "bin/step_bench"
+    if not program.exists():
+        return {"not_run": "no program step_bench"}
+    command = [sys.executable, bench.folder / "compare_torch.py", "mlp_big", "gpt_mini", "resnet20", "conv_sine", "--rounds", "1",
+               "--seconds", "0.5", "--program", program, "--device", "cuda"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=bench.environment, timeout=bench.left())
+    except subprocess.TimeoutExpired as over:
+        return lines_of_json((over.stdout or b"").decode()) or {"not_run": "the time was over"}
+    lines = done.stderr.strip().splitlines()
+    return lines_of_json(done.stdout) or {"not_run": lines[-1] if lines else f"exit code {done.returncode}"}
 
 
 def sanitize(folder):
