@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct Tiny {
   const char* preset;
   std::vector<Override> overrides;
 };
+void PrintTo(const Tiny& tiny, std::ostream* out) { *out << tiny.preset; }
 
 Experiment experiment_of(const Tiny& tiny) {
   Experiment experiment = *find_preset(tiny.preset);
