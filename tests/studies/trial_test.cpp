@@ -331,7 +331,7 @@ TEST_F(Trials, WhatDoesNotFitIsNamed) {
     Trial by_op = trial();
     by_op.by_op = true;
     by_op.cpu = cpu;
-    EXPECT_THAT(refusal(by_op, ErrorKind::usage), HasSubstr("expected neither --threads nor --isa"));
+    EXPECT_THAT(refusal(by_op, ErrorKind::usage), HasSubstr("expected neither --device nor --threads nor --isa"));
   }
   TrainerOptions options;
   Trainer trainer(experiment({"training.steps=2"}), options);
