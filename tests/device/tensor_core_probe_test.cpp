@@ -197,7 +197,8 @@ uint32_t plain_sum(const TensorCore& core, const Rules& rules, Encodings a, Enco
     if (is_tf32) encoding &= ~0x1FFFu;
     const double value = value_of(stored, encoding);
     const auto field = static_cast<int>((encoding & stored.last_magnitude()) >> stored.fraction_bits);
-    return {value, rules.normalizes_factors && value != 0 ? std::ilogb(value) : std::max(field, 1) - stored.bias};
+    return {value,
+            rules.normalizes_factors && value != 0 && std::isfinite(value) ? std::ilogb(value) : std::max(field, 1) - stored.bias};
   };
   double accumulator = 0;
   for (size_t first = 0; first < a.size(); first += static_cast<size_t>(model.products)) {
