@@ -47,10 +47,14 @@ void TraceOrCapsule::try_changes(const std::function<void(const Trial& start)>& 
       start.capsule = path_;
     } else {
       start = trial_from_start(*trace_);
-      if (start.cpu.threads == 0)
+      if (const std::string& backend = trace_->run().backend; backend != "cpu") {
+        say("ulpscope: '{}' is of a run on {}, and trials run on the CPU: sums may differ in their last bits", path_,
+            one_line(backend));
+      } else if (start.cpu.threads == 0) {
         say("ulpscope: '{}' does not tell how many threads the run had: trials have one a core of this machine, and sums may "
             "differ in their last bits",
             path_);
+      }
     }
     study(start);
   } catch (const Error& error) {

@@ -24,8 +24,8 @@ inline DeviceArguments device_of(const Arguments& arguments) {
   const int64_t threads = arguments.integer("--threads", 0).value_or(0);
   if (threads > kMostThreads) throw usage_error("--threads: expected at most {}, got {}", kMostThreads, threads);
   DeviceArguments device{maker_of_device(arguments.text("--device", "cpu")), {static_cast<int>(threads), arguments.text("--isa")}};
-  for (const char* option : {"--threads", "--isa"})
-    if (device.make_backend && arguments.has(option)) throw usage_error("{}: expected with --device cpu only", option);
+  const char* of_cpu = threads > 0 ? "--threads" : arguments.has("--isa") ? "--isa" : nullptr;
+  if (device.make_backend && of_cpu != nullptr) throw usage_error("{}: expected with --device cpu only", of_cpu);
   return device;
 }
 

@@ -74,7 +74,7 @@ uint64_t flush_subnormals(DType dtype, void* elements, int64_t n) {
 }
 
 bool flushes_input(const OpCall& call, const TensorView& input) {
-  if (!acts_on(call, input.dtype)) return false;
+  if (!acts_on(call, input.dtype) || call.op == "fill") return false;
   return flushes_inputs(call.arithmetic->subnormals) || flushes_as_product(call, input.dtype);
 }
 

@@ -15,7 +15,7 @@ class HostMachine {
  public:
   HostMachine(uint64_t seed, std::string_view gpu) : seed_(seed), gpu_(gpu), units_(device::matrix_units_of(gpu)) {}
 
-  std::string name() const { return "emulated"; }
+  std::string name() const { return "emulated:" + gpu_; }
   std::string_view gpu() const { return gpu_; }
   bool multiplies_fp8() const { return true; }
   size_t workspace_bytes() const { return kWorkspaceBytes; }

@@ -105,9 +105,12 @@ class ProductLauncher {
     const bool is_fp8 = is_quantized(dtypes_[0]);
     const Accumulation& kept = call_.arithmetic == nullptr ? accumulations()[0] : *call_.arithmetic->accumulation;
     if (kept.accumulator != Accumulator::fp32 && (is_fp8 || kept.name != gpu))
-      throw usage_error("{}: arithmetic.accumulate = {}: expected {}{} for factors in {} on the device {}", call_.op, kept.name,
-                        accumulations()[0].name, !is_fp8 && !gpu.empty() ? fmt::format(" or {}", gpu) : "", info(dtypes_[0]).name,
-                        name);
+      throw usage_error(
+          "{0}: arithmetic.accumulate = {1}: expected {2}{3} for factors in {4} on the device {5} (arithmetic.ops.{0}.accumulate "
+          "is for "
+          "this op alone)",
+          call_.op, kept.name, accumulations()[0].name, !is_fp8 && !gpu.empty() ? fmt::format(" or {}", gpu) : "",
+          info(dtypes_[0]).name, name);
     if (is_fp8 && !launcher_.machine().multiplies_fp8())
       throw usage_error("{}: the device {} multiplies no FP8: expected a GPU of compute capability 8.9 or more", call_.op, name);
     if (dtypes_[0] == DType::f8_e5m2 && dtypes_[1] == DType::f8_e5m2)

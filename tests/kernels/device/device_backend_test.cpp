@@ -206,6 +206,19 @@ TEST_F(DeviceBackend, RoundsAndFlushesAsTheCpu) {
   EXPECT_GT(flushed, 1000u);
 }
 
+// It reads nothing, so that nothing can be flushed of what was there.
+TEST_F(DeviceBackend, FillReadsNothingAsZero) {
+  const auto backend = make_device_under_test(18), cpu = make_cpu_backend();
+  const Case what{"fill", {{{64}}}, {{{64}, Lay::contiguous, {}, 0}}, {{"value", 2}}};
+  for (Backend* each : {backend.get(), cpu.get()}) {
+    Instance instance(what, DType::f16);
+    for (int64_t i = 0; i < 64; ++i) instance.inputs()[0].set(i, 0x1p-20);
+    const Arithmetic how{&accumulations()[0], RoundingMode::nearest_even, Subnormals::flush};
+    const CaseCall prepared = instance.prepare(StatisticsLevel::values);
+    EXPECT_EQ(run(prepared, *each, how).records[0].input, InputFlushCounts{}) << each->name();
+  }
+}
+
 TEST_F(DeviceBackend, SaysWhatItDoesNotCompute) {
   const auto backend = make_device_under_test();
   EXPECT_THROW(Instance({"add", {{{5}}, {{5}}}, {{{5}}}}, DType::f64).run(*backend), Error);
