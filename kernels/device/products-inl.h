@@ -106,9 +106,8 @@ class ProductLauncher {
     const Accumulation& kept = call_.arithmetic == nullptr ? accumulations()[0] : *call_.arithmetic->accumulation;
     if (kept.accumulator != Accumulator::fp32 && (is_fp8 || kept.name != gpu))
       throw usage_error(
-          "{0}: arithmetic.accumulate = {1}: expected {2}{3} for factors in {4} on the device {5} (arithmetic.ops.{0}.accumulate "
-          "is for "
-          "this op alone)",
+          "{0}: arithmetic.accumulate = {1}: expected {2}{3} for factors in {4} on the device {5} "
+          "(arithmetic.ops.{0}.accumulate is for this op alone)",
           call_.op, kept.name, accumulations()[0].name, !is_fp8 && !gpu.empty() ? fmt::format(" or {}", gpu) : "",
           info(dtypes_[0]).name, name);
     if (is_fp8 && !launcher_.machine().multiplies_fp8())
@@ -119,8 +118,8 @@ class ProductLauncher {
 
   size_t term_bytes() const { return info(dtypes_[0]).size; }
   int64_t words_of(int64_t terms, int64_t multiple) const {
-    const auto bytes = static_cast<int64_t>(term_bytes()) * terms, unit = multiple * static_cast<int64_t>(sizeof(uint32_t));
-    return (bytes + unit - 1) / unit * multiple;
+    constexpr auto kWordBytes = static_cast<int64_t>(sizeof(uint32_t));
+    return rounded_up(static_cast<int64_t>(term_bytes()) * terms, multiple * kWordBytes) / kWordBytes;
   }
   float* sums_of(const ProductPart& part) const { return sums_ + (part.batch * product_.rows + part.row) * columns_; }
   bool is_flushed(const Factor& factor) const {
