@@ -26,9 +26,9 @@ int run(const Arguments& arguments) {
   if (device.gpu.empty())
     throw failed_error("{}: {}: the table knows no such GPU, and a device computes as the GPUs of the table only", name,
                        device.description);
-  const auto families = probe_tensor_cores(*backend, device.gpu, static_cast<uint64_t>(sums.value_or(kSums)));
-  print(describe_probe(device, families, analysis_options(arguments).limit), arguments);
-  return is_explained(families) ? kClean : kFindings;
+  const auto probed = probe_tensor_cores(*backend->matrix_instructions(), device.gpu, static_cast<uint64_t>(sums.value_or(kSums)));
+  print(describe_probe(device, probed, analysis_options(arguments).limit), arguments);
+  return is_explained(probed) ? kClean : kFindings;
 }
 
 }  // namespace
@@ -36,13 +36,14 @@ int run(const Arguments& arguments) {
 Verb gpu_verb() {
   return {"gpu",
           "how the matrix units of a GPU add, and whether that is what the table of them says",
-          "--probe multiplies FP16, BF16 and TF32 numbers there and compares each sum, bit for bit, with what the rows of\n"
-          "the table predict (docs/emulation.md). It exits with 1 where the GPU's own row does not explain all of them.",
+          "--probe multiplies FP16, BF16, TF32 and FP8 numbers there, with every instruction mma and wgmma that the GPU has,\n"
+          "and compares each sum, bit for bit, with what the rows of the table predict (docs/emulation.md). It exits with 1\n"
+          "where the GPU's own rows do not explain all of them.",
           {},
           join({{{"--device", "", "DEVICE",
                   "cuda or cuda:N, a GPU; emulated or emulated:GPU, the kernels of GPUs on the CPU, slowly", "cuda"},
                  {"--probe", "", "", "send sums through the matrix units, and say what explains them"},
-                 {"--sums", "", "N", "random ones for each kind of factors, beside those that are made", std::to_string(kSums)}},
+                 {"--sums", "", "N", "random ones for each instruction, beside those that are made", std::to_string(kSums)}},
                 print_options()}),
           {{"ulpscope gpu", "the first GPU, and what the table says of it"},
            {"ulpscope gpu --probe --device cuda:1", "does the second one add like that?"},

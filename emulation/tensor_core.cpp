@@ -117,13 +117,6 @@ Enum parse(const std::string_view (&names)[n], std::string_view given, std::stri
   throw usage_error("{} '{}': expected {}{}", what, one_line(given), join_words(all, "or"), did_you_mean(name, all));
 }
 
-bool takes(const TensorCoreModel& model, const FloatFormat& a, const FloatFormat& b) {
-  const auto has = [&](const FloatFormat& format) {
-    return std::find(model.inputs.begin(), model.inputs.end(), &format) != model.inputs.end();
-  };
-  return has(a) && has(b) && (&a == &b || (a.storage_bits() <= 8 && b.storage_bits() <= 8));
-}
-
 // "fp16 or bf16 -> fp32", and what has to be asked for by name.
 std::string describe(const TensorCoreModel& model) {
   std::vector<std::string> inputs;
@@ -329,6 +322,13 @@ class Dot {
 }  // namespace
 
 std::span<const TensorCoreModel> tensor_core_models() { return kModels; }
+bool takes(const TensorCoreModel& model, const FloatFormat& a, const FloatFormat& b) {
+  const auto has = [&](const FloatFormat& format) {
+    return std::find(model.inputs.begin(), model.inputs.end(), &format) != model.inputs.end();
+  };
+  return has(a) && has(b) && (&a == &b || (a.storage_bits() <= 8 && b.storage_bits() <= 8));
+}
+
 std::span<const TensorCoreGpu> tensor_core_gpus() { return kGpus; }
 
 std::string_view tensor_core_gpu_of(std::string_view device) {
@@ -359,34 +359,43 @@ InstructionFamily parse_instruction_family(std::string_view name) {
 }
 BlockScales parse_block_scales(std::string_view name) { return parse<BlockScales>(kScales, name, "scales"); }
 
+const TensorCoreGpu* find_tensor_core_gpu(std::string_view name) {
+  const auto* known = std::find_if(std::begin(kGpus), std::end(kGpus), [&](const TensorCoreGpu& row) { return row.name == name; });
+  return known == std::end(kGpus) ? nullptr : known;
+}
+
+std::optional<TensorCore> tensor_core_of(std::string_view gpu, const FloatFormat& a, const FloatFormat& b,
+                                         const FloatFormat& output, InstructionFamily family, BlockScales scales) {
+  const TensorCoreGpu* known = find_tensor_core_gpu(gpu);
+  for (const TensorCoreModel& model : kModels) {
+    const bool fits = known != nullptr && model.generation == known->generation && model.family == family &&
+                      model.scales == scales && model.output == &output && takes(model, a, b);
+    if (fits) return TensorCore{&model, &a, &b};
+  }
+  return std::nullopt;
+}
+
 TensorCore find_tensor_core(std::string_view gpu, const FloatFormat& a, const FloatFormat& b, const FloatFormat& output,
                             InstructionFamily family, BlockScales scales) {
   const std::string name = lower_case(gpu);
-  const auto* known = std::find_if(std::begin(kGpus), std::end(kGpus), [&](const TensorCoreGpu& row) { return row.name == name; });
-  if (known == std::end(kGpus)) {
+  if (const auto core = tensor_core_of(name, a, b, output, family, scales)) return *core;
+  const TensorCoreGpu* known = find_tensor_core_gpu(name);
+  if (known == nullptr) {
     std::vector<std::string> names;
     for (const TensorCoreGpu& row : kGpus) names.emplace_back(row.name);
     throw usage_error("GPU '{}': expected {}{}", one_line(gpu), join_words(names, "or"), did_you_mean(gpu, names));
   }
   std::vector<std::string> has;
-  for (const TensorCoreModel& model : kModels) {
-    if (model.generation != known->generation) continue;
-    if (model.family == family && model.scales == scales && model.output == &output && takes(model, a, b)) return {&model, &a, &b};
-    has.push_back(describe(model));
-  }
+  for (const TensorCoreModel& model : kModels)
+    if (model.generation == known->generation) has.push_back(describe(model));
   throw usage_error("{} has no {}{} -> {} with instruction {} and scales {}: it has {}", gpu, a.name,
                     &a == &b ? std::string() : fmt::format(" by {}", b.name), output.name, name_of(family), name_of(scales),
                     fmt::join(has, "; "));
 }
 
 std::optional<TensorCore> library_tensor_core(std::string_view gpu, const FloatFormat& a, const FloatFormat& b) {
-  const auto* known = std::find_if(std::begin(kGpus), std::end(kGpus), [&](const TensorCoreGpu& row) { return row.name == gpu; });
-  for (const TensorCoreModel& model : kModels) {
-    const bool fits = model.generation == known->generation && model.family == known->of_libraries &&
-                      model.scales == BlockScales::none && model.output == &binary32 && takes(model, a, b);
-    if (fits) return TensorCore{&model, &a, &b};
-  }
-  return std::nullopt;
+  const TensorCoreGpu* known = find_tensor_core_gpu(gpu);
+  return known == nullptr ? std::nullopt : tensor_core_of(gpu, a, b, binary32, known->of_libraries);
 }
 
 int elements_of_scale(BlockScales scales) {

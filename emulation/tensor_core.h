@@ -65,6 +65,9 @@ struct TensorCoreModel {
   bool adds_groups() const { return scales == BlockScales::mxfp4 || scales == BlockScales::nvfp4; }  // of kProductsOfGroup
 };
 
+// Whether the row multiplies numbers of these formats with each other.
+bool takes(const TensorCoreModel& model, const FloatFormat& a, const FloatFormat& b);
+
 // All rows.
 std::span<const TensorCoreModel> tensor_core_models();
 
@@ -80,6 +83,8 @@ struct TensorCoreGpu {
   InstructionFamily of_libraries;  // that cuBLASLt and Transformer Engine multiply matrices with
 };
 std::span<const TensorCoreGpu> tensor_core_gpus();
+// Its row; nullptr: there is none of that name.
+const TensorCoreGpu* find_tensor_core_gpu(std::string_view name);
 // The row's name of what a driver calls "NVIDIA H100 80GB HBM3" or "NVIDIA GeForce RTX 4090"; "": none of them.
 std::string_view tensor_core_gpu_of(std::string_view device);
 std::string_view name_of(InstructionFamily family);
@@ -88,7 +93,11 @@ std::string_view name_of(BlockScales scales);
 InstructionFamily parse_instruction_family(std::string_view name);
 BlockScales parse_block_scales(std::string_view name);
 
-// Throws a usage Error where there is no such GPU, or it multiplies no such formats: it says what the GPU has.
+// Nothing where there is no such GPU, or it multiplies no such formats.
+std::optional<TensorCore> tensor_core_of(std::string_view gpu, const FloatFormat& a, const FloatFormat& b,
+                                         const FloatFormat& output, InstructionFamily family = InstructionFamily::mma,
+                                         BlockScales scales = BlockScales::none);
+// Throws a usage Error instead, which says what the GPU has. Its name may be in capital letters.
 TensorCore find_tensor_core(std::string_view gpu, const FloatFormat& a, const FloatFormat& b, const FloatFormat& output,
                             InstructionFamily family = InstructionFamily::mma, BlockScales scales = BlockScales::none);
 

@@ -15,6 +15,8 @@
 
 namespace ulpscope {
 
+class MatrixInstructions;  // matrix_instructions.h
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -33,6 +35,9 @@ class Backend {
   // Waits until all that was submitted has run. Records and fingerprints are filled in then. Throws what a call found where
   // submit() did not: Error (failed) of an index that is out of range.
   virtual void complete() = 0;
+
+  // Those of a GPU's matrix units, which are the backend's; nullptr: it has none.
+  virtual MatrixInstructions* matrix_instructions() { return nullptr; }
 
   // Where the host itself may read this memory, once all is complete; nullptr: nowhere, it is to be copied.
   virtual const void* host_address(const void* memory) const = 0;

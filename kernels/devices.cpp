@@ -2,13 +2,13 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/parse_number.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/emulation/tensor_core.h"
 #include "ulpscope/kernels/device/emulated_backend.h"
 #if defined(ULPSCOPE_CUDA)
@@ -43,11 +43,11 @@ Chosen parse(std::string_view device) {
   }
   if (kind != "emulated") throw no_such_device(device);
   const std::string gpu = has_choice ? std::string(choice) : "h100";
-  const auto gpus = tensor_core_gpus();
-  if (std::none_of(gpus.begin(), gpus.end(), [&](const TensorCoreGpu& known) { return known.name == gpu; })) {
-    std::vector<std::string_view> names;
-    for (const TensorCoreGpu& known : gpus) names.push_back(known.name);
-    throw usage_error("device: expected one of {} after emulated:, got '{}'", fmt::join(names, ", "), gpu);
+  if (find_tensor_core_gpu(gpu) == nullptr) {
+    std::vector<std::string> names;
+    for (const TensorCoreGpu& known : tensor_core_gpus()) names.emplace_back(known.name);
+    throw usage_error("device: expected one of {} after emulated:, got '{}'{}", fmt::join(names, ", "), gpu,
+                      did_you_mean(gpu, names));
   }
   return {Chosen::Kind::emulated, 0, gpu};
 }

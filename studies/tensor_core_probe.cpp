@@ -1,10 +1,11 @@
 #include "ulpscope/studies/tensor_core_probe.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstring>
-#include <tuple>
 #include <utility>
 
 #include "ulpscope/emulation/tensor_core_product.h"
@@ -12,83 +13,60 @@
 namespace ulpscope {
 namespace {
 
-// Encodings as they lie in memory.
-std::vector<std::byte> stored(const std::vector<uint32_t>& encodings, size_t bytes) {
+// Random sums that rows are compared with which are not the GPU's own, beside those that are not what that predicts.
+constexpr uint64_t kRandomOfOthers = 100000;
+
+// Encodings as they lie in memory, of 1, 2 or 4 bytes each, and back.
+std::vector<std::byte> stored(const std::vector<uint32_t>& encodings, DType dtype) {
+  const size_t bytes = info(dtype).size;
   std::vector<std::byte> memory(encodings.size() * bytes);
   static_assert(std::endian::native == std::endian::little);
   for (size_t i = 0; i < encodings.size(); ++i) std::memcpy(memory.data() + i * bytes, &encodings[i], bytes);
   return memory;
 }
-
-class DeviceMemory {
- public:
-  DeviceMemory(Backend& device, size_t bytes) : device_(device), bytes_(bytes), data_(device.allocate(bytes)) {}
-  ~DeviceMemory() { device_.release(data_, bytes_); }
-  DeviceMemory(const DeviceMemory&) = delete;
-  void* data() const { return data_; }
-
- private:
-  Backend& device_;
-  size_t bytes_;
-  void* data_;
-};
-
-TensorView matrix(void* data, DType dtype, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
-  TensorView view;
-  view.data = data;
-  view.dtype = dtype;
-  view.rank = 2;
-  view.shape = {rows, columns};
-  view.strides = {row_stride, column_stride};
-  return view;
+uint32_t encoding_at(const std::vector<std::byte>& memory, DType dtype, size_t i) {
+  uint32_t encoding = 0;
+  std::memcpy(&encoding, memory.data() + i * info(dtype).size, info(dtype).size);
+  return encoding;
 }
 
-// A product and what lies in memory of it.
-class Probe {
+// A product as it lies in memory, by the device and by rows of the table.
+class StoredProduct {
  public:
-  Probe(const ProbedFactors& factors, const ProbedProduct& product)
-      : factors_(factors),
+  StoredProduct(const MatrixInstruction& instruction, const ProbedProduct& product)
+      : instruction_(instruction),
         product_(product),
-        a_(stored(product.a, info(factors.dtype).size)),
-        b_(stored(product.b, info(factors.dtype).size)),
-        sums_(static_cast<size_t>(product.rows * product.columns)) {}
+        a_(stored(product.a, instruction.a)),
+        b_(stored(product.b, instruction.b)),
+        c_(stored(product.c, instruction.sums)) {}
 
-  // As FP32 encodings, row-major.
-  const std::vector<uint32_t>& on(Backend& device, const Arithmetic& arithmetic) {
-    const DeviceMemory a(device, a_.size()), b(device, b_.size()), sums(device, sums_.size() * sizeof(uint32_t));
-    device.copy_from_host(a_.data(), a.data(), a_.size());
-    device.copy_from_host(b_.data(), b.data(), b_.size());
-    const auto& [rows, columns, terms] = std::tie(product_.rows, product_.columns, product_.terms);
-    const TensorView inputs[] = {matrix(a.data(), factors_.dtype, rows, terms, terms, 1),
-                                 matrix(b.data(), factors_.dtype, terms, columns, 1, terms)};
-    const TensorView outputs[] = {matrix(sums.data(), DType::f32, rows, columns, columns, 1)};
-    const Attributes attributes;
-    OpCall call;
-    call.op = "matmul";
-    call.inputs = inputs;
-    call.outputs = outputs;
-    call.attributes = &attributes;
-    call.arithmetic = &arithmetic;
-    run(device, call);
-    device.copy_to_host(sums.data(), sums_.data(), sums_.size() * sizeof(uint32_t));
-    return sums_;
+  std::vector<std::byte> on(MatrixInstructions& device) const {
+    std::vector<std::byte> sums(c_.size());
+    device.multiply(instruction_, {a_.data(), b_.data(), c_.data(), sums.data(), product_.rows, product_.columns, product_.terms});
+    return sums;
   }
-  const std::vector<uint32_t>& predicted_by(const TensorCore& core) {
-    multiply(core, {a_.data(), product_.terms}, {b_.data(), 1, product_.terms}, {}, sums_.data(), product_.rows, product_.columns,
-             product_.terms);
-    return sums_;
+  std::vector<std::byte> predicted_by(const TensorCore& core) const {
+    std::vector<std::byte> sums(c_.size());
+    multiply(core, {a_.data(), product_.terms}, {b_.data(), 1, product_.terms}, {c_.data(), product_.columns}, sums.data(),
+             product_.rows, product_.columns, product_.terms);
+    return sums;
   }
 
  private:
-  const ProbedFactors& factors_;
+  const MatrixInstruction& instruction_;
   const ProbedProduct& product_;
-  std::vector<std::byte> a_, b_;
-  std::vector<uint32_t> sums_;
+  std::vector<std::byte> a_, b_, c_;
 };
 
 bool adds_alike(const TensorCoreModel& a, const TensorCoreModel& b) {
   return a.products == b.products && a.fraction_bits == b.fraction_bits && a.zero_exponent == b.zero_exponent &&
-         a.conversion == b.conversion && a.rounding == b.rounding;
+         a.conversion == b.conversion && a.rounding == b.rounding && a.factors == b.factors && a.passes == b.passes &&
+         a.adds_c_last == b.adds_c_last;
+}
+
+std::string row_name(const TensorCoreModel& model) {
+  if (model.family == InstructionFamily::mma) return std::string(model.generation);
+  return fmt::format("{} {}", model.generation, name_of(model.family));
 }
 
 ShownCount& count_of(std::vector<ShownCount>& counts, std::string_view shows) {
@@ -97,96 +75,117 @@ ShownCount& count_of(std::vector<ShownCount>& counts, std::string_view shows) {
   return counts.emplace_back(ShownCount{shows});
 }
 
-class FamilyProbe {
- public:
-  FamilyProbe(ProbedFamily& family, Backend& device, const Arithmetic& arithmetic)
-      : family_(family), device_(device), arithmetic_(arithmetic) {}
+// Of the GPU's instructions those whose types device code has, in the order of the table.
+std::vector<MatrixInstruction> instructions_of(std::string_view gpu) {
+  constexpr DType kFactors[] = {DType::f16, DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e5m2};
+  std::vector<MatrixInstruction> instructions;
+  for (const InstructionFamily family : {InstructionFamily::mma, InstructionFamily::wgmma, InstructionFamily::tcgen05})
+    for (const DType a : kFactors)
+      for (const DType b : kFactors)
+        for (const DType sums : {DType::f32, DType::f16})
+          if (const MatrixInstruction each{family, a, b, sums}; tensor_core_of(gpu, each)) instructions.push_back(each);
+  return instructions;
+}
 
-  // The first `wanted` sums of a product of random numbers, or those of a made one.
+class InstructionProbe {
+ public:
+  InstructionProbe(ProbedInstruction& probed, MatrixInstructions& device) : probed_(probed), device_(device) {}
+
+  // The first `wanted` sums of a product of random numbers, or those of a made one, along the diagonal.
   void compare(const ProbedProduct& product, uint64_t wanted) {
-    Probe probe(*family_.factors, product);
-    const std::vector<uint32_t> results = probe.on(device_, arithmetic_);
+    const StoredProduct stored(probed_.instruction, product);
+    const std::vector<std::byte> results = stored.on(device_);
     const bool is_random = product.shows.empty();
-    const auto columns = static_cast<size_t>(product.columns);
-    const size_t sums = is_random ? std::min<uint64_t>(results.size(), wanted) : product.shows.size();
-    const size_t step = is_random ? 1 : columns + 1;  // along the diagonal
-    (is_random ? family_.random : family_.made) += sums;
-    for (ProbedBehaviour& behaviour : family_.behaviours) {
-      const std::vector<uint32_t>& predicted = probe.predicted_by(behaviour.core);
-      for (size_t i = 0; i < sums; ++i) {
-        const bool differs = results[i * step] != predicted[i * step];
-        const std::string_view shows = is_random ? std::string_view() : product.shows[i];
-        if (!is_random && behaviour.is_own) {
-          ShownCount& count = count_of(family_.shown, shows);
-          ++count.sums;
-          count.differ += differs;
+    const auto columns = static_cast<size_t>(product.columns), all = static_cast<size_t>(product.rows) * columns;
+    const size_t sums = is_random ? std::min<uint64_t>(all, wanted) : product.shows.size();
+    const size_t step = is_random ? 1 : columns + 1;
+    // The GPU's own row first: where that is not the one, all of them are asked.
+    bool own_differs = false;
+    for (const bool is_own : {true, false}) {
+      for (ProbedBehaviour& behaviour : probed_.behaviours) {
+        if (behaviour.is_own != is_own || (is_random && !is_own && !own_differs && behaviour.random >= kRandomOfOthers)) continue;
+        if (is_random) behaviour.random += sums;
+        const std::vector<std::byte> predicted = stored.predicted_by(behaviour.core);
+        for (size_t i = 0; i < sums; ++i) {
+          const std::string_view shows = is_random ? std::string_view() : product.shows[i];
+          const bool differs = compare_sum(behaviour, product, i * step, shows, results, predicted);
+          own_differs |= is_own && differs;
         }
-        if (!differs) continue;
-        ++(is_random ? behaviour.random_differ : behaviour.made_differ);
-        if (behaviour.first) continue;
-        const auto a = product.a_of(static_cast<int64_t>(i * step / columns)),
-                   b = product.b_of(static_cast<int64_t>(i * step % columns));
-        behaviour.first = {shows, {a.begin(), a.end()}, {b.begin(), b.end()}, results[i * step], predicted[i * step]};
       }
     }
+    (is_random ? probed_.random : probed_.made) += sums;
   }
 
  private:
-  ProbedFamily& family_;
-  Backend& device_;
-  const Arithmetic& arithmetic_;
+  // True iff the sum is another than the row predicts.
+  bool compare_sum(ProbedBehaviour& behaviour, const ProbedProduct& product, size_t place, std::string_view shows,
+                   const std::vector<std::byte>& results, const std::vector<std::byte>& predictions) {
+    const DType dtype = probed_.instruction.sums;
+    const uint32_t result = encoding_at(results, dtype, place), predicted = encoding_at(predictions, dtype, place);
+    const bool differs = result != predicted, is_random = product.shows.empty();
+    if (!is_random && behaviour.is_own) {
+      ShownCount& count = count_of(probed_.shown, shows);
+      ++count.sums;
+      count.differ += differs;
+    }
+    if (!differs) return false;
+    ++(is_random ? behaviour.random_differ : behaviour.made_differ);
+    if (behaviour.first) return true;
+    const auto row = static_cast<int64_t>(place) / product.columns, column = static_cast<int64_t>(place) % product.columns;
+    const auto a = product.a_of(row), b = product.b_of(column);
+    behaviour.first = {shows, {a.begin(), a.end()}, {b.begin(), b.end()}, product.c[place], result, predicted};
+    return true;
+  }
+
+  ProbedInstruction& probed_;
+  MatrixInstructions& device_;
 };
 
 }  // namespace
 
-const ProbedBehaviour& ProbedFamily::own() const {
+const ProbedBehaviour& ProbedInstruction::own() const {
   return *std::find_if(behaviours.begin(), behaviours.end(), [](const ProbedBehaviour& each) { return each.is_own; });
 }
 
-const ProbedBehaviour& ProbedFamily::closest() const {
-  return *std::min_element(behaviours.begin(), behaviours.end(), [](const ProbedBehaviour& a, const ProbedBehaviour& b) {
-    const auto rank = [](const ProbedBehaviour& each) { return std::pair(each.made_differ + each.random_differ, !each.is_own); };
-    return rank(a) < rank(b);
-  });
+const ProbedBehaviour& ProbedInstruction::closest() const {
+  const auto share = [&](const ProbedBehaviour& each) {
+    const auto sums = static_cast<double>(std::max<uint64_t>(made + each.random, 1));
+    return std::pair(static_cast<double>(each.made_differ + each.random_differ) / sums, !each.is_own);
+  };
+  return *std::min_element(behaviours.begin(), behaviours.end(),
+                           [&](const ProbedBehaviour& a, const ProbedBehaviour& b) { return share(a) < share(b); });
 }
 
-std::vector<ProbedBehaviour> behaviours_of(const FloatFormat& factors, std::string_view gpu) {
-  const auto gpus = tensor_core_gpus();
-  const auto known = std::find_if(gpus.begin(), gpus.end(), [&](const TensorCoreGpu& row) { return row.name == gpu; });
+std::vector<ProbedBehaviour> behaviours_of(const MatrixInstruction& instruction, std::string_view gpu) {
+  const FloatFormat &a = factor_format(instruction.a), &b = factor_format(instruction.b);
+  const std::optional<TensorCore> own = tensor_core_of(gpu, instruction);
   std::vector<ProbedBehaviour> behaviours;
   for (const TensorCoreModel& model : tensor_core_models()) {
-    const bool takes = std::find(model.inputs.begin(), model.inputs.end(), &factors) != model.inputs.end();
-    const bool is_whole = model.factors == nullptr && model.passes == 1 && !model.adds_c_last;
-    if (!takes || !is_whole || model.scales != BlockScales::none || model.output != &binary32) continue;
+    if (model.scales != BlockScales::none || model.output != info(instruction.sums).format || !takes(model, a, b)) continue;
     auto same = std::find_if(behaviours.begin(), behaviours.end(),
                              [&](const ProbedBehaviour& each) { return adds_alike(*each.core.model, model); });
-    if (same == behaviours.end())
-      same = behaviours.insert(same, ProbedBehaviour{.core = {&model, &factors, &factors}, .generations = {}});
-    if (std::find(same->generations.begin(), same->generations.end(), model.generation) == same->generations.end())
-      same->generations.push_back(model.generation);
-    same->is_own |= known != gpus.end() && model.generation == known->generation && model.family == InstructionFamily::mma;
+    if (same == behaviours.end()) same = behaviours.insert(same, ProbedBehaviour{.core = {&model, &a, &b}, .rows = {}});
+    same->rows.push_back(row_name(model));
+    same->is_own |= own && own->model == &model;
   }
   return behaviours;
 }
 
-std::vector<ProbedFamily> probe_tensor_cores(Backend& device, std::string_view gpu, uint64_t random, uint64_t seed) {
-  const Arithmetic arithmetic{find_accumulation(gpu)};
-  std::vector<ProbedFamily> families;
-  for (const ProbedFactors& factors : probed_factors()) {
-    ProbedFamily& family = families.emplace_back(ProbedFamily{&factors});
-    family.behaviours = behaviours_of(*factors.format, gpu);
-    family.is_missing =
-        std::none_of(family.behaviours.begin(), family.behaviours.end(), [](const ProbedBehaviour& each) { return each.is_own; });
-    if (family.is_missing) {
-      family.behaviours.clear();
-      continue;
-    }
-    FamilyProbe probe(family, device, arithmetic);
-    for (const ProbedProduct& product : made_products(factors)) probe.compare(product, 0);
-    for (uint64_t index = 0; family.random < random; ++index)
-      probe.compare(random_product(factors, seed, index), random - family.random);
+std::vector<ProbedInstruction> probe_tensor_cores(MatrixInstructions& device, std::string_view gpu, uint64_t random,
+                                                  uint64_t seed) {
+  const std::vector<MatrixInstruction> all = device.all();
+  std::vector<ProbedInstruction> probed;
+  for (const MatrixInstruction& instruction : instructions_of(gpu)) {
+    ProbedInstruction& each = probed.emplace_back(ProbedInstruction{instruction});
+    each.is_missing = std::find(all.begin(), all.end(), instruction) == all.end();
+    if (each.is_missing) continue;
+    each.behaviours = behaviours_of(instruction, gpu);
+    InstructionProbe probe(each, device);
+    for (const ProbedProduct& product : made_products(instruction)) probe.compare(product, 0);
+    for (uint64_t index = 0; each.random < random; ++index)
+      probe.compare(random_product(instruction, seed, index), random - each.random);
   }
-  return families;
+  return probed;
 }
 
 }  // namespace ulpscope

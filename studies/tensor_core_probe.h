@@ -1,31 +1,35 @@
-// Which row of the table of matrix units (emulation/tensor_core.h) explains what a device's give: sums of FP16, BF16 and TF32
-// products are computed there and compared with what each row predicts, bit for bit.
+// Which row of the table of matrix units (emulation/tensor_core.h) explains what a device's give: sums of products are computed
+// there, one instruction at a time, and compared with what each row predicts, bit for bit.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "ulpscope/emulation/tensor_core.h"
-#include "ulpscope/kernels/backend.h"
+#include "ulpscope/kernels/matrix_instructions.h"
 #include "ulpscope/studies/tensor_core_vectors.h"
 
 namespace ulpscope {
 
-// A sum that is not what a row predicts.
+// A sum that is not what a row predicts. Results and what the sum begins with are encodings of the sums' type.
 struct ProbedDifference {
   std::string_view shows;  // what it was made to show; "": it is random
   std::vector<uint32_t> a, b;
-  uint32_t result = 0, predicted = 0;  // FP32 encodings
+  uint32_t c = 0, result = 0, predicted = 0;
 };
 
 // Rows of equal numbers give the same sums.
 struct ProbedBehaviour {
-  TensorCore core;                            // the first of these rows
-  std::vector<std::string_view> generations;  // that they belong to
-  bool is_own = false;                        // one of them is the GPU's own
-  uint64_t made_differ = 0, random_differ = 0;
+  TensorCore core;                // the first of these rows
+  std::vector<std::string> rows;  // "hopper wgmma"; mma is not named
+  bool is_own = false;            // one of them is the GPU's own, of the instruction
+  uint64_t made_differ = 0;       // of all made sums
+  // Random sums that were compared: with the GPU's own row all, with others the first ones, and those where that is not what came
+  // back and what lies beside them.
+  uint64_t random = 0, random_differ = 0;
   std::optional<ProbedDifference> first = {};
 
   bool explains() const { return made_differ == 0 && random_differ == 0; }
@@ -37,25 +41,26 @@ struct ShownCount {
   uint64_t sums = 0, differ = 0;  // from what the GPU's own row predicts
 };
 
-struct ProbedFamily {
-  const ProbedFactors* factors;
-  // The GPU's matrix units do not multiply such factors, as the table has it, and none are probed: what follows is empty.
+struct ProbedInstruction {
+  MatrixInstruction instruction;
+  // The table has a row of it for the GPU, but the device no kernel: what follows is empty.
   bool is_missing = false;
   uint64_t made = 0, random = 0;  // sums
   std::vector<ProbedBehaviour> behaviours = {};
   std::vector<ShownCount> shown = {};
 
   const ProbedBehaviour& own() const;
-  // With the fewest results that differ; the GPU's own before others.
+  // Of which the smallest share of results differs, and of such the GPU's own.
   const ProbedBehaviour& closest() const;
 };
 
-// FP32 rows of mma, wgmma and tcgen05 that multiply such factors by an instruction of their own, rows of equal numbers together;
-// `gpu`: whose own ones are marked, with mma.
-std::vector<ProbedBehaviour> behaviours_of(const FloatFormat& factors, std::string_view gpu);
+// Rows that have such factors and results, without scales, rows of equal numbers together; those of the instruction's family and
+// of `gpu` are marked.
+std::vector<ProbedBehaviour> behaviours_of(const MatrixInstruction& instruction, std::string_view gpu);
 
-// `gpu`: whose matrix units the device has, as tensor_core_gpus() names it. `random`: sums for each kind of factors, beside those
+// `gpu`: whose matrix units the device has, as tensor_core_gpus() names it. `random`: sums for each instruction, beside those
 // that are made. Throws what the device throws.
-std::vector<ProbedFamily> probe_tensor_cores(Backend& device, std::string_view gpu, uint64_t random, uint64_t seed = 0);
+std::vector<ProbedInstruction> probe_tensor_cores(MatrixInstructions& device, std::string_view gpu, uint64_t random,
+                                                  uint64_t seed = 0);
 
 }  // namespace ulpscope

@@ -15,12 +15,12 @@ struct DescribedDevice {
   std::string gpu;                // as tensor_core_gpus() names it; "": none of these
 };
 
-// With the rows of the table for its mma instructions.
+// With the rows of the table for its instructions.
 Report describe_device(const DescribedDevice& device);
 
-// True iff the GPU's own row explains every kind of factors that was probed.
-bool is_explained(std::span<const ProbedFamily> families);
+// True iff the GPU's own rows explain every instruction that was probed.
+bool is_explained(std::span<const ProbedInstruction> probed);
 // `limit`: rows of a table of terms, 0: all.
-Report describe_probe(const DescribedDevice& device, std::span<const ProbedFamily> families, size_t limit);
+Report describe_probe(const DescribedDevice& device, std::span<const ProbedInstruction> probed, size_t limit);
 
 }  // namespace ulpscope

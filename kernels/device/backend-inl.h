@@ -16,6 +16,7 @@
 #include "ulpscope/kernels/device/indexing-inl.h"
 #include "ulpscope/kernels/device/launcher-inl.h"
 #include "ulpscope/kernels/device/losses-inl.h"
+#include "ulpscope/kernels/device/matrix_instructions-inl.h"
 #include "ulpscope/kernels/device/moved_call.h"
 #include "ulpscope/kernels/device/normalization-inl.h"
 #include "ulpscope/kernels/device/ops-inl.h"
@@ -52,6 +53,14 @@ class DeviceBackend final : public Backend {
   }
 
   bool runs_behind() const override { return true; }
+  MatrixInstructions* matrix_instructions() override {
+    if constexpr (std::is_same_v<Machine, PlanningMachine>) {
+      return nullptr;
+    } else {
+      if (!instructions_) instructions_ = std::make_unique<DeviceMatrixInstructions<Machine>>(launcher_);
+      return instructions_.get();
+    }
+  }
   std::unique_ptr<Backend> plan() const override {
     if constexpr (std::is_same_v<Machine, PlanningMachine>) {
       return nullptr;
@@ -108,6 +117,7 @@ class DeviceBackend final : public Backend {
  private:
   Launcher<Machine> launcher_;
   Kernels<Launcher<Machine>> kernels_;
+  std::unique_ptr<MatrixInstructions> instructions_;
 };
 
 }  // namespace ulpscope::device

@@ -18,10 +18,12 @@
 //   sum(v), smallest(v), largest(v)   of uint32_t, over the warp
 //   shared<A>()                  the block's array A in shared memory, which is undefined at first: A::Element, A::kSize elements
 //                                and A::kName. read(i), write(i, value), and add(i, n) of integers, in any order among other add()s
-//   multiply_add<type>(sums, a, b)   sums += a b by the matrix units, of the warp: kRowsOfProduct rows of a times kColumnsOfProduct
-//                                columns of b. Each line has kWholeWords words of terms, or kShortWords, of which a thread has in
-//                                a[i] word lane() % 4 + 4 (i / 2) of row lane() / 4 + 8 (i % 2), in b[i] word lane() % 4 + 4 i of
-//                                column lane() / 4, and in sums[i] row lane() / 4 + 8 (i / 2) of column lane() % 4 * 2 + i % 2
+//   multiply_add<instruction>(sums, a, b)   sums += a b by the matrix units: kRowsOfProduct rows of a for each warp, times
+//                                kColumnsOfProduct columns of b. Each line has kWholeWords words of terms, or kShortWords, of which
+//                                a thread has in a[i] word lane() % 4 + 4 (i / 2) of row lane() / 4 + 8 (i % 2), in b[i] word
+//                                lane() % 4 + 4 i of column lane() / 4, and in sums[i] row lane() / 4 + 8 (i / 2) of column
+//                                lane() % 4 * 2 + i % 2; of FP16 sums two of one row are in a word. mma is of a warp, wgmma of
+//                                kWarpsOfGroup ones, which are the block, with the same columns
 //   add(p, n), raise(p, n)       *p += n and *p = max(*p, n) of uint64_t in global memory, in any order among other threads
 //   to_f16(x), to_bf16(x), from_f16(e)   conversions, to nearest even, as emulation/rounding.h has them
 //
@@ -30,6 +32,8 @@
 #pragma once
 
 #include <cstdint>
+
+#include "ulpscope/kernels/matrix_instructions.h"
 
 #if defined(__CUDACC__)
 #define ULPSCOPE_DEVICE __device__
@@ -46,9 +50,19 @@ namespace ulpscope::device {
 inline constexpr int kWarpThreads = 32;
 inline constexpr int kMostThreads = 256;  // of a block
 
-// What the matrix units multiply: numbers of 16 bits, two in a word, or FP32 numbers that are read as TF32.
-enum class FactorType : uint8_t { f16, bf16, tf32 };
-inline constexpr int kRowsOfProduct = 16, kColumnsOfProduct = 8, kWholeWords = 8, kShortWords = 4;
+inline constexpr int kRowsOfProduct = 16, kColumnsOfProduct = 8, kWarpsOfGroup = 4;
+
+// What a thread has of the sums of an instruction.
+template <MatrixInstruction instruction>
+struct SumsOfThread {
+  using Element = float;
+  static constexpr int kSize = 4;
+};
+template <MatrixInstruction instruction>
+requires(instruction.sums == DType::f16) struct SumsOfThread<instruction> {
+  using Element = uint32_t;  // two of them
+  static constexpr int kSize = 2;
+};
 
 struct Grid {
   int64_t blocks = 1;

@@ -118,6 +118,10 @@ class CudaMachine {
   std::string description() const { return description_; }
   std::string_view gpu() const { return gpu_; }
   bool multiplies_fp8() const { return properties_.major * 10 + properties_.minor >= 89; }
+  bool has(const MatrixInstruction& instruction) const {
+    if (instruction.family == InstructionFamily::wgmma) return kHasWgmma && properties_.major == 9;
+    return instruction.family == InstructionFamily::mma && (!is_quantized(instruction.a) || multiplies_fp8());
+  }
   size_t workspace_bytes() const { return kPackedBytes; }
   void* allocate(size_t bytes) {
     void* memory = nullptr;
@@ -156,6 +160,11 @@ class CudaMachine {
 
  private:
   static constexpr size_t kPackedBytes = 256 << 20;
+#if defined(ULPSCOPE_SM_90A)
+  static constexpr bool kHasWgmma = true;
+#else
+  static constexpr bool kHasWgmma = false;  // nothing was compiled for 90a, which alone has it
+#endif
 
   Error out_of_memory(size_t bytes) const {
     cudaGetLastError();  // or the next launch would find it

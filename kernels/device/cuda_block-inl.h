@@ -8,21 +8,9 @@
 #include <cstring>
 
 #include "ulpscope/kernels/device/block.h"
+#include "ulpscope/kernels/device/cuda_multiply_add-inl.h"
 
 namespace ulpscope::device {
-
-// Volatile, since all threads of the warp have to be there: it is not to move into a branch that some take.
-//
-// The instruction mma of the PTX instruction set, with its fragments as block.h has them.
-#define ULPSCOPE_MULTIPLY_WHOLE(shape, type)                                          \
-  asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type                \
-               ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
-               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])           \
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
-#define ULPSCOPE_MULTIPLY_SHORT(shape, type)                                                                                      \
-  asm volatile("mma.sync.aligned." shape ".row.col.f32." type "." type ".f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};" \
-               : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])                                                       \
-               : "r"(a[0]), "r"(a[1]), "r"(b[0]))
 
 template <typename T>
 class CudaSharedArray {
@@ -61,21 +49,12 @@ class CudaBlock {
   __device__ uint32_t smallest(uint32_t value) { return __reduce_min_sync(kAll, value); }
   __device__ uint32_t largest(uint32_t value) { return __reduce_max_sync(kAll, value); }
 
-  template <FactorType type, size_t words>
-  __device__ void multiply_add(float (&sums)[4], const uint32_t (&a)[words], const uint32_t (&b)[words / 2]) {
-    constexpr bool is_whole = words == kWholeWords / 2;
-    if constexpr (type == FactorType::f16 && is_whole) {
-      ULPSCOPE_MULTIPLY_WHOLE("m16n8k16", "f16");
-    } else if constexpr (type == FactorType::f16) {
-      ULPSCOPE_MULTIPLY_SHORT("m16n8k8", "f16");
-    } else if constexpr (type == FactorType::bf16 && is_whole) {
-      ULPSCOPE_MULTIPLY_WHOLE("m16n8k16", "bf16");
-    } else if constexpr (type == FactorType::bf16) {
-      ULPSCOPE_MULTIPLY_SHORT("m16n8k8", "bf16");
-    } else if constexpr (is_whole) {
-      ULPSCOPE_MULTIPLY_WHOLE("m16n8k8", "tf32");
+  template <MatrixInstruction instruction, typename Sum, size_t of_sums, size_t words>
+  __device__ void multiply_add(Sum (&sums)[of_sums], const uint32_t (&a)[words], const uint32_t (&b)[words / 2]) {
+    if constexpr (instruction.family == InstructionFamily::mma) {
+      multiply_add_by_mma<instruction>(sums, a, b);
     } else {
-      ULPSCOPE_MULTIPLY_SHORT("m16n8k4", "tf32");
+      multiply_add_by_wgmma<instruction>(sums, a, b);
     }
   }
 
@@ -97,8 +76,5 @@ class CudaBlock {
   // CUDA's atomic functions have it as another type of the same size.
   __device__ static unsigned long long* as_cuda(uint64_t* place) { return reinterpret_cast<unsigned long long*>(place); }
 };
-
-#undef ULPSCOPE_MULTIPLY_WHOLE
-#undef ULPSCOPE_MULTIPLY_SHORT
 
 }  // namespace ulpscope::device

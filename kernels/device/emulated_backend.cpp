@@ -13,11 +13,12 @@ namespace {
 
 class HostMachine {
  public:
-  HostMachine(uint64_t seed, std::string_view gpu) : seed_(seed), gpu_(gpu), units_(device::matrix_units_of(gpu)) {}
+  HostMachine(uint64_t seed, std::string_view gpu) : seed_(seed), gpu_(gpu), units_(gpu) {}
 
   std::string name() const { return "emulated:" + gpu_; }
   std::string_view gpu() const { return gpu_; }
   bool multiplies_fp8() const { return true; }
+  bool has(const MatrixInstruction& instruction) const { return units_.find(instruction).has_value(); }
   size_t workspace_bytes() const { return kWorkspaceBytes; }
   std::string description() const { return "kernels of GPUs on the host, with the matrix units of " + gpu_; }
   // Memory that nobody wrote holds NaN, in FP32 and 16-bit types.

@@ -138,35 +138,41 @@ struct Stopped {};
 
 // What a lane brings to a product of its warp.
 struct ProductOfLane {
-  FactorType type = FactorType::f16;
-  float* sums = nullptr;
+  MatrixInstruction instruction;
+  void* sums = nullptr;
   std::span<const uint32_t> a, b;
 };
 
 // The product of a warp, from what its lanes have of it and into that.
 void multiply_add(const MatrixUnits& units, std::span<const ProductOfLane> lanes) {
-  const auto& [type, unused, a, b] = lanes[0];
-  const std::optional<TensorCore>& core = units[static_cast<size_t>(type)];
+  const auto& [instruction, unused, a, b] = lanes[0];
+  const std::optional<TensorCore> core = units.find(instruction);
   if (!core) throw failed_error("multiply_add: the GPU has no matrix units for such factors");
   const auto words = static_cast<int>(2 * a.size());
   std::vector<uint32_t> rows(static_cast<size_t>(kRowsOfProduct * words)), columns(static_cast<size_t>(kColumnsOfProduct * words));
-  std::array<float, kRowsOfProduct * kColumnsOfProduct> sums{};
-  // place(lane, i): that of its sum i.
-  const auto place = [](size_t lane, size_t i) { return (lane / 4 + 8 * (i / 2)) * kColumnsOfProduct + lane % 4 * 2 + i % 2; };
+  const size_t sum_bytes = info(instruction.sums).size;
+  std::array<std::byte, sizeof(float) * kRowsOfProduct * kColumnsOfProduct> sums{};
+  // body(sums of the lane, the same in memory) for each of its pairs, which are neighbours in both.
+  const auto for_pairs = [&](size_t lane, const auto& body) {
+    for (size_t i = 0; i < 2; ++i) {
+      const size_t place = (lane / 4 + 8 * i) * kColumnsOfProduct + lane % 4 * 2;
+      body(static_cast<std::byte*>(lanes[lane].sums) + 2 * i * sum_bytes, sums.data() + place * sum_bytes);
+    }
+  };
   const auto width = static_cast<size_t>(words);
   for (size_t lane = 0; lane < lanes.size(); ++lane) {
     const ProductOfLane& has = lanes[lane];
-    if (has.type != type || has.a.size() != a.size())
+    if (!(has.instruction == instruction) || has.a.size() != a.size())
       throw failed_error("multiply_add: lanes {} and 0 ask for different ones", lane);
     for (size_t i = 0; i < a.size(); ++i) rows[(lane / 4 + 8 * (i % 2)) * width + lane % 4 + 4 * (i / 2)] = has.a[i];
     for (size_t i = 0; i < b.size(); ++i) columns[lane / 4 * width + lane % 4 + 4 * i] = has.b[i];
-    for (size_t i = 0; i < 4; ++i) sums[place(lane, i)] = has.sums[i];
+    for_pairs(lane, [&](const std::byte* of_lane, std::byte* place) { std::memcpy(place, of_lane, 2 * sum_bytes); });
   }
-  const int64_t terms = words * (type == FactorType::tf32 ? 1 : 2);
+  const auto terms = words * static_cast<int64_t>(sizeof(uint32_t) / info(instruction.a).size);
   const EncodedMatrix c{sums.data(), kColumnsOfProduct};
   multiply(*core, {rows.data(), terms}, {columns.data(), 1, terms}, c, sums.data(), kRowsOfProduct, kColumnsOfProduct, terms);
   for (size_t lane = 0; lane < lanes.size(); ++lane)
-    for (size_t i = 0; i < 4; ++i) lanes[lane].sums[i] = sums[place(lane, i)];
+    for_pairs(lane, [&](std::byte* of_lane, const std::byte* place) { std::memcpy(of_lane, place, 2 * sum_bytes); });
 }
 
 // Where Boost gives the stack back.
@@ -197,23 +203,6 @@ std::vector<int> numbers_to(int n) {
 }
 
 }  // namespace
-
-MatrixUnits matrix_units_of(std::string_view gpu) {
-  const auto find = [&](const FloatFormat& format) -> std::optional<TensorCore> {
-    const auto models = tensor_core_models();
-    const auto gpus = tensor_core_gpus();
-    const auto known = std::find_if(gpus.begin(), gpus.end(), [&](const TensorCoreGpu& row) { return row.name == gpu; });
-    if (known == gpus.end()) return std::nullopt;
-    for (const TensorCoreModel& model : models) {
-      const bool multiplies = std::find(model.inputs.begin(), model.inputs.end(), &format) != model.inputs.end();
-      if (model.generation == known->generation && model.family == InstructionFamily::mma && model.output == &binary32 &&
-          multiplies)
-        return TensorCore{&model, &format, &format};
-    }
-    return std::nullopt;
-  };
-  return {find(binary16), find(bfloat16), find(tensor_float32)};
-}
 
 class HostShared {
  public:
@@ -444,8 +433,9 @@ void HostBlock::barrier(std::source_location place) { runner_.barrier(thread_, p
 uint32_t HostBlock::at_warp(Operation operation, uint32_t value, int lane) {
   return runner_.at_warp(thread_, operation, value, lane);
 }
-void HostBlock::multiply_add(FactorType type, float* sums, std::span<const uint32_t> a, std::span<const uint32_t> b) {
-  runner_.multiply_add(thread_, {type, sums, a, b});
+void HostBlock::multiply_add(const MatrixInstruction& instruction, void* sums, std::span<const uint32_t> a,
+                             std::span<const uint32_t> b) {
+  runner_.multiply_add(thread_, {instruction, sums, a, b});
 }
 HostShared& HostBlock::shared_memory(const void* key, std::string_view name, int size, size_t element_bytes) {
   return runner_.shared_memory(key, name, size, element_bytes);

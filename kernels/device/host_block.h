@@ -10,7 +10,6 @@
 //   a barrier that not all threads of the block reach, and an operation of a warp that not all of its lanes reach
 #pragma once
 
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +17,9 @@
 #include <optional>
 #include <source_location>
 #include <span>
+#include <string>
 #include <string_view>
+#include <type_traits>
 
 #include "ulpscope/emulation/rounding.h"
 #include "ulpscope/emulation/tensor_core.h"
@@ -26,9 +27,16 @@
 
 namespace ulpscope::device {
 
-// What multiply_add gives, for each FactorType: the bits of a GPU's matrix units, or an Error (failed) where it has none.
-using MatrixUnits = std::array<std::optional<TensorCore>, 3>;
-MatrixUnits matrix_units_of(std::string_view gpu);
+// What multiply_add gives: the bits of a GPU's matrix units, or an Error (failed) where it has no such instruction.
+class MatrixUnits {
+ public:
+  // `gpu`: as tensor_core_gpus() names it; "": they have none.
+  explicit MatrixUnits(std::string_view gpu = "") : gpu_(gpu) {}
+  std::optional<TensorCore> find(const MatrixInstruction& instruction) const { return tensor_core_of(gpu_, instruction); }
+
+ private:
+  std::string gpu_;
+};
 
 class HostBlock;
 class HostBlockRunner;
@@ -79,9 +87,11 @@ class HostBlock {
   uint32_t sum(uint32_t value) { return at_warp(Operation::sum, value, 0); }
   uint32_t smallest(uint32_t value) { return at_warp(Operation::smallest, value, 0); }
   uint32_t largest(uint32_t value) { return at_warp(Operation::largest, value, 0); }
-  template <FactorType type, size_t words>
-  void multiply_add(float (&sums)[4], const uint32_t (&a)[words], const uint32_t (&b)[words / 2]) {
-    multiply_add(type, sums, a, b);
+  template <MatrixInstruction instruction, typename Sum, size_t of_sums, size_t words>
+  void multiply_add(Sum (&sums)[of_sums], const uint32_t (&a)[words], const uint32_t (&b)[words / 2]) {
+    static_assert(std::is_same_v<Sum, typename SumsOfThread<instruction>::Element> && of_sums == SumsOfThread<instruction>::kSize);
+    static_assert(words == kWholeWords / 2 || (words == kShortWords / 2 && has_short_form(instruction)));
+    multiply_add(instruction, sums, a, b);
   }
 
   template <class Array>
@@ -104,7 +114,7 @@ class HostBlock {
 
  private:
   uint32_t at_warp(Operation operation, uint32_t value, int lane);
-  void multiply_add(FactorType type, float* sums, std::span<const uint32_t> a, std::span<const uint32_t> b);
+  void multiply_add(const MatrixInstruction& instruction, void* sums, std::span<const uint32_t> a, std::span<const uint32_t> b);
   HostShared& shared_memory(const void* key, std::string_view name, int size, size_t element_bytes);
 
   HostBlockRunner& runner_;
@@ -127,6 +137,7 @@ void HostSharedArray<T>::add(int index, T value) const {
 }
 
 // Runs `kernel` as every thread of every block. Throws the first Error.
-void run_on_host(const Grid& grid, const std::function<void(HostBlock&)>& kernel, uint64_t seed = 0, const MatrixUnits& units = {});
+void run_on_host(const Grid& grid, const std::function<void(HostBlock&)>& kernel, uint64_t seed = 0,
+                 const MatrixUnits& units = MatrixUnits());
 
 }  // namespace ulpscope::device

@@ -10,6 +10,7 @@
 //   multiply(gemm)                            gemm.h
 //   multiplies_fp8()                          whether multiply() takes FP8
 //   gpu()                                     whose matrix units it has, as tensor_core_gpus() names it, or ""
+//   has(instruction)                          whether its blocks multiply_add so (block.h)
 //   workspace_bytes()                         for what is computed in parts
 //
 // all in the order in which they are asked for.

@@ -87,11 +87,11 @@ class ProductLauncher {
     if (!accumulated) return by_library();
     switch (accumulated->factors[0]) {
       case DType::f16:
-        return by_matrix_units<FactorType::f16>();
+        return by_matrix_units<DType::f16>();
       case DType::bf16:
-        return by_matrix_units<FactorType::bf16>();
+        return by_matrix_units<DType::bf16>();
       default:
-        return by_matrix_units<FactorType::tf32>();
+        return by_matrix_units<DType::f32>();
     }
   }
 
@@ -150,7 +150,7 @@ class ProductLauncher {
     return {static_cast<const uint32_t*>(factor.data) + first / terms_of_word, *batch / terms_of_word, *between / terms_of_word};
   }
 
-  template <FactorType type>
+  template <DType type>
   void by_matrix_units() {
     in_parts(product_, term_bytes(), launcher_.machine().workspace_bytes(), [&](const ProductPart& part) {
       const int64_t words = words_of(part.terms, kShortWords);

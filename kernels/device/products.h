@@ -63,13 +63,14 @@ struct FactorTile {
 
 // sums[batch][row][column] += a[batch][row] b[batch][column], of packed lines: a chain of instructions from the first terms to the
 // last, that begins with +0, or with what is there. Whole blocks of terms that lie behind the last are left out.
-template <FactorType type>
+template <DType type>
 struct MultiplyPacked {
   PackedLines a, b;
   int64_t batches, rows, columns, words;  // words: of a line, a multiple of kShortWords
   float* sums;
   bool continues;
 
+  static constexpr MatrixInstruction kInstruction{InstructionFamily::mma, type, type, DType::f32};
   static constexpr int kThreads = 256;
   static constexpr int kBlocksAtOnce = 2;  // that share the registers of a multiprocessor: sums need many
   int64_t row_tiles() const { return (rows + kTileRows - 1) / kTileRows; }
@@ -148,7 +149,8 @@ struct MultiplyPacked {
         }
         ULPSCOPE_UNROLL
         for (int j = 0; j < kAcross; ++j) {
-          if (column_ + kColumnsOfProduct * j < product_.columns) block.template multiply_add<type>(sums_[i][j], of_a, of_b[j]);
+          if (column_ + kColumnsOfProduct * j < product_.columns)
+            block.template multiply_add<kInstruction>(sums_[i][j], of_a, of_b[j]);
         }
       }
     }

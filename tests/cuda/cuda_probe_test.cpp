@@ -14,8 +14,8 @@ TEST(CudaProbe, IsExplainedByTheRowOfTheGpu) {
   const std::string gpu = gpu_of_device("cuda");
   if (gpu.empty()) GTEST_SKIP() << "skipped: the table knows no such GPU";
   const auto device = maker_of_device("cuda")();
-  const auto families = probe_tensor_cores(*device, gpu, 1000000);
-  EXPECT_TRUE(is_explained(families)) << render_text(describe_probe({"cuda", device->description(), gpu}, families, 10), {});
+  const auto probed = probe_tensor_cores(*device->matrix_instructions(), gpu, 1000000);
+  EXPECT_TRUE(is_explained(probed)) << render_text(describe_probe({"cuda", device->description(), gpu}, probed, 10), {});
 }
 
 }  // namespace

@@ -225,41 +225,62 @@ TEST(HostBlock, AllThreadsReachABarrierAndAllLanesAnOperation) {
   EXPECT_THROW(run_on_host({.blocks = 1, .threads = 33}, [](HostBlock&) {}), Error);
 }
 
-// Where the elements of a fragment lie is what the PTX instruction set says of mma.m16n8k16 (FP16), m16n8k8 (FP16, TF32) and
-// m16n8k4: group = lane / 4 and number = lane % 4. Elements are small whole numbers, so that sums are exact.
-template <FactorType type, int words>
+// Where the elements of a fragment lie is what the PTX instruction set says of mma with 16 rows and 8 columns, and the same of a
+// warp of wgmma: group = lane / 4 and number = lane % 4. Elements are small whole numbers, so that sums are exact.
+constexpr MatrixInstruction instruction_of(DType factors, DType sums = DType::f32,
+                                           InstructionFamily family = InstructionFamily::mma) {
+  return {family, factors, factors, sums};
+}
+
+template <MatrixInstruction instruction, int words = kWholeWords>
 void expect_products(const char* gpu) {
-  constexpr int kOfWord = type == FactorType::tf32 ? 1 : 2, kTerms = words * kOfWord;
+  constexpr int kOfWord = static_cast<int>(sizeof(uint32_t) / info(instruction.a).size), kTerms = words * kOfWord;
   const auto element = [](int line, int term, int odd) {
     return (line * 7 + term * odd) % 5 == 0 ? 0.0f : 1.0f + static_cast<float>((line + term) % 3);
   };
-  const auto encoding = [](float value) -> uint32_t {
-    if (type == FactorType::tf32) return std::bit_cast<uint32_t>(value);
-    return type == FactorType::f16 ? round_to_f16(value) : round_to_bf16(value);
+  const auto encoding = [](DType dtype, float value) {
+    return static_cast<uint32_t>(round_to_encoding(*info(dtype).format, value));
   };
+  const auto begins_with = [](int row, int column) { return static_cast<float>(row * kColumnsOfProduct + column); };
   float sums[kRowsOfProduct][kColumnsOfProduct];
   const auto kernel = [&](HostBlock& block) {
     const int group = block.lane() / 4, number = block.lane() % 4;
     uint32_t a[words / 2] = {}, b[words / 4] = {};
-    const auto put = [&](uint32_t& word, int line, int first, int odd) {
-      for (int i = 0; i < kOfWord; ++i) word |= encoding(element(line, kOfWord * first + i, odd)) << (16 * i);
+    const auto put = [&](uint32_t& word, DType dtype, int line, int first, int odd) {
+      for (int i = 0; i < kOfWord; ++i) word |= encoding(dtype, element(line, kOfWord * first + i, odd)) << (32 / kOfWord * i % 32);
     };
-    put(a[0], group, number, 3);
-    put(a[1], group + 8, number, 3);
-    put(b[0], group, number, 11);
+    put(a[0], instruction.a, group, number, 3);
+    put(a[1], instruction.a, group + 8, number, 3);
+    put(b[0], instruction.b, group, number, 11);
     if constexpr (words == kWholeWords) {
-      put(a[2], group, number + 4, 3);
-      put(a[3], group + 8, number + 4, 3);
-      put(b[1], group, number + 4, 11);
+      put(a[2], instruction.a, group, number + 4, 3);
+      put(a[3], instruction.a, group + 8, number + 4, 3);
+      put(b[1], instruction.b, group, number + 4, 11);
     }
-    float of_lane[4];
-    for (int i = 0; i < 4; ++i) of_lane[i] = static_cast<float>(block.lane() * 4 + i);
-    block.multiply_add<type>(of_lane, a, b);
-    for (int i = 0; i < 4; ++i)
-      sums[group + (i < 2 ? 0 : 8)][number * 2 + i % 2] = of_lane[i] - static_cast<float>(block.lane() * 4 + i);
+    using Sums = SumsOfThread<instruction>;
+    typename Sums::Element of_lane[Sums::kSize] = {};
+    for (int i = 0; i < 4; ++i) {
+      const float value = begins_with(group + (i < 2 ? 0 : 8), number * 2 + i % 2);
+      if constexpr (instruction.sums == DType::f16) {
+        of_lane[i / 2] |= static_cast<uint32_t>(round_to_f16(value)) << (i % 2 * 16);
+      } else {
+        of_lane[i] = value;
+      }
+    }
+    block.multiply_add<instruction>(of_lane, a, b);
+    for (int i = 0; i < 4; ++i) {
+      const int row = group + (i < 2 ? 0 : 8), column = number * 2 + i % 2;
+      float sum;
+      if constexpr (instruction.sums == DType::f16) {
+        sum = f16_to_float(static_cast<uint16_t>(of_lane[i / 2] >> (i % 2 * 16)));
+      } else {
+        sum = of_lane[i];
+      }
+      sums[row][column] = sum - begins_with(row, column);
+    }
   };
   for (uint64_t seed = 0; seed < 3; ++seed) {
-    run_on_host({.blocks = 1, .threads = 32}, kernel, seed, matrix_units_of(gpu));
+    run_on_host({.blocks = 1, .threads = 32}, kernel, seed, MatrixUnits(gpu));
     for (int row = 0; row < kRowsOfProduct; ++row) {
       for (int column = 0; column < kColumnsOfProduct; ++column) {
         float expected = 0;
@@ -270,21 +291,29 @@ void expect_products(const char* gpu) {
   }
 }
 
-TEST(HostBlock, MultipliesFragmentsAsMmaHasThem) {
+TEST(HostBlock, MultipliesFragmentsAsPtxHasThem) {
+  constexpr InstructionFamily kWgmma = InstructionFamily::wgmma;
   for (const char* gpu : {"h100", "a100"}) {
-    expect_products<FactorType::f16, kWholeWords>(gpu);
-    expect_products<FactorType::f16, kShortWords>(gpu);
-    expect_products<FactorType::bf16, kWholeWords>(gpu);
-    expect_products<FactorType::bf16, kShortWords>(gpu);
-    expect_products<FactorType::tf32, kWholeWords>(gpu);
-    expect_products<FactorType::tf32, kShortWords>(gpu);
+    expect_products<instruction_of(DType::f16)>(gpu);
+    expect_products<instruction_of(DType::f16), kShortWords>(gpu);
+    expect_products<instruction_of(DType::f16, DType::f16)>(gpu);
+    expect_products<instruction_of(DType::f16, DType::f16), kShortWords>(gpu);
+    expect_products<instruction_of(DType::bf16)>(gpu);
+    expect_products<instruction_of(DType::bf16), kShortWords>(gpu);
+    expect_products<instruction_of(DType::f32)>(gpu);
+    expect_products<instruction_of(DType::f32), kShortWords>(gpu);
   }
+  expect_products<instruction_of(DType::f8_e4m3)>("rtx4090");
+  expect_products<instruction_of(DType::f8_e5m2, DType::f16)>("rtx4090");
+  expect_products<instruction_of(DType::f16, DType::f32, kWgmma)>("h100");
+  expect_products<instruction_of(DType::f32, DType::f32, kWgmma)>("h100");
+  expect_products<MatrixInstruction{kWgmma, DType::f8_e4m3, DType::f8_e5m2, DType::f16}>("h100");
 }
 
 TEST(HostBlock, AllLanesMultiplyTheSame) {
   const auto with = [](const char* gpu, const std::function<void(HostBlock&)>& kernel) -> std::string {
     try {
-      run_on_host({.blocks = 1, .threads = 32}, kernel, 0, matrix_units_of(gpu));
+      run_on_host({.blocks = 1, .threads = 32}, kernel, 0, MatrixUnits(gpu));
     } catch (const Error& error) {
       return error.what();
     }
@@ -294,9 +323,9 @@ TEST(HostBlock, AllLanesMultiplyTheSame) {
     float sums[4] = {};
     const uint32_t a[2] = {}, b[1] = {};
     if (block.lane() == 5) {
-      block.multiply_add<FactorType::bf16>(sums, a, b);
+      block.multiply_add<instruction_of(DType::bf16)>(sums, a, b);
     } else {
-      block.multiply_add<FactorType::f16>(sums, a, b);
+      block.multiply_add<instruction_of(DType::f16)>(sums, a, b);
     }
   };
   EXPECT_EQ(with("h100", multiply), "multiply_add: lanes 5 and 0 ask for different ones");
@@ -304,8 +333,8 @@ TEST(HostBlock, AllLanesMultiplyTheSame) {
                  [](HostBlock& block) {
                    float sums[4] = {};
                    const uint32_t a[4] = {}, b[2] = {};
-                   block.multiply_add<FactorType::f16>(sums, a, b);
-                   block.multiply_add<FactorType::bf16>(sums, a, b);
+                   block.multiply_add<instruction_of(DType::f16)>(sums, a, b);
+                   block.multiply_add<instruction_of(DType::bf16)>(sums, a, b);
                  }),
             "multiply_add: the GPU has no matrix units for such factors");
 }
