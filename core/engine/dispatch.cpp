@@ -182,9 +182,14 @@ void record_on_tape(const Op& op, uint64_t id, std::span<const Tensor> inputs, T
   }
 }
 
-void check_inputs(const Op& op, std::span<const Tensor> inputs) {
-  for (size_t i = 0; i < inputs.size(); ++i)
+void check_inputs(const Context& context, const Op& op, std::span<const Tensor> inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i]) throw usage_error("{}{}: input {} is an undefined tensor", op.name, in_module(), i);
+    const Backend& device = inputs[i].storage().backend();
+    if (&device != context.backend)
+      throw usage_error("{}{}: input {} lies on another device, {}, than the op runs on, {}", op.name, in_module(), i,
+                        device.name(), context.backend->name());
+  }
   if (!op.takes_quantized && !op.is_view) {
     for (const Tensor& input : inputs)
       if (is_quantized(input.dtype()))
@@ -324,7 +329,7 @@ Tensor autocast_input(const Tensor& input, DType dtype, uint64_t served, size_t 
 
 Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attributes& attributes, const CallOptions& options) {
   Context& context = ulpscope::context();
-  check_inputs(op, arguments);
+  check_inputs(context, op, arguments);
   const uint64_t id = options.id ? *options.id : next_id(context, op);
   Tensors inputs(arguments);
   const InputType chosen = input_type(context, op, arguments, options);

@@ -49,6 +49,16 @@ TEST_F(DispatchTest, EveryOpOfATrainingStepReachesTheBackend) {
   context_.backend = backend_.get();
 }
 
+TEST_F(DispatchTest, TensorsOfOneDeviceAreNoInputsOnAnother) {
+  const Tensor here = scalar(DType::f32, 1);
+  CountingBackend other(*backend_);
+  context_.backend = &other;
+  EXPECT_THAT(usage_error_of([&] { add(scalar(DType::f32, 2), here); }),
+              HasSubstr(fmt::format("add: input 1 lies on another device, {}, than the op runs on, counting", backend_->name())));
+  EXPECT_EQ(other.calls["add"], 0);
+  context_.backend = backend_.get();
+}
+
 TEST_F(DispatchTest, AnObserverSeesOpsInTheOrderOfExecution) {
   std::ostringstream names;
   NamePrinter printer(names);
