@@ -11,13 +11,10 @@ set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_EXTENSIONS OFF)
 find_package(CUDAToolkit REQUIRED)
 
-# Device and host must round at the same places, so no multiplication and addition are fused. The emulation's constexpr functions
-# are called from both. fmt takes nvcc for a compiler without constexpr.
-target_compile_options(ulpscope_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr>
-  $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>
-  $<$<COMPILE_LANGUAGE:CUDA>:-DFMT_USE_CONSTEXPR=1>
-  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-ffp-contract=off,-march=x86-64-v2>)
+include(UlpscopeDeviceCode)
+foreach(flag ${ULPSCOPE_DEVICE_CODE_FLAGS})
+  target_compile_options(ulpscope_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:${flag}>)
+endforeach()
 if(ULPSCOPE_WERROR)
   target_compile_options(ulpscope_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>)
 endif()

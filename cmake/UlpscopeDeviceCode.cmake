@@ -1,0 +1,8 @@
+# How device code is compiled, with CUDA's parts of a build and, where nvcc is, by a test of builds without them.
+#
+# Device and host must round at the same places, so no multiplication and addition are fused. The emulation's constexpr functions
+# are called from both. fmt takes nvcc for a compiler without constexpr.
+set(ULPSCOPE_DEVICE_CODE_FLAGS --expt-relaxed-constexpr -fmad=false -DFMT_USE_CONSTEXPR=1
+  -Xcompiler=-Wall,-Wextra,-ffp-contract=off,-march=x86-64-v2)
+# Kernels have no stack: what does not fit into registers is a warning, and an error where warnings are.
+set(ULPSCOPE_PTXAS_WARNINGS -warn-spills,-warn-lmem-usage)
