@@ -74,8 +74,7 @@ struct ChainInstruction {
 
    private:
     ULPSCOPE_DEVICE uint32_t word_of(const uint32_t* words, int64_t line, int64_t lines, int64_t word) const {
-      const int64_t at = word + block_.lane() % 4;
-      return line < lines && at < chain_.words ? words[line * chain_.words + at] : 0;
+      return line < lines ? words[line * chain_.words + word + block_.lane() % 4] : 0;
     }
     // body(sum, its place) of those that are there.
     template <typename Body>
