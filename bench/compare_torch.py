@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Times training steps of ours (build/release/bench/step_bench) and of PyTorch, in turns, with the same number of threads.
 
-usage: compare_torch.py [WORKLOAD]... [--threads N] [--rounds N] [--seconds S] [--program FILE] [--device cpu|cuda]
-Prints a JSON line for each measurement: {"round", "name", "ms", ...}. Without PyTorch it says so and times ours alone.
+usage: compare_torch.py [WORKLOAD]... [--threads N] [--rounds N] [--seconds S] [--turns N] [--precision NAME]... [--record LEVEL]...
+                        [--program FILE] [--device cpu|cuda] [--check]
+Prints a JSON line for each measurement: {"round", "name", "ms", ...}. Without PyTorch it says so and times ours alone. A workload
+whose two models have different numbers of parameters ends it with an error, and --check looks for that alone.
 
-step_bench WORKLOAD --threads N --seconds S prints a line for each precision and recording level, whose steps it interleaves, S seconds each:
-{"workload": "mlp", "precision": "fp32", "record": "off", "ms": 0.42, ...}, ms being the median.
+step_bench prints a line for each precision and recording level, whose steps it interleaves, S seconds each:
+{"workload": "mlp", "precision": "fp32", "record": "off", "parameters": 101386, "ms": 0.42, ...}, ms being the median.
 """
 
 import argparse
@@ -20,6 +22,7 @@ import targets
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STEP_BENCH = ROOT / "build/release/bench/step_bench"
+PRECISIONS = ("fp32", "fp16", "bf16")
 
 try:
     import torch
@@ -29,8 +32,15 @@ except ImportError:
     torch = None
 
 
+# What step_bench runs where that is no preset of the workload's name.
+EXPERIMENTS = {
+    "conv_sine_512": ("conv_sine", "--set", "data.height=512", "--set", "data.width=512"),
+    "gpt_large": (pathlib.Path(__file__).resolve().parent / "gpt_large.toml",),
+}
+
+
 def workload(name):
-    """Model, inputs, targets and loss, as in the presets of ulpscope."""
+    """Model, inputs, targets and loss, as in the experiment that ulpscope runs."""
     labels = lambda batch: torch.randint(0, 10, (batch,))
     if name == "mlp":
         model = nn.Sequential(nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
@@ -38,12 +48,13 @@ def workload(name):
     if name == "mlp_big":
         model = nn.Sequential(nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
         return model, torch.randn(256, 784), labels(256), functional.cross_entropy
-    if name == "conv_sine":
+    if name in ("conv_sine", "conv_sine_512"):
+        extent = 512 if name == "conv_sine_512" else 128
         layers, channels = [], 2
         for _ in range(3):
             layers += [nn.Conv2d(channels, 256, 1), nn.BatchNorm2d(256), nn.ReLU()]
             channels = 256
-        return nn.Sequential(*layers, nn.Conv2d(256, 1, 1)), torch.rand(1, 2, 128, 128), torch.rand(1, 1, 128, 128), functional.mse_loss
+        return nn.Sequential(*layers, nn.Conv2d(256, 1, 1)), torch.rand(1, 2, extent, extent), torch.rand(1, 1, extent, extent), functional.mse_loss
     if name == "fashion_cnn":
         features = [nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
         model = nn.Sequential(*features, nn.Flatten(), nn.Linear(64 * 7 * 7, 128), nn.ReLU(), nn.Linear(128, 10))
@@ -52,9 +63,12 @@ def workload(name):
         return Resnet(), torch.randn(128, 3, 32, 32), labels(128), functional.cross_entropy
     if name == "gpt_mini":
         return Gpt(), torch.randint(0, 256, (8, 128)), torch.randint(0, 256, (8 * 128,)), functional.cross_entropy
+    if name == "gpt_large":
+        model = Gpt(context=512, width=1024, blocks=12, heads=16)
+        return model, torch.randint(0, 256, (16, 512)), torch.randint(0, 256, (16 * 512,)), functional.cross_entropy
     if name == "lstm_text":
         return TextLstm(), torch.randint(0, 256, (16, 64)), torch.randint(0, 256, (16 * 64,)), functional.cross_entropy
-    raise SystemExit(f"compare_torch.py: no workload '{name}': there are {', '.join(targets.WORKLOADS)}")
+    raise SystemExit(f"compare_torch.py: no workload '{name}': there are {', '.join(targets.WORKLOADS + targets.LARGE_WORKLOADS)}")
 
 
 if torch:
@@ -152,21 +166,43 @@ def median_ms(step, seconds):
     return statistics.median(times) * 1e3
 
 
-def measure(names, threads, rounds, seconds, program=STEP_BENCH, device="cpu"):
-    """Yields {"round", "name", "ms", ...}."""
+def run_ours(program, name, *arguments):
+    """The lines of step_bench."""
+    experiment = EXPERIMENTS.get(name, (name,))
+    done = subprocess.run([program, *experiment, *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"compare_torch.py: {name}: {done.stderr.strip() or f'{program} ended with {done.returncode}'}")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def check_parameters(name, ours, model):
+    """Ends the program where the two models are not of one size."""
+    count = sum(parameter.numel() for parameter in model.parameters())
+    wrong = {row["parameters"] for row in ours} - {count}
+    if wrong or not ours:
+        raise SystemExit(f"compare_torch.py: {name}: our model has {wrong.pop() if wrong else 'unknown'} parameters and PyTorch's {count}: "
+                         "expected the same model")
+
+
+def measure(names, threads, rounds, seconds, program=STEP_BENCH, device="cpu", turns=10, wanted=(), levels=()):
+    """Yields {"round", "name", "ms", ...}. `wanted`: precisions, where not all."""
     if torch:
         torch.set_num_threads(threads)
         torch.backends.cudnn.allow_tf32 = False  # FP32 is FP32 on both sides
+    asked = [*(word for precision in wanted for word in ("--precision", precision)), *(word for level in levels for word in ("--record", level))]
     for name in names:
-        precisions = ("fp32",) if name in targets.FP32_ONLY else ("fp32", "fp16", "bf16")
+        precisions = ("fp32",) if name in targets.FP32_ONLY and device == "cpu" else wanted or PRECISIONS
         steps = {precision: TorchStep(name, precision, device) for precision in precisions} if torch else {}
         for step in steps.values():
             step()
         for turn in range(rounds):
-            command = [str(program), name, "--threads", str(threads), "--seconds", str(seconds), "--device", device]
-            for line in subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines():
-                row = json.loads(line)
-                yield {"round": turn, "name": f"ours/{row['workload']}/{row['precision']}/{row['record']}", **row}
+            if torch and device != "cpu":
+                torch.cuda.empty_cache()  # which ours may need
+            ours = run_ours(program, name, "--threads", threads, "--seconds", seconds, "--turns", turns, "--device", device, *asked)
+            for step in steps.values():
+                check_parameters(name, ours, step.model)
+            for row in ours:
+                yield {"round": turn, "name": f"ours/{name}/{row['precision']}/{row['record']}", **row}
             for precision, step in steps.items():
                 yield {"round": turn, "name": f"torch/{name}/{precision}", "ms": median_ms(step, seconds)}
 
@@ -177,15 +213,26 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--turns", type=int, default=10, help="that the seconds of ours are split into")
+    parser.add_argument("--precision", action="append", choices=PRECISIONS, default=[])
+    parser.add_argument("--record", action="append", choices=("off", "health", "stats", "full"), default=[])
     parser.add_argument("--program", default=STEP_BENCH)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--check", action="store_true", help="compare the numbers of parameters, and time nothing; 77 without PyTorch")
     options = parser.parse_args()
+    if options.check:
+        if not torch:
+            return 77
+        for name in options.workloads or targets.WORKLOADS + targets.LARGE_WORKLOADS:
+            check_parameters(name, run_ours(options.program, name, "--seconds", 0, "--precision", "fp32", "--record", "off"), workload(name)[0])
+        return 0
     if not torch:
         print("PyTorch cannot be imported: timing ours alone", file=sys.stderr)
     for row in measure(options.workloads or targets.WORKLOADS, options.threads, options.rounds, options.seconds, options.program,
-                       options.device):
+                       options.device, options.turns, options.precision, options.record):
         print(json.dumps(row), flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,17 +1,16 @@
 // What a device takes for reading, for statistics and for products, as JSON lines.
 //
-//   device_bench DEVICE [--elements N] [--extent N]     of tensors of N elements, and of square products of that extent
+//   device_bench [DEVICE]     of tensors of --elements elements, and of square products of --extent rows
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "ulpscope/base/error.h"
+#include "bench_options.h"
 #include "ulpscope/base/philox.h"
 #include "ulpscope/emulation/rounding.h"
 #include "ulpscope/kernels/devices.h"
@@ -108,23 +107,12 @@ void measure_products(Backend& backend, int64_t extent, std::string_view gpu) {
 }
 
 int run(int argc, char** argv) {
-  std::string device;
-  int64_t elements = int64_t{1} << 26, extent = 4096;
-  for (int i = 1; i < argc; ++i) {
-    if (!std::strcmp(argv[i], "--elements") && i + 1 < argc) {
-      elements = std::atoll(argv[++i]);
-    } else if (!std::strcmp(argv[i], "--extent") && i + 1 < argc) {
-      extent = std::atoll(argv[++i]);
-    } else if (argv[i][0] != '-' && device.empty()) {
-      device = argv[i];
-    } else {
-      throw usage_error("device_bench: unexpected argument '{}'; usage: device_bench DEVICE [--elements N] [--extent N]", argv[i]);
-    }
-  }
-  const auto make = maker_of_device(device.empty() ? "cuda" : device);
+  const BenchOptions given(argc, argv, "device_bench [DEVICE] [--elements N] [--extent N]");
+  const std::string device = given.word().empty() ? "cuda" : given.word();
+  const auto make = maker_of_device(device);
   const std::unique_ptr<Backend> backend = make ? make() : make_cpu_backend();
-  measure_statistics(*backend, elements);
-  measure_products(*backend, extent, device == "cpu" ? "" : gpu_of_device(device.empty() ? "cuda" : device));
+  measure_statistics(*backend, given.number("--elements", int64_t{1} << 26));
+  measure_products(*backend, given.number("--extent", int64_t{4096}), gpu_of_device(device));
   return 0;
 }
 
@@ -134,7 +122,7 @@ int main(int argc, char** argv) {
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", error.what());
+    fmt::print(stderr, "device_bench: {}\n", error.what());
     return 2;
   }
 }

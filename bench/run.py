@@ -3,7 +3,7 @@
 
 usage: run.py [NAME]... [--compare OLD.json] [-o FILE] [--threads N] [--rounds N] [--seconds S] [--build FOLDER]
 NAME is a benchmark program without its _bench ("dispatch", "trace", "gui"), "causes" (capsules, nan, minimize), "emulation" (all programs of that folder), "steps" (training steps
-beside PyTorch's), or a workload of those ("mlp"). Without a name: all. Results go to FILE (build/bench.json), and --compare prints them beside those of an earlier file.
+beside PyTorch's), or a workload of those ("mlp"). Without a name: all but the workloads that are for GPUs ("gpt_large"). Results go to FILE (build/bench.json), and --compare prints them beside those of an earlier file.
 """
 
 import argparse
@@ -162,7 +162,7 @@ def main():
 
     programs = {path.name.removesuffix("_bench"): path for path in sorted((options.build / "bench").glob("*_bench"))}
     step_bench, trace_bench, gui_bench = (programs.pop(name, None) for name in ("step", "trace", "gui"))
-    known = [*programs, "emulation", "trace", "gui", "causes", "steps", *targets.WORKLOADS]
+    known = [*programs, "emulation", "trace", "gui", "causes", "steps", *targets.WORKLOADS, *targets.LARGE_WORKLOADS]
     for name in options.names:
         if name not in known:
             print(f"no benchmark '{name}': there are {', '.join(known)}", file=sys.stderr)
@@ -198,9 +198,9 @@ def main():
         print("running causes", file=sys.stderr, flush=True)
         for name, value in measure_causes.measure(options.build, options.rounds).items():
             results.add(f"causes/{name}", 0, value)
-    workloads = [name for name in targets.WORKLOADS if name in options.names]
-    if not options.names or "steps" in options.names:
-        workloads = targets.WORKLOADS
+    are_all = not options.names or "steps" in options.names
+    workloads = [name for name in targets.WORKLOADS if are_all or name in options.names]
+    workloads += [name for name in targets.LARGE_WORKLOADS if name in options.names]
     if workloads and step_bench:
         if not compare_torch.torch:
             print("PyTorch cannot be imported: training steps are timed alone", file=sys.stderr)

@@ -24,7 +24,7 @@ def at_least(what, value, limit):
     return Target(what, value, lambda m: limit, at_least=True)
 
 
-# PyTorch's FP16 step of these takes seconds (resnet20) or does not exist (its LSTM).
+# On a CPU PyTorch's FP16 step of these takes seconds (resnet20) or does not exist (its LSTM).
 FP32_ONLY = ("resnet20", "lstm_text")
 
 
@@ -132,6 +132,8 @@ def gui_targets(tensors):
 
 
 WORKLOADS = ("mlp", "mlp_big", "conv_sine", "fashion_cnn", "resnet20", "gpt_mini", "lstm_text")
+# Without targets, and for a GPU: a step takes seconds to minutes on a CPU.
+LARGE_WORKLOADS = ("conv_sine_512", "gpt_large")
 LARGE = 1 << 24  # elements of the statistics benchmarks
 TARGETS = [
     at_most("dispatch: add of two 1-element tensors with gradient, ns", lambda m: m["dispatch/add_of_two_scalars_with_gradient"], 1000),

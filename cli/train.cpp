@@ -78,21 +78,7 @@ Experiment load(const Arguments& arguments) {
     validate(experiment);
     return experiment;
   }
-  const std::string& name = arguments.positional(0);
-  std::error_code error;
-  const std::optional<Experiment> preset = find_preset(name);
-  if (!preset || std::filesystem::is_regular_file(name, error)) {
-    const bool is_path = name.find('/') != std::string::npos || name.ends_with(".toml") || std::filesystem::exists(name, error);
-    if (is_path) return load_experiment(name, overrides);
-    const std::vector<std::string> presets = preset_names();
-    const std::string hint = did_you_mean(name, presets);
-    if (!hint.empty()) throw usage_error("'{}' is neither a file nor a preset{}", name, hint);
-    throw usage_error("'{}' is neither a file nor one of the presets {}", name, join_words(presets));
-  }
-  Experiment experiment = *preset;
-  for (const Override& setting : overrides) apply_override(experiment, setting);
-  validate(experiment);
-  return experiment;
+  return named_experiment(arguments.positional(0), overrides);
 }
 
 // Where the time of the steps went: the facts sum up to the total, the table to the first of them.

@@ -67,8 +67,8 @@ def pack(folder, build, limit):
         for name, path in needed_libraries(program).items():
             if not (folder / "lib" / name).exists():
                 shutil.copy(os.path.realpath(path), folder / "lib" / name)
-    for script in (__file__, ROOT / "bench/compare_torch.py", ROOT / "bench/targets.py"):
-        shutil.copy(script, folder)
+    for file in (__file__, ROOT / "bench/compare_torch.py", ROOT / "bench/targets.py", ROOT / "bench/gpt_large.toml"):
+        shutil.copy(file, folder)
     if not limit:
         return
     with tempfile.TemporaryFile() as packed:
@@ -198,12 +198,13 @@ def measure(bench, tiny):
 
 
 def compare_steps(bench):
-    """Steps of presets beside PyTorch's, in one run."""
+    """Steps beside PyTorch's, in one run."""
     program = bench.folder / "bin/step_bench"
     if not program.exists():
         return {"not_run": "no program step_bench"}
-    command = [sys.executable, bench.folder / "compare_torch.py", "mlp_big", "gpt_mini", "resnet20", "conv_sine", "--rounds", "1",
-               "--seconds", "0.5", "--program", program, "--device", "cuda"]
+    command = [sys.executable, bench.folder / "compare_torch.py", "mlp_big", "conv_sine_512", "gpt_mini", "resnet20", "gpt_large",
+               "--rounds", "1", "--seconds", "0.5", "--turns", "2", "--precision", "fp32", "--precision", "fp16", "--record", "off",
+               "--record", "stats", "--program", program, "--device", "cuda"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, env=bench.environment, timeout=bench.left())
     except subprocess.TimeoutExpired as over:

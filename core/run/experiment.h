@@ -186,5 +186,7 @@ std::string experiment_reference();
 std::vector<std::string> preset_names();
 // The experiment of a preset, what experiments/NAME.toml says; or nothing.
 std::optional<Experiment> find_preset(std::string_view name);
+// The experiment of a file, else of a preset, with overrides in order, validated. Throws Error (usage) where there is neither.
+Experiment named_experiment(const std::string& name, std::span<const Override> overrides = {});
 
 }  // namespace ulpscope

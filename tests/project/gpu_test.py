@@ -39,6 +39,13 @@ class Gpu(unittest.TestCase):
             self.assertIsNone(row["first_different_output"])
         self.assertEqual(done.stdout.count("| equal | equal | none |"), 3)
 
+    def test_what_workloads_beside_pytorch_read_is_packed(self):
+        listed = "import compare_torch; print(*(words[0] for words in compare_torch.EXPERIMENTS.values()))"
+        done = subprocess.run([sys.executable, "-c", listed], capture_output=True, text=True, cwd=self.folder, check=True)
+        files = [pathlib.Path(word) for word in done.stdout.split() if "/" in word]
+        self.assertEqual([file.parent for file in files], [self.folder])
+        self.assertTrue(files[0].exists())
+
     def test_a_run_that_fails_is_no_success(self):
         program = self.folder / "bin/ulpscope"
         program.rename(self.folder / "bin/whole")
