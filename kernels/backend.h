@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,6 +17,14 @@
 namespace ulpscope {
 
 class MatrixInstructions;  // matrix_instructions.h
+
+// A product that the library of a device multiplied: its shape, and types and places of its factors.
+struct LibraryProduct {
+  std::string product;    // equal texts: the library is asked for the same
+  std::string algorithm;  // as the library tells it apart from others
+  uint64_t calls = 0;
+  bool operator==(const LibraryProduct&) const = default;
+};
 
 class Backend {
  public:
@@ -29,6 +38,8 @@ class Backend {
   // A backend that computes nothing, and throws an Error (usage) for a call that this one would throw it for, whatever its values.
   // Its memory reads as zeros. nullptr: this one takes every call.
   virtual std::unique_ptr<Backend> plan() const { return nullptr; }
+  // Of the calls that are submitted so far, in order of first use; none where bits do not depend on what a library chooses.
+  virtual std::vector<LibraryProduct> library_products() const { return {}; }
   // Computes the call, at once or by the next complete(). Shapes and dtypes were checked by the op's shape rule. Views may have any
   // non-negative strides. Of the call only records, fingerprints and the memory of tensors have to stay till then.
   virtual void submit(const OpCall& call) = 0;

@@ -4,11 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
+#include <string>
 #include <type_traits>
-#include <unordered_map>
+#include <vector>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/kernels/device/used_products.h"
 
 namespace ulpscope::device {
 namespace {
@@ -39,6 +42,30 @@ void set(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribut
 template <typename T>
 void set(cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
   check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value)), "asking for an algorithm");
+}
+
+template <typename T>
+T get(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute) {
+  T value{};
+  size_t written = 0;
+  check(cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof(value), &written),
+        "asking what an algorithm is");
+  return value;
+}
+
+bool splits_sums(const cublasLtMatmulAlgo_t& algorithm) {
+  return get<int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) > 1 ||
+         get<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) != CUBLASLT_REDUCTION_SCHEME_NONE;
+}
+// "algorithm 66, tile 18, stages 36, cluster 5, option 0", by the library's numbers.
+std::string text_of(const cublasLtMatmulAlgo_t& algorithm) {
+  std::string text =
+      fmt::format("algorithm {}, tile {}, stages {}", get<int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_ID),
+                  get<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID), get<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_STAGES_ID));
+#if CUBLAS_VERSION >= 111103  // of CUDA 11.8
+  text += fmt::format(", cluster {}", get<uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID));
+#endif
+  return fmt::format("{}, option {}", text, get<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION));
 }
 
 cudaDataType_t type_of(DType dtype) {
@@ -99,13 +126,14 @@ uint32_t alignment_of_sums(const Gemm& gemm) {
 struct CublasLt::State {
   cublasLtHandle_t handle = nullptr;
   cudaStream_t stream = nullptr;
-  std::unordered_map<std::string, cublasLtMatmulAlgo_t> algorithms;
+  UsedProducts products;
+  std::vector<cublasLtMatmulAlgo_t> algorithms;  // of the products
 
   ~State() {
     if (handle != nullptr) cublasLtDestroy(handle);
   }
-  const cublasLtMatmulAlgo_t& algorithm(const std::string& key, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
-                                        cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t sums, const Gemm& gemm);
+  cublasLtMatmulAlgo_t algorithm(const std::string& key, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
+                                 cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t sums, const Gemm& gemm) const;
 };
 
 CublasLt::CublasLt(CUstream_st* stream) : state_(std::make_unique<State>()) {
@@ -120,11 +148,11 @@ std::string CublasLt::version() const {
   return fmt::format("cuBLASLt {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-const cublasLtMatmulAlgo_t& CublasLt::State::algorithm(const std::string& key, cublasLtMatmulDesc_t product,
-                                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                                       cublasLtMatrixLayout_t sums, const Gemm& gemm) {
-  const auto known = algorithms.find(key);
-  if (known != algorithms.end()) return known->second;
+const std::vector<LibraryProduct>& CublasLt::products() const { return state_->products.products(); }
+
+// The first of those that the library recommends which splits no sum.
+cublasLtMatmulAlgo_t CublasLt::State::algorithm(const std::string& key, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
+                                                cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t sums, const Gemm& gemm) const {
   cublasLtMatmulPreference_t made = nullptr;
   check(cublasLtMatmulPreferenceCreate(&made), "asking for an algorithm");
   const Preference preference(made);
@@ -134,14 +162,15 @@ const cublasLtMatmulAlgo_t& CublasLt::State::algorithm(const std::string& key, c
   set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(gemm.a, gemm.rows, gemm.terms));
   for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
     set(made, attribute, alignment_of_sums(gemm));
-  cublasLtMatmulHeuristicResult_t found{};
+  constexpr int kAsked = 16;
+  std::array<cublasLtMatmulHeuristicResult_t, kAsked> found{};
   int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, product, a, b, sums, sums, made, 1, &found, &count);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && count == 0))
-    throw failed_error("cuBLASLt has no algorithm for a product of {}", key);
-  check(status, "asking for an algorithm");
-  check(found.state, "asking for an algorithm");
-  return algorithms.emplace(key, found.algo).first->second;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle, product, a, b, sums, sums, made, kAsked, found.data(), &count);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "asking for an algorithm");
+  for (int i = 0; i < count; ++i)
+    if (found[i].state == CUBLAS_STATUS_SUCCESS && !splits_sums(found[i].algo)) return found[i].algo;
+  throw failed_error("cuBLASLt has no algorithm for a product of {}{}", key, count > 0 ? " that splits no sum" : "");
 }
 
 void CublasLt::multiply(const Gemm& gemm, void* workspace) {
@@ -156,16 +185,19 @@ void CublasLt::multiply(const Gemm& gemm, void* workspace) {
   const Layout a = layout_of(gemm.b, gemm.columns, gemm.terms, gemm.batches);
   const Layout b = layout_of(gemm.a, gemm.rows, gemm.terms, gemm.batches);
   const Layout sums = layout_of(CUDA_R_32F, gemm.columns, gemm.rows, gemm.columns, gemm.batches, gemm.rows * gemm.columns);
-  const auto text = [&](const GemmFactor& factor, int64_t lines) {
-    return fmt::format("{} by {}, {} and {} at {}", info(factor.dtype).name, factor.batch_stride, factor.line_stride,
-                       factor.term_stride, alignment_of(factor, lines, gemm.terms));
+  const auto at = [&](const GemmFactor& factor, int64_t lines) {
+    return fmt::format(" at {}", alignment_of(factor, lines, gemm.terms));
   };
-  const std::string key = fmt::format("{} x {} x {} ({} of them), {}, {}, sums at {}", gemm.rows, gemm.columns, gemm.terms,
-                                      gemm.batches, text(gemm.a, gemm.rows), text(gemm.b, gemm.columns), alignment_of_sums(gemm));
+  const std::string key = fmt::format("{}, sums at {}", device::text_of(gemm, at), alignment_of_sums(gemm));
+  const size_t place = state_->products.use(key, [&] {
+    const cublasLtMatmulAlgo_t algorithm = state_->algorithm(key, made, a.get(), b.get(), sums.get(), gemm);
+    std::string text = text_of(algorithm);
+    state_->algorithms.push_back(algorithm);
+    return text;
+  });
   const float one = 1, kept = gemm.continues ? 1 : 0;
   check(cublasLtMatmul(state_->handle, made, &one, gemm.b.data, a.get(), gemm.a.data, b.get(), &kept, gemm.sums, sums.get(),
-                       gemm.sums, sums.get(), &state_->algorithm(key, made, a.get(), b.get(), sums.get(), gemm), workspace,
-                       kWorkspaceBytes, state_->stream),
+                       gemm.sums, sums.get(), &state_->algorithms[place], workspace, kWorkspaceBytes, state_->stream),
         "multiplying");
 }
 

@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "ulpscope/kernels/backend.h"
 #include "ulpscope/kernels/device/gemm.h"
 
 struct CUstream_st;
@@ -23,6 +25,7 @@ class CublasLt {
   std::string version() const;
   // `workspace`: kWorkspaceBytes that no call before uses any more.
   void multiply(const Gemm& gemm, void* workspace);
+  const std::vector<LibraryProduct>& products() const;
 
   static constexpr size_t kWorkspaceBytes = 32 << 20;
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "ulpscope/emulation/tensor_core.h"
 #include "ulpscope/kernels/device/backend-inl.h"
@@ -157,6 +158,7 @@ class CudaMachine {
     const std::unique_ptr<void, decltype(give_back)> workspace(allocate(device::CublasLt::kWorkspaceBytes), give_back);
     library_.multiply(gemm, workspace.get());
   }
+  const std::vector<LibraryProduct>& library_products() const { return library_.products(); }
 
  private:
   static constexpr size_t kPackedBytes = 256 << 20;

@@ -7,6 +7,7 @@
 
 #include "ulpscope/kernels/device/backend-inl.h"
 #include "ulpscope/kernels/device/host_block.h"
+#include "ulpscope/kernels/device/used_products.h"
 
 namespace ulpscope {
 namespace {
@@ -39,6 +40,8 @@ class HostMachine {
         throw failed_error("a product of {} x {} x {}: {}", gemm.rows, gemm.columns, gemm.terms, problem);
     if (is_quantized(gemm.a.dtype) && gemm.columns % device::kFp8Multiple != 0)
       throw failed_error("a product of FP8 of {} columns: expected a multiple of {}", gemm.columns, device::kFp8Multiple);
+    products_.use(device::text_of(gemm, [](const device::GemmFactor&, int64_t) { return ""; }),
+                  [] { return "a chain in the order of the terms, in FP32"; });
     std::vector<float> a, b;
     for (int64_t batch = 0; batch < gemm.batches; ++batch) {
       widen(gemm.a, batch, gemm.rows, gemm.terms, a);
@@ -53,6 +56,7 @@ class HostMachine {
       }
     }
   }
+  const std::vector<LibraryProduct>& library_products() const { return products_.products(); }
 
  private:
   static void widen(const device::GemmFactor& factor, int64_t batch, int64_t lines, int64_t terms, std::vector<float>& values) {
@@ -74,6 +78,7 @@ class HostMachine {
   uint64_t seed_;
   std::string gpu_;
   device::MatrixUnits units_;
+  device::UsedProducts products_;
 };
 
 }  // namespace

@@ -1,8 +1,11 @@
 // Matrix products that a machine's library computes.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "ulpscope/emulation/format.h"
 
@@ -27,6 +30,17 @@ struct Gemm {
   float* sums;
   bool continues;  // adds to what is there
 };
+
+// What LibraryProduct::product says of it, `more` said of each factor.
+template <class More>
+std::string text_of(const Gemm& gemm, const More& more) {
+  const auto factor = [&](const GemmFactor& each, int64_t lines) {
+    return fmt::format("{} by {}, {} and {}{}", info(each.dtype).name, each.batch_stride, each.line_stride, each.term_stride,
+                       more(each, lines));
+  };
+  return fmt::format("{} x {} x {} ({} of them), {}, {}", gemm.rows, gemm.columns, gemm.terms, gemm.batches,
+                     factor(gemm.a, gemm.rows), factor(gemm.b, gemm.columns));
+}
 
 // Why a factor is none that a library takes, or "".
 inline const char* problem_of(const GemmFactor& factor, int64_t lines, int64_t terms) {

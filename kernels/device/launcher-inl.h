@@ -8,6 +8,7 @@
 //   to_host(from, to, bytes), from_host(from, to, bytes)
 //   launch(grid, kernel)                      kernel(block) on every thread; kernels are copied
 //   multiply(gemm)                            gemm.h
+//   library_products()                        a Backend's, of multiply()
 //   multiplies_fp8()                          whether multiply() takes FP8
 //   gpu()                                     whose matrix units it has, as tensor_core_gpus() names it, or ""
 //   has(instruction)                          whether its blocks multiply_add so (block.h)

@@ -8,7 +8,9 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "ulpscope/kernels/backend.h"
 #include "ulpscope/kernels/device/block.h"
 #include "ulpscope/kernels/device/gemm.h"
 
@@ -42,6 +44,7 @@ class PlanningMachine {
   template <class Kernel>
   void launch(const Grid&, const Kernel&) {}
   void multiply(const Gemm&) {}
+  std::vector<LibraryProduct> library_products() const { return {}; }
 
  private:
   std::string name_, gpu_;
