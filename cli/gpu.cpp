@@ -1,7 +1,11 @@
+#include <fmt/format.h>
+
 #include "ulpscope/base/error.h"
+#include "ulpscope/cli/progress.h"
 #include "ulpscope/cli/report_options.h"
 #include "ulpscope/cli/verbs.h"
 #include "ulpscope/kernels/devices.h"
+#include "ulpscope/studies/library_products.h"
 #include "ulpscope/studies/tensor_core_report.h"
 
 namespace ulpscope::cli {
@@ -10,24 +14,58 @@ namespace {
 
 constexpr int64_t kSums = 100000;
 
+// Of --products, whose options change what it says of the experiment.
+Experiment experiment_of(const Arguments& arguments) {
+  const std::vector<std::string> assignments = arguments.list("--set");
+  std::vector<Override> overrides(assignments.begin(), assignments.end());
+  if (const std::string precision = arguments.text("--precision"); !precision.empty())
+    overrides.emplace_back("precision=" + precision, "--precision " + precision);
+  return named_experiment(arguments.text("--products"), overrides);
+}
+
+Report compare_products(Backend& backend, const DescribedDevice& device, const Experiment& experiment, size_t limit) {
+  const std::vector<StepProduct> products = products_of_step(experiment, backend);
+  std::vector<ComparedProduct> compared;
+  Progress progress;
+  for (const StepProduct& product : products) {
+    const size_t done = compared.size();
+    progress.work(fmt::format("product {} of {}", done + 1, products.size()),
+                  static_cast<double>(done) / static_cast<double>(products.size()));
+    compared.push_back(compare_product(backend, device.gpu, product, done));
+  }
+  progress.finish();
+  return describe_products(device, experiment, products, compared, limit);
+}
+
 int run(const Arguments& arguments) {
   const std::optional<int64_t> sums = arguments.integer("--sums", 1);
-  if (sums && !arguments.has("--probe")) throw usage_error("--sums: expected with --probe only");
+  const bool probes = arguments.has("--probe"), has_products = arguments.has("--products");
+  if (sums && !probes) throw usage_error("--sums: expected with --probe only");
+  if (probes && has_products) throw usage_error("--probe and --products exclude each other");
+  for (const char* option : {"--set", "--precision"})
+    if (arguments.has(option) && !has_products) throw usage_error("{}: expected with --products only", option);
+  std::optional<Experiment> experiment;
+  if (has_products) experiment = experiment_of(arguments);
   const std::string name = arguments.text("--device", "cuda");
   const auto make_backend = maker_of_device(name);
   if (!make_backend)
     throw usage_error("--device {}: it has no matrix units of a GPU, expected cuda, cuda:N, emulated or emulated:GPU", name);
   const std::unique_ptr<Backend> backend = make_backend();
   const DescribedDevice device{name, backend->description(), gpu_of_device(name)};
-  if (!arguments.has("--probe")) {
+  if (!probes && !has_products) {
     print(describe_device(device), arguments);
     return kClean;
   }
   if (device.gpu.empty())
     throw failed_error("{}: {}: the table knows no such GPU, and a device computes as the GPUs of the table only", name,
                        device.description);
+  const size_t limit = analysis_options(arguments).limit;
+  if (has_products) {
+    print(compare_products(*backend, device, *experiment, limit), arguments);
+    return kClean;
+  }
   const auto probed = probe_tensor_cores(*backend->matrix_instructions(), device.gpu, static_cast<uint64_t>(sums.value_or(kSums)));
-  print(describe_probe(device, probed, analysis_options(arguments).limit), arguments);
+  print(describe_probe(device, probed, limit), arguments);
   return is_explained(probed) ? kClean : kFindings;
 }
 
@@ -38,16 +76,22 @@ Verb gpu_verb() {
           "how the matrix units of a GPU add, and whether that is what the table of them says",
           "--probe multiplies FP16, BF16, TF32 and FP8 numbers there, with every instruction mma and wgmma that the GPU has,\n"
           "and compares each sum, bit for bit, with what the rows of the table predict (docs/emulation.md). It exits with 1\n"
-          "where the GPU's own rows do not explain all of them.",
+          "where the GPU's own rows do not explain all of them.\n"
+          "--products runs each different matrix product and convolution of a training step, forward and backward, with sums\n"
+          "of the library and with those of the matrix units, and tells which have equal bits.",
           {},
           join({{{"--device", "", "DEVICE",
                   "cuda or cuda:N, a GPU; emulated or emulated:GPU, the kernels of GPUs on the CPU, slowly", "cuda"},
                  {"--probe", "", "", "send sums through the matrix units, and say what explains them"},
-                 {"--sums", "", "N", "random ones for each instruction, beside those that are made", std::to_string(kSums)}},
+                 {"--sums", "", "N", "random ones for each instruction, beside those that are made", std::to_string(kSums)},
+                 {"--products", "", "EXPERIMENT", "compare the products of a step of it, a TOML file or a preset"},
+                 {"--precision", "", "NAME", "of that step", "the experiment's", experiment_choices("precision")},
+                 {"--set", "", "KEY=VALUE", "change a key of the experiment: training.batch_size=4; may be repeated", ""}},
                 print_options()}),
           {{"ulpscope gpu", "the first GPU, and what the table says of it"},
            {"ulpscope gpu --probe --device cuda:1", "does the second one add like that?"},
-           {"ulpscope gpu --probe --device emulated:a100 --sums 1000", "the same of the kernels on the CPU"}},
+           {"ulpscope gpu --probe --device emulated:a100 --sums 1000", "the same of the kernels on the CPU"},
+           {"ulpscope gpu --products mlp --precision fp16", "which products of a step does cuBLASLt add as the matrix units do?"}},
           run};
 }
 

@@ -126,6 +126,10 @@ def run_tests(bench):
             "failed": [f"{test['classname']}.{test['name']}" for test in tests if test.get("failures")]}
 
 
+def settings_of(overrides):
+    return [word for override in overrides for word in ("--set", override)]
+
+
 def compare_preset(bench, preset, precision, gpu, steps, tiny, scratch):
     """The preset with the sums of the GPU's matrix units, on the CPU and on the device: equal losses, weights and records?"""
     overrides = [f"arithmetic.accumulate={gpu}", f"training.steps={steps}", "training.evaluation=\"never\""]
@@ -133,8 +137,7 @@ def compare_preset(bench, preset, precision, gpu, steps, tiny, scratch):
     result = {"preset": preset, "precision": precision, "steps": steps}
     for side, device in (("cpu", "cpu"), ("device", bench.device)):
         trace = str(scratch / f"{side}.h5")
-        settings = [word for override in overrides for word in ("--set", override)]
-        code, told = bench.json_of("train", preset, "--precision", precision, *settings, "--device", device, "-o", trace, "--force")
+        code, told = bench.json_of("train", preset, "--precision", precision, *settings_of(overrides), "--device", device, "-o", trace, "--force")
         if code != 0:
             return {**result, "not_run": f"{side}: {told.get('error', code)}"}
         result[side] = {"seconds": told["seconds"], "weights": told["weights_fingerprint"], "final_loss": told["final_loss"]}
@@ -143,6 +146,13 @@ def compare_preset(bench, preset, precision, gpu, steps, tiny, scratch):
     result["weights_equal"] = result["cpu"]["weights"] == result["device"]["weights"]
     result["first_different_output"] = told.get("first_different_output")
     return result
+
+
+def compare_products(bench, preset, precision, tiny):
+    """Which products of a step of the preset the library gives the bits of the matrix units."""
+    code, told = bench.json_of("gpu", "--device", bench.device, "--products", preset, "--precision", precision, "--limit", "0",
+                               *settings_of(PRESETS[preset] if tiny else []))
+    return told if code == 0 else {"not_run": told.get("error", code)}
 
 
 def run(folder, device, output, minutes, tiny, sums, presets):
@@ -168,6 +178,11 @@ def run(folder, device, output, minutes, tiny, sums, presets):
     keep()
     result["steps"] = {"not_run": "an emulated device"} if is_emulated else compare_steps(bench)
     keep()
+    result["products"] = []
+    for preset in presets:
+        for precision in PRECISIONS[1:]:  # of FP32 factors none are predicted
+            result["products"].append({"preset": preset, "precision": precision, **compare_products(bench, preset, precision, tiny)})
+            keep()
     result["presets"] = []
     with tempfile.TemporaryDirectory() as scratch:
         for preset in presets:

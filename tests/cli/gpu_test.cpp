@@ -95,6 +95,35 @@ TEST(GpuCommand, TheSameSumsEveryTime) {
   EXPECT_EQ(gpu(options).out, gpu(options).out);
 }
 
+TEST(GpuCommand, ComparesTheProductsOfAStep) {
+  const std::vector<std::string> options{"--device", "emulated:a100",         "--products", "mlp", "--precision", "bf16",
+                                         "--set",    "training.batch_size=4", "--limit",    "3",   "--json"};
+  const Result result = gpu(options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const Json compared = Json::parse(result.out);
+  EXPECT_EQ(compared["experiment"], "mlp");
+  EXPECT_EQ(compared["precision"], "bf16");
+  EXPECT_EQ(compared["gpu"], "a100");
+  // Three linear layers: each of them, two gradients of inputs and three of weights.
+  EXPECT_EQ(compared["calls"], 8);
+  EXPECT_EQ(compared["predicted"], 8);
+  const std::vector<Json> products = rows(compared, "products");
+  ASSERT_EQ(products.size(), 3u);
+  EXPECT_EQ(products[0]["op"], "linear");
+  EXPECT_EQ(products[0]["factors"], "bf16");
+  EXPECT_EQ(products[0]["rows"], 4);
+  EXPECT_EQ(products[0]["columns"], 256);
+  EXPECT_EQ(products[0]["terms"], 128);
+  EXPECT_EQ(products[0]["sums"], 4 * 256);
+  EXPECT_EQ(products[0]["bits"], "differs");
+  EXPECT_GT(products[0]["differ"], 0);
+  EXPECT_EQ(products[0]["algorithm"], "a chain in the order of the terms, in FP32");
+  const Json wide = Json::parse(gpu({"--device", "emulated", "--products", "mlp", "--json"}).out);
+  EXPECT_EQ(wide["precision"], "fp32");
+  EXPECT_EQ(wide["predicted"], 0);
+  EXPECT_EQ(wide["differ"], 0);
+}
+
 TEST(GpuCommand, MistakesAreOneLine) {
   const auto expect_error = [](const std::vector<std::string>& options, int code, const std::string& message) {
     const Result result = gpu(options);
@@ -109,6 +138,14 @@ TEST(GpuCommand, MistakesAreOneLine) {
   expect_error({"--device", "emulated", "--probe", "--sums", "0"}, 2, "--sums takes an integer of at least 1, not '0'");
   expect_error({"--device", "emulated", "--probe", "--sums", "many"}, 2, "--sums");
   expect_error({"--device", "emulated", "--sums", "5"}, 2, "--sums: expected with --probe only");
+  expect_error({"--device", "cpu", "--products", "mlp"}, 2, "--device cpu: it has no matrix units of a GPU");
+  expect_error({"--device", "emulated", "--products", "mpl"}, 2, "'mpl' is neither a file nor a preset; did you mean 'mlp'?");
+  expect_error({"--device", "emulated", "--products", "mlp", "--probe"}, 2, "--probe and --products exclude each other");
+  expect_error({"--device", "emulated", "--set", "seed=1"}, 2, "--set: expected with --products only");
+  expect_error({"--device", "emulated", "--probe", "--precision", "fp16"}, 2, "--precision: expected with --products only");
+  expect_error({"--device", "emulated", "--products", "mlp", "--set", "no.key=1"}, 2, "--set no.key=1: unknown key");
+  expect_error({"--device", "emulated", "--products", "mlp", "--precision", "fp64"}, 2, "does not compute in FP64");
+  expect_error({"--device", "cuda:4096", "--products", "mlp"}, 4, "");
   // A machine has no such GPU, and a build may be without CUDA.
   expect_error({"--device", "cuda:4096"}, 4, "");
   expect_error({"--device", "cuda:4096", "--probe"}, 4, "");

@@ -33,6 +33,8 @@ class Gpu(unittest.TestCase):
         told = json.loads(self.output.read_text())
         self.assertEqual(told["gpu"]["gpu"], "a100")
         self.assertTrue(told["probe"]["explained"])
+        self.assertEqual([(row["preset"], row["precision"], row["calls"], row["predicted"]) for row in told["products"]],
+                         [("mlp", "fp16", 8, 8), ("mlp", "bf16", 8, 8)])
         self.assertEqual([row["precision"] for row in told["presets"]], ["fp32", "fp16", "bf16"])
         for row in told["presets"]:
             self.assertTrue(row["losses_equal"] and row["weights_equal"], row)
