@@ -40,7 +40,9 @@ Report compare_products(Backend& backend, const DescribedDevice& device, const E
 int run(const Arguments& arguments) {
   const std::optional<int64_t> sums = arguments.integer("--sums", 1);
   const bool probes = arguments.has("--probe"), has_products = arguments.has("--products");
-  if (sums && !probes) throw usage_error("--sums: expected with --probe only");
+  const std::optional<int64_t> seed = arguments.integer("--seed", 0);
+  for (const char* option : {"--sums", "--seed"})
+    if (arguments.has(option) && !probes) throw usage_error("{}: expected with --probe only", option);
   if (probes && has_products) throw usage_error("--probe and --products exclude each other");
   for (const char* option : {"--set", "--precision"})
     if (arguments.has(option) && !has_products) throw usage_error("{}: expected with --products only", option);
@@ -64,7 +66,8 @@ int run(const Arguments& arguments) {
     print(compare_products(*backend, device, *experiment, limit), arguments);
     return kClean;
   }
-  const auto probed = probe_tensor_cores(*backend->matrix_instructions(), device.gpu, static_cast<uint64_t>(sums.value_or(kSums)));
+  const auto probed = probe_tensor_cores(*backend->matrix_instructions(), device.gpu, static_cast<uint64_t>(sums.value_or(kSums)),
+                                         static_cast<uint64_t>(seed.value_or(0)));
   print(describe_probe(device, probed, limit), arguments);
   return is_explained(probed) ? kClean : kFindings;
 }
@@ -84,6 +87,7 @@ Verb gpu_verb() {
                   "cuda or cuda:N, a GPU; emulated or emulated:GPU, the kernels of GPUs on the CPU, slowly", "cuda"},
                  {"--probe", "", "", "send sums through the matrix units, and say what explains them"},
                  {"--sums", "", "N", "random ones for each instruction, beside those that are made", std::to_string(kSums)},
+                 {"--seed", "", "N", "of the random ones: each has others", "0"},
                  {"--products", "", "EXPERIMENT", "compare the products of a step of it, a TOML file or a preset"},
                  {"--precision", "", "NAME", "of that step", "the experiment's", experiment_choices("precision")},
                  {"--set", "", "KEY=VALUE", "change a key of the experiment: training.batch_size=4; may be repeated", ""}},

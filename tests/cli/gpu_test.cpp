@@ -42,7 +42,9 @@ TEST(GpuCommand, SaysWhatTheTableHasOfADevice) {
   EXPECT_EQ(h100["gpu"], "h100");
   EXPECT_EQ(h100["generation"], "hopper");
   const std::vector<Json> rows_of_h100 = rows(h100, "rows"), rows_of_v100 = rows(report({"--device", "emulated:v100"}), "rows");
-  ASSERT_EQ(rows_of_h100.size(), 5u);
+  ASSERT_EQ(rows_of_h100.size(), 10u);  // five of mma, and as many of wgmma
+  EXPECT_EQ(rows_of_h100[9]["instruction"], "wgmma");
+  EXPECT_EQ(rows_of_h100[0]["instruction"], "mma");
   EXPECT_EQ(rows_of_h100[0]["factors"], "fp16, bf16");
   EXPECT_EQ(rows_of_h100[0]["products"], 16);
   EXPECT_EQ(rows_of_h100[0]["fraction_bits"], 25);
@@ -53,46 +55,52 @@ TEST(GpuCommand, SaysWhatTheTableHasOfADevice) {
 }
 
 TEST(GpuCommand, ProbesTellGpusApart) {
-  for (const auto& [device, generation, others] :
-       {std::tuple{"h100", "hopper", "volta, turing, ampere, ada"}, {"a100", "ampere", "volta, hopper"}}) {
+  // FP16 with either result, BF16 and TF32, and on Hopper FP8 in four pairs with either result, all of it by two instructions.
+  for (const auto& [device, generation, instructions] : {std::tuple{"h100", "hopper", 24u}, {"a100", "ampere", 4u}}) {
     const Json probed = report({"--device", fmt::format("emulated:{}", device), "--probe", "--sums", "500"});
     EXPECT_EQ(probed["explained"], true) << device;
-    const std::vector<Json> factors = rows(probed, "factors");
-    ASSERT_EQ(factors.size(), 3u);
-    for (const Json& row : factors) {
+    const std::vector<Json> all = rows(probed, "instructions");
+    ASSERT_EQ(all.size(), instructions);
+    for (const Json& row : all) {
       EXPECT_EQ(row["random"], 500);
       EXPECT_GT(row["made"], 1000);
       EXPECT_EQ(row["explained"], true);
       EXPECT_THAT(row["verdict"].get<std::string>(), AllOf(StartsWith("explained by "), HasSubstr(generation)));
     }
+    size_t own = 0;
     for (const Json& row : rows(probed, "rows")) {
-      const bool is_own = row["generations"].get<std::string>().find(generation) != std::string::npos;
-      EXPECT_EQ(row["own"], is_own) << row;
-      EXPECT_EQ(row["made_differ"] == 0, is_own) << row;
-      EXPECT_EQ(row["random_differ"] == 0, is_own) << row;
+      const std::string name = row["instruction"] == "mma" ? generation : fmt::format("{} wgmma", generation);
+      const std::string names = ", " + row["rows"].get<std::string>() + ",";
+      EXPECT_EQ(row["own"], names.find(", " + name + ",") != std::string::npos) << row;
+      EXPECT_EQ(row["made_differ"] == 0, row["own"]) << row;
+      own += row["own"] == true;
     }
+    EXPECT_EQ(own, instructions);
     EXPECT_THAT(rows(probed, "differences"), IsEmpty());
+    EXPECT_THAT(rows(probed, "made_that_differ"), IsEmpty());
   }
 }
 
-TEST(GpuCommand, WhatAGpuDoesNotMultiplyIsMissing) {
-  for (const std::string device : {"v100", "t4"}) {
-    const std::vector<Json> factors = rows(report({"--device", "emulated:" + device, "--probe", "--sums", "1"}), "factors");
-    ASSERT_EQ(factors.size(), 3u);
-    EXPECT_EQ(factors[0]["explained"], true);
-    EXPECT_EQ(factors[0]["random"], 1);
-    for (const size_t i : {1, 2}) {
-      EXPECT_TRUE(factors[i]["explained"].is_null());
-      EXPECT_EQ(factors[i]["made"], 0);
-      EXPECT_EQ(factors[i]["verdict"],
-                fmt::format("not probed: the table has no {} for {}", factors[i]["factors"].get<std::string>(), device));
+TEST(GpuCommand, InstructionsWithoutAKernelAreNotProbed) {
+  const Json probed = report({"--device", "emulated:b200", "--probe", "--sums", "1"});
+  EXPECT_EQ(probed["explained"], true);
+  for (const Json& row : rows(probed, "instructions")) {
+    const bool is_missing = row["instruction"] == "tcgen05";
+    EXPECT_EQ(row["explained"].is_null(), is_missing) << row;
+    EXPECT_EQ(row["made"] == 0, is_missing) << row;
+    if (is_missing) {
+      EXPECT_EQ(row["verdict"], "not probed: this program has no such kernel for b200");
     }
   }
 }
 
-TEST(GpuCommand, TheSameSumsEveryTime) {
+TEST(GpuCommand, TheSameSumsEveryTimeAndOthersWithAnotherSeed) {
   const std::vector<std::string> options{"--device", "emulated:t4", "--probe", "--sums", "3000", "--json"};
-  EXPECT_EQ(gpu(options).out, gpu(options).out);
+  const std::string first = gpu(options).out;
+  EXPECT_EQ(gpu(options).out, first);
+  std::vector<std::string> others = options;
+  others.insert(others.end(), {"--seed", "1"});
+  EXPECT_NE(gpu(others).out, first);  // so many results of other rows differ
 }
 
 TEST(GpuCommand, ComparesTheProductsOfAStep) {
