@@ -435,7 +435,14 @@ uint32_t HostBlock::at_warp(Operation operation, uint32_t value, int lane) {
 }
 void HostBlock::multiply_add(const MatrixInstruction& instruction, void* sums, std::span<const uint32_t> a,
                              std::span<const uint32_t> b) {
+  // All warps of a group are there, as on a GPU, where what they have of b lies in shared memory that they then use again.
+  const bool is_of_group = instruction.family != InstructionFamily::mma;
+  if (is_of_group && warps() != kWarpsOfGroup)
+    throw failed_error("multiply_add: {} is of {} warps, which are the block, and this one has {}", name_of(instruction.family),
+                       kWarpsOfGroup, warps());
+  if (is_of_group) barrier();
   runner_.multiply_add(thread_, {instruction, sums, a, b});
+  if (is_of_group) barrier();
 }
 HostShared& HostBlock::shared_memory(const void* key, std::string_view name, int size, size_t element_bytes) {
   return runner_.shared_memory(key, name, size, element_bytes);

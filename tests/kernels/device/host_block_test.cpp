@@ -280,7 +280,8 @@ void expect_products(const char* gpu) {
     }
   };
   for (uint64_t seed = 0; seed < 3; ++seed) {
-    run_on_host({.blocks = 1, .threads = 32}, kernel, seed, MatrixUnits(gpu));
+    constexpr bool kIsOfGroup = instruction.family == InstructionFamily::wgmma;
+    run_on_host({.blocks = 1, .threads = kIsOfGroup ? 128 : 32}, kernel, seed, MatrixUnits(gpu));
     for (int row = 0; row < kRowsOfProduct; ++row) {
       for (int column = 0; column < kColumnsOfProduct; ++column) {
         float expected = 0;
@@ -311,9 +312,9 @@ TEST(HostBlock, MultipliesFragmentsAsPtxHasThem) {
 }
 
 TEST(HostBlock, AllLanesMultiplyTheSame) {
-  const auto with = [](const char* gpu, const std::function<void(HostBlock&)>& kernel) -> std::string {
+  const auto with = [](const char* gpu, const std::function<void(HostBlock&)>& kernel, int threads = 32) -> std::string {
     try {
-      run_on_host({.blocks = 1, .threads = 32}, kernel, 0, MatrixUnits(gpu));
+      run_on_host({.blocks = 1, .threads = threads}, kernel, 0, MatrixUnits(gpu));
     } catch (const Error& error) {
       return error.what();
     }
@@ -337,6 +338,17 @@ TEST(HostBlock, AllLanesMultiplyTheSame) {
                    block.multiply_add<instruction_of(DType::bf16)>(sums, a, b);
                  }),
             "multiply_add: the GPU has no matrix units for such factors");
+  // wgmma is of four warps, all of which have to be there.
+  const auto by_group = [](int warps) {
+    return [=](HostBlock& block) {
+      float sums[4] = {};
+      const uint32_t a[4] = {}, b[2] = {};
+      if (block.warp() < warps) block.multiply_add<instruction_of(DType::f16, DType::f32, InstructionFamily::wgmma)>(sums, a, b);
+    };
+  };
+  EXPECT_EQ(with("h100", by_group(4), 128), "");
+  EXPECT_THAT(with("h100", by_group(3), 128), ::testing::HasSubstr("has returned"));
+  EXPECT_EQ(with("h100", by_group(1)), "multiply_add: wgmma is of 4 warps, which are the block, and this one has 1");
 }
 
 }  // namespace
