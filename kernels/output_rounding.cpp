@@ -73,9 +73,9 @@ uint64_t flush_subnormals(DType dtype, void* elements, int64_t n) {
   return with_encodings(dtype, elements, [&](auto* encodings) { return flush(format, encodings, n); });
 }
 
-bool flushes_input(const OpCall& call, const TensorView& input) {
-  if (!acts_on(call, input.dtype) || call.op == "fill") return false;
-  return flushes_inputs(call.arithmetic->subnormals) || flushes_as_product(call, input.dtype);
+bool flushes_input(const OpCall& call, DType dtype) {
+  if (!acts_on(call, dtype) || call.op == "fill") return false;
+  return flushes_inputs(call.arithmetic->subnormals) || flushes_as_product(call, dtype);
 }
 
 Rounding output_rounding(const OpCall& call, int slot, DType stored) {

@@ -13,8 +13,8 @@ namespace ulpscope {
 // Subnormals of `dtype` (of up to f32) become zeros of their sign. Returns how many there were.
 uint64_t flush_subnormals(DType dtype, void* elements, int64_t n);
 
-// Whether a call reads subnormals of one of its inputs as zero.
-bool flushes_input(const OpCall& call, const TensorView& input);
+// Whether a call reads subnormals of inputs of that type as zero.
+bool flushes_input(const OpCall& call, DType dtype);
 // Whether it is a product whose FP16 and BF16 factors and results that are subnormal become zero; it may have neither.
 bool flushes_narrow_products(const OpCall& call);
 

@@ -31,7 +31,7 @@ void RecordingObserver::before(const OpEvent& event, std::span<OutputRecord* con
   description.attributes = &event.attributes;
   description.product = event.product();
   description.flushes_inputs = std::any_of(event.call.inputs.begin(), event.call.inputs.end(),
-                                           [&](const TensorView& input) { return flushes_input(event.call, input); });
+                                           [&](const TensorView& input) { return flushes_input(event.call, input.dtype); });
   description.flushes_narrow_products = flushes_narrow_products(event.call);
   description.inputs = inputs;
   description.input_views = event.call.inputs;

@@ -63,7 +63,7 @@ class ArithmeticCall {
     for (size_t slot = 0; slot < outputs_.size(); ++slot)
       is_recorded = is_recorded || wanted_record(call_, static_cast<int>(slot)) != nullptr;
     for (TensorView& view : inputs_) {
-      if (!flushes_input(call_, view)) continue;
+      if (!flushes_input(call_, view.dtype)) continue;
       if (is_recorded) {
         if (const InputFlushCounts counts = count_subnormals(context_, view); lost_more(counts, input_)) input_ = counts;
       }

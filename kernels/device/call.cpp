@@ -59,7 +59,7 @@ Input input_of(const TensorView& view) { return input_of(view, contiguous(view))
 
 Input input_of(const OpCall& call, size_t input, const TensorView& order) {
   Input of_call = input_of(call.inputs[input], order);
-  of_call.flushes = flushes_input(call, call.inputs[input]);
+  of_call.flushes = flushes_input(call, call.inputs[input].dtype);
   return of_call;
 }
 
@@ -93,7 +93,7 @@ Output counted_output(const TensorView& order, const OutputRecord& record, const
 Input input_over(const OpCall& call, size_t input, const DimensionList& order) {
   const TensorView& view = call.inputs[input];
   const ElementOrder elements = elements_over(view, order);
-  return {view.data, view.dtype, elements.is_linear(), flushes_input(call, view), elements};
+  return {view.data, view.dtype, elements.is_linear(), flushes_input(call, view.dtype), elements};
 }
 
 ElementwiseTensors elementwise_tensors(const OpCall& call) {
@@ -122,7 +122,7 @@ RowTensors row_tensors(const OpCall& call, std::span<const RowOperand> inputs, s
     const TensorView& view = call.inputs[i];
     RowInput& operand = tensors.inputs[i];
     operand.input = input_of(view);
-    operand.input.flushes = flushes_input(call, view);
+    operand.input.flushes = flushes_input(call, view.dtype);
     operand.stride = inputs[i].stride(n);
     operand.count = inputs[i] == RowOperand::vector ? n : operand.stride;
     if (view.dtype == DType::f32 && is_contiguous(view) && !operand.input.flushes) {
@@ -142,7 +142,7 @@ ReductionTensors reduction_tensors(const OpCall& call, size_t input, unsigned ma
   const DimensionList reduced = dimensions_in_memory_order(view, mask);
   ReductionTensors tensors{};
   tensors.input = input_of(view);
-  tensors.input.flushes = flushes_input(call, view);
+  tensors.input.flushes = flushes_input(call, view.dtype);
   tensors.kept = elements_over(view, dimensions_in_memory_order(contiguous(view), ~mask));
   tensors.reduced = elements_over(view, reduced);
   tensors.outputs = tensors.terms = 1;

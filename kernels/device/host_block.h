@@ -7,8 +7,8 @@
 //   a read or write of an element that another thread wrote, and a write to one that another read or added to, without a barrier
 //   between, or a sync_warp() within one warp
 //   a read of an element that no thread of the block wrote, and an index beyond the array
-//   a barrier that not all threads of the block reach, an operation of a warp that not all of its lanes reach, and one of a group of
-//   warps that not all of the block reach
+//   a barrier that not all threads of the block reach, an operation of a warp that not all of its lanes reach, and one of a group
+//   of warps that not all of the block reach
 #pragma once
 
 #include <bit>

@@ -136,7 +136,7 @@ void scatter_add(L& launcher, const OpCall& call) {
   TensorView used = call.inputs[2];
   used.shape = call.inputs[1].shape;
   Input values = input_of(used);
-  values.flushes = flushes_input(call, call.inputs[2]);
+  values.flushes = flushes_input(call, call.inputs[2].dtype);
   add_values(launcher, call, 0, values, x.shape[dim], named_elements(x, call.inputs[1], dim), stride_along(x, dim), 1);
 }
 

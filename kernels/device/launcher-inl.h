@@ -177,7 +177,7 @@ class Launcher {
     if (records.empty() || call.arithmetic == nullptr) return;
     for (OutputRecord* record : records) record->input = {};
     for (const TensorView& view : call.inputs) {
-      if (!flushes_input(call, view)) continue;
+      if (!flushes_input(call, view.dtype)) continue;
       OutputRecord stored;
       stored.wanted = StatisticsLevel::values;
       count_stored(view, stored, nullptr, [records, format = info(view.dtype).format](const Output& output, const void* counts) {

@@ -122,11 +122,7 @@ class ProductLauncher {
     return rounded_up(static_cast<int64_t>(term_bytes()) * terms, multiple * kWordBytes) / kWordBytes;
   }
   float* sums_of(const ProductPart& part) const { return sums_ + (part.batch * product_.rows + part.row) * columns_; }
-  bool is_flushed(const Factor& factor) const {
-    TensorView view;
-    view.dtype = factor.dtype;
-    return flushes_input(call_, view);
-  }
+  bool is_flushed(const Factor& factor) const { return flushes_input(call_, factor.dtype); }
   // `lines` lines from `line` on, of which the factor has `known`.
   PackedLines pack(const Factor& factor, DType dtype, const ProductPart& part, int64_t line, int64_t lines, int64_t known,
                    int64_t words, std::optional<Scratch>& scratch) {
@@ -211,7 +207,7 @@ void put_sums(L& launcher, const OpCall& call, const ProductFactors& product, st
     Input& input = kernel.tensors.inputs[i++];
     input = input_of(view, product.output);
     // Sums are FP32 numbers on their way; the others are inputs of the call.
-    input.flushes = i > 1 && flushes_input(call, view);
+    input.flushes = i > 1 && flushes_input(call, view.dtype);
   }
   launcher.launch(kernel, kernel.tensors.output, L::record_of(call, 0), product.sums.data == call.outputs[0].data);
   launcher.sample(call, 0);
