@@ -236,6 +236,8 @@ void visit_table(const Snapshot& reader, StepRange range, Visit&& visit) {
     visit(std::span<const Row>(reader.settings()), 0);
   } else if constexpr (std::is_same_v<Row, SourceInfo>) {
     visit(std::span<const Row>(reader.sources()), 0);
+  } else if constexpr (std::is_same_v<Row, ProductInfo>) {
+    visit(std::span<const Row>(reader.products()), 0);
   } else if constexpr (std::is_same_v<Row, TensorInfo>) {
     visit(std::span(reader.tensors()), 0);
   } else if constexpr (std::is_same_v<Row, GraphEdge>) {

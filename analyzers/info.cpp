@@ -142,6 +142,21 @@ Table sources_table(const Snapshot& reader, size_t limit) {
   return table;
 }
 
+Table products_table(const std::vector<ProductInfo>& products, size_t limit) {
+  Table table{"products",
+              "Matrix products of the device's library",
+              {{"product", ColumnKind::text}, {"algorithm", ColumnKind::text}},
+              {},
+              0,
+              "Bits of sums depend on the algorithm that the library took."};
+  for (const ProductInfo& product : products) {
+    if (limit > 0 && table.rows.size() == limit) break;
+    table.rows.push_back({RowKey(), {product.product, product.algorithm}});
+  }
+  table.rows_left_out = products.size() - table.rows.size();
+  return table;
+}
+
 // Where a fact is shown: `report` has the few that a reader of findings needs, `info` all.
 enum Where { kInfoOnly, kInReport };
 
@@ -225,6 +240,8 @@ Report describe_trace(const AnalysisContext& context, const StepFacts& steps, bo
       count_cell(static_cast<uint64_t>(
           std::count_if(settings.begin(), settings.end(), [](const SettingInfo& setting) { return setting.given; }))),
       Unit::count);
+  const std::vector<ProductInfo> products = reader.products();
+  if (!products.empty()) add(kInfoOnly, "library_products", count_cell(products.size()), Unit::count);
   add(kInfoOnly, "events", count_cell(reader.events().size()), Unit::count);
   add(kInfoOnly, "file_bytes", count_cell(reader.file_bytes()), Unit::bytes);
   const double rows = static_cast<double>(reader.tensor_row_count());
@@ -232,6 +249,7 @@ Report describe_trace(const AnalysisContext& context, const StepFacts& steps, bo
   if (for_report) return report;
   if (context.parts.size() > 1) report.tables.push_back(parts_table(context, steps));
   if (Table sources = sources_table(reader, options.limit); !sources.rows.empty()) report.tables.push_back(std::move(sources));
+  if (!products.empty()) report.tables.push_back(products_table(products, options.limit));
   if (!metrics.rows.empty()) report.tables.push_back(metrics);
   return report;
 }

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,8 +39,9 @@ class Backend {
   // A backend that computes nothing, and throws an Error (usage) for a call that this one would throw it for, whatever its values.
   // Its memory reads as zeros. nullptr: this one takes every call.
   virtual std::unique_ptr<Backend> plan() const { return nullptr; }
-  // Of the calls that are submitted so far, in order of first use; none where bits do not depend on what a library chooses.
-  virtual std::vector<LibraryProduct> library_products() const { return {}; }
+  // Of the calls that are submitted so far, in order of first use; none where bits do not depend on what a library chooses. Valid
+  // until the next call.
+  virtual std::span<const LibraryProduct> library_products() const { return {}; }
   // Computes the call, at once or by the next complete(). Shapes and dtypes were checked by the op's shape rule. Views may have any
   // non-negative strides. Of the call only records, fingerprints and the memory of tensors have to stay till then.
   virtual void submit(const OpCall& call) = 0;

@@ -414,6 +414,10 @@ void Recorder::add_source(const SourceInfo& source) {
   if (state_->options.level != RecordLevel::off) state_->sink.add_source(source);
 }
 
+void Recorder::add_product(const ProductInfo& product) {
+  if (state_->options.level != RecordLevel::off) state_->sink.add_product(product);
+}
+
 void Recorder::add_batch(Phase phase, uint32_t micro_batch, uint32_t source, std::span<const int64_t> samples) {
   State& state = *state_;
   const std::vector<Phase>& phases = state.options.phases;

@@ -116,6 +116,9 @@ class Recorder {
   void add_setting(const SettingInfo& setting);
   void add_source(const SourceInfo& source);
 
+  // What the device's library multiplied for the first time, at any time; it is seen with the step that ends next.
+  void add_product(const ProductInfo& product);
+
   void begin_step(uint64_t step);
   // The samples of a batch that this pass is about, in its order, by their numbers in data set `source`. Phase: as BatchRow has it.
   // Filters do not leave them out, except where they leave out the phase evaluation.

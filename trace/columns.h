@@ -131,6 +131,14 @@ struct Table<SourceInfo> {
 };
 
 template <>
+struct Table<ProductInfo> {
+  static constexpr TableId id = TableId::products;
+  static constexpr auto columns = std::make_tuple(
+      Column{"product", "", "its shape, and types, strides and places of its factors, as the backend writes them", FIELD(product)},
+      Column{"algorithm", "", "which one the library took, as the backend writes it", FIELD(algorithm)});
+};
+
+template <>
 struct Table<OpInfo> {
   static constexpr TableId id = TableId::ops;
   static constexpr auto columns = std::make_tuple(
@@ -416,8 +424,8 @@ struct Table<MeasureRow> {
 #undef WHERE
 
 // The row structs of all tables that have one, in the order of the tables.
-using RowStructs = std::tuple<RunInfo, SettingInfo, SourceInfo, OpInfo, TensorInfo, GraphEdge, StepRow, BatchRow, TensorRow,
-                              ParameterRow, FingerprintRow, EventRow, CaptureRow, SampleRow, MeasureRow>;
+using RowStructs = std::tuple<RunInfo, SettingInfo, SourceInfo, ProductInfo, OpInfo, TensorInfo, GraphEdge, StepRow, BatchRow,
+                              TensorRow, ParameterRow, FingerprintRow, EventRow, CaptureRow, SampleRow, MeasureRow>;
 
 // What a field is stored as.
 template <typename T>

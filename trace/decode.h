@@ -70,7 +70,8 @@ uint64_t text_bytes(const Row& row) {
 template <typename Row>
 inline constexpr bool kIsHeldWithTexts =
     std::is_same_v<Row, OpInfo> || std::is_same_v<Row, TensorInfo> || std::is_same_v<Row, SettingInfo> ||
-    std::is_same_v<Row, SourceInfo> || std::is_same_v<Row, EventRow> || std::is_same_v<Row, CaptureRow>;
+    std::is_same_v<Row, SourceInfo> || std::is_same_v<Row, ProductInfo> || std::is_same_v<Row, EventRow> ||
+    std::is_same_v<Row, CaptureRow>;
 
 // Counts what the texts of such a table's rows take.
 class HeldTexts {

@@ -133,6 +133,14 @@ struct SettingInfo {
   bool given = false;  // it was asked for; false: a default
 };
 
+// A matrix product that the library of the device multiplied, and how: what bits depend on where the library chooses.
+struct ProductInfo {
+  std::string product;    // as the backend writes it: shape, types and places of factors
+  std::string algorithm;  // as the library tells it apart from others
+
+  bool operator==(const ProductInfo&) const = default;
+};
+
 // Where samples come from. A data set is one or more of these with the same number `source`: its files, and in each what is read as
 // inputs and as targets. Sample i, of samples first_sample <= i < first_sample + samples, is row first_row + (i - first_sample) *
 // row_step of `file`, unless row_step is 0, and, where byte_step is not 0, begins at byte first_byte + (i - first_sample) *

@@ -469,6 +469,7 @@ std::optional<RecoverResult> Salvage::run() {
   copy_run();
   visit_readable<SettingInfo>([&](const SettingInfo& setting) { write(setting); });
   visit_readable<SourceInfo>([&](const SourceInfo& source) { write(source); });
+  visit_readable<ProductInfo>([&](const ProductInfo& product) { write(product); });
   // Of several ops with one id, which has it is not known: the first.
   std::set<uint64_t> ids;
   ops_ = copy_referable<OpInfo>([&](OpInfo& op) {

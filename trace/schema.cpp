@@ -82,6 +82,8 @@ std::array<TableSpec, kTables> declare() {
           "sources", 16,
           "Where samples come from: sample i, from first_sample on, is row first_row + (i - first_sample) row_step "
           "of a file, and begins at byte first_byte + (i - first_sample) byte_step of it."),
+      table_of<ProductInfo>("products", 64,
+                            "Matrix products that the library of the device multiplied, each once, in the order of first use."),
       table_of<OpInfo>("ops", 256, "The ops of the experiment, each once; rows elsewhere refer to an op by its row here."),
       table_of<TensorInfo>("tensors", 256,
                            "The tensors of the experiment, each once per op and output; what does not change from step to step."),

@@ -14,7 +14,7 @@
 namespace ulpscope {
 
 // A new table, column or enumerator, or another size of chunks, raises the version. Readers read this one.
-inline constexpr uint64_t kSchemaVersion = 12;
+inline constexpr uint64_t kSchemaVersion = 13;
 
 enum class TableId : uint8_t {
   strings,
@@ -22,6 +22,7 @@ enum class TableId : uint8_t {
   run,
   settings,
   sources,
+  products,
   ops,
   tensors,
   edges,
@@ -36,7 +37,7 @@ enum class TableId : uint8_t {
   samples,
   measures,
 };
-inline constexpr size_t kTables = 18;
+inline constexpr size_t kTables = 19;
 
 // How the elements of a column are to be understood.
 enum class ValueKind : uint8_t {

@@ -40,6 +40,7 @@ class TraceSink {
   virtual void add_edge(const GraphEdge& edge) = 0;
   virtual void add_setting(const SettingInfo& setting) = 0;
   virtual void add_source(const SourceInfo& source) = 0;
+  virtual void add_product(const ProductInfo& product) = 0;
 
   virtual void add_row(const TensorRow& row) = 0;
   virtual void add_batch(const BatchRow& row) = 0;

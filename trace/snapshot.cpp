@@ -332,14 +332,22 @@ std::vector<SettingInfo> Snapshot::settings() const {
   return held_rows<SettingInfo>(view_->parts[last], 0);
 }
 
-std::vector<SourceInfo> Snapshot::sources() const {
-  std::vector<SourceInfo> sources;
-  for (const PartView& part : view_->parts) {
-    for (SourceInfo& source : held_rows<SourceInfo>(part, 0))
-      if (std::find(sources.begin(), sources.end(), source) == sources.end()) sources.push_back(std::move(source));
+namespace {
+
+template <typename Row>
+std::vector<Row> rows_of_all_parts(const View& view) {
+  std::vector<Row> rows;
+  for (const PartView& part : view.parts) {
+    for (Row& row : held_rows<Row>(part, 0))
+      if (std::find(rows.begin(), rows.end(), row) == rows.end()) rows.push_back(std::move(row));
   }
-  return sources;
+  return rows;
 }
+
+}  // namespace
+
+std::vector<SourceInfo> Snapshot::sources() const { return rows_of_all_parts<SourceInfo>(*view_); }
+std::vector<ProductInfo> Snapshot::products() const { return rows_of_all_parts<ProductInfo>(*view_); }
 
 void Snapshot::visit_history(uint32_t tensor, StepRange range, const std::function<bool(std::span<const TensorRow>)>& visit) const {
   Block block;

@@ -103,6 +103,7 @@ class Snapshot {
   std::vector<SettingInfo> settings() const;
   // Of all parts, with those that are there more than once left out.
   std::vector<SourceInfo> sources() const;
+  std::vector<ProductInfo> products() const;
 
   // Random access. The rows of one tensor, found by an index, with their histograms.
   void visit_history(uint32_t tensor, StepRange range, const std::function<bool(std::span<const TensorRow>)>& visit) const;

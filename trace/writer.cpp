@@ -82,6 +82,7 @@ class TraceWriter final : public TraceSink {
   void add_edge(const GraphEdge& edge) override { add(edge); }
   void add_setting(const SettingInfo& setting) override { add(setting); }
   void add_source(const SourceInfo& source) override { add(source); }
+  void add_product(const ProductInfo& product) override { add(product); }
   void add_row(const TensorRow& row) override {
     add(row);
     if (row.known == StatisticsLevel::values)

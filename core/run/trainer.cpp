@@ -370,6 +370,13 @@ std::vector<Tensor> Trainer::State::run_batches() {
   return losses;
 }
 
+void Trainer::State::record_products() {
+  for (const LibraryProduct& product : backend->library_products().subspan(recorded_products)) {
+    recorder->add_product({product.product, product.algorithm});
+    ++recorded_products;
+  }
+}
+
 double Trainer::State::take_gradients(uint64_t step) {
   // Trials go on behind the end of the run.
   const double factor = experiment.schedule.factor(std::min(step, total_steps - 1), total_steps);
@@ -490,6 +497,7 @@ StepResult Trainer::step() {
   if (s.faults) s.end_faults(result.skipped);
   const auto recording = Clock::now();
   if (s.recorder) {
+    s.record_products();
     s.recorder->end_step(row, !s.backend->runs_behind());
     // Whether training stops here may depend on the update.
     if (s.experiment.recording.stop_on != StopOn::never) s.settle();

@@ -64,6 +64,7 @@ struct Trainer::State {
   // The parts of a step, in their order.
   void begin_step(uint64_t step);
   std::vector<Tensor> run_batches();     // the losses
+  void record_products();                // of the library, those that are new
   double take_gradients(uint64_t step);  // the learning rate of the first optimizer
   void unscale_and_clip(StepScalars& scalars);
   bool update(const std::vector<double>& nonfinite);  // true iff every optimizer took the step
@@ -126,6 +127,7 @@ struct Trainer::State {
   std::string warning;
   std::vector<std::string> changed_constants;
   bool told_of_targets = false;
+  size_t recorded_products = 0;  // of the backend's library_products()
   uint64_t total_steps = 0;
   TrainResult result;
 };

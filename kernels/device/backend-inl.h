@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -68,7 +69,7 @@ class DeviceBackend final : public Backend {
       return std::make_unique<DeviceBackend<PlanningMachine>>(PlanningMachine(launcher_.machine()));
     }
   }
-  std::vector<LibraryProduct> library_products() const override { return launcher_.machine().library_products(); }
+  std::span<const LibraryProduct> library_products() const override { return launcher_.machine().library_products(); }
   void submit(const OpCall& call) override {
     const auto found = kernels_.find(call.op);
     if (found == kernels_.end()) throw usage_error("{}: the device {} has no such op", call.op, name());

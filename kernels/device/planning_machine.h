@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <cstring>
 #include <new>
+#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "ulpscope/kernels/backend.h"
 #include "ulpscope/kernels/device/block.h"
@@ -44,7 +44,7 @@ class PlanningMachine {
   template <class Kernel>
   void launch(const Grid&, const Kernel&) {}
   void multiply(const Gemm&) {}
-  std::vector<LibraryProduct> library_products() const { return {}; }
+  std::span<const LibraryProduct> library_products() const { return {}; }
 
  private:
   std::string name_, gpu_;

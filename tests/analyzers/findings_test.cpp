@@ -589,6 +589,29 @@ TEST(Compare, SaysWhereMachinesOrTheirThreadsDiffer) {
   EXPECT_EQ(find_finding(analyze_compare(a, a), "compare.different_machines"), nullptr);
 }
 
+TEST(Compare, SaysWhereTheLibraryTookOtherAlgorithms) {
+  const std::vector<ProductInfo> products{
+      {"4 x 8 x 16", "algorithm 1"}, {"4 x 8 x 32", "algorithm 2"}, {"1 x 1 x 1", "algorithm 3"}};
+  SyntheticTrace first, second, third, none;
+  for (const ProductInfo& product : products) first.sink().add_product(product);
+  // In another order, one of them by another algorithm, and one that the first run does not have.
+  second.sink().add_product({"4 x 8 x 32", "algorithm 7"});
+  second.sink().add_product(products[0]);
+  second.sink().add_product({"5 x 5 x 5", "algorithm 1"});
+  third.sink().add_product(products[2]);
+  third.sink().add_product(products[0]);
+  for (SyntheticTrace* trace : {&first, &second, &third, &none}) trace->end_step(SyntheticTrace::default_step(1.0));
+  const Snapshot a = first.read(), b = second.read(), c = third.read(), d = none.read();
+  const Report report = analyze_compare(a, b);
+  const Finding* finding = find_finding(report, "compare.different_algorithms");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->title,
+            "The device's library took other algorithms for 1 of 2 products that both runs have, among them '4 x 8 x 32' by "
+            "'algorithm 2' and 'algorithm 7'.");
+  for (const Snapshot* other : {&a, &c, &d})
+    EXPECT_EQ(find_finding(analyze_compare(a, *other), "compare.different_algorithms"), nullptr);
+}
+
 TEST(Compare, EqualRunsAreSaidToBeEqualNansIncluded) {
   SyntheticTrace first, second, third;
   for (SyntheticTrace* trace : {&first, &second, &third}) {

@@ -447,6 +447,7 @@ TEST(Export, EveryTableInBothFormats) {
   trace.sink().add_capture(operand);
   trace.sink().add_setting({"optimizer.lr", "0.1", SettingKind::learning_rate, true});
   trace.sink().add_source({.name = "train", .file = "a.npy", .samples = 4, .byte_step = 8});
+  trace.sink().add_product({"4 x 8 x 16", "algorithm 1"});
   trace.sink().add_batch({.source = 0, .sample = 3});
   trace.sink().add_fingerprint({.tensor = tensor, .written = UINT64_MAX});
   trace.sink().add_sample({0, 3, 1, tensor, 1, -2.0});
@@ -584,6 +585,7 @@ TEST(Export, EmptyTablesHaveTheirColumns) {
                                : table == "edges"                   ? "graph,"
                                : table == "settings"                ? "name,"
                                : table == "sources"                 ? "source,"
+                               : table == "products"                ? "product,"
                                                                     : "step,"));
   }
 }

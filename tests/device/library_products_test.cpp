@@ -9,6 +9,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -19,7 +20,9 @@
 #include "tests/support/counting_backend.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/usage_error.h"
+#include "ulpscope/analyzers/info.h"
 #include "ulpscope/base/philox.h"
+#include "ulpscope/core/engine/context.h"
 #include "ulpscope/core/run/trainer.h"
 #include "ulpscope/emulation/rounding.h"
 #include "ulpscope/emulation/tensor_core_product.h"
@@ -268,7 +271,7 @@ TEST(LibraryProducts, ADeviceCountsWhatItsLibraryMultiplied) {
   compare(16);
   compare(32);
   compare(16);
-  const std::vector<LibraryProduct> products = device->library_products();
+  const auto products = device->library_products();
   ASSERT_EQ(products.size(), 2u);
   EXPECT_THAT(products[0].product, HasSubstr("4 x 8 x 16 (1 of them), f16"));
   EXPECT_THAT(products[1].product, HasSubstr("4 x 8 x 32 (1 of them), f16"));
@@ -277,6 +280,37 @@ TEST(LibraryProducts, ADeviceCountsWhatItsLibraryMultiplied) {
   EXPECT_EQ(products[0].algorithm, products[1].algorithm);
   EXPECT_THAT(device->plan()->library_products(), IsEmpty());
   EXPECT_THAT(make_cpu_backend()->library_products(), IsEmpty());
+}
+
+// Those of the evaluation too, whose batches are others.
+TEST(LibraryProducts, AreInTheTraceOfARun) {
+  const TemporaryFolder folder;
+  const Experiment experiment = named_experiment(
+      "mlp", std::vector<Override>{"precision=fp16", "training.steps=2", "data.train_size=64", "data.test_size=48"});
+  const auto run = [&](const char* name, std::function<std::unique_ptr<Backend>()> make_backend) {
+    TrainerOptions options;
+    options.trace_path = folder.file(name);
+    options.make_backend = std::move(make_backend);
+    Trainer trainer(experiment, options);
+    while (!trainer.finished()) trainer.step();
+    std::vector<ProductInfo> used;
+    for (const LibraryProduct& product : trainer.context().backend->library_products())
+      used.push_back({product.product, product.algorithm});
+    trainer.finish();
+    return std::pair(Snapshot(options.trace_path), used);
+  };
+  const auto [trace, used] = run("device.h5", [] { return emulated(); });
+  EXPECT_GE(used.size(), 11u);
+  EXPECT_EQ(trace.products(), used);
+  const Report report = analyze_info(trace, {});
+  EXPECT_EQ(find_fact<int64_t>(report, "library_products"), static_cast<int64_t>(used.size()));
+  const auto table =
+      std::find_if(report.tables.begin(), report.tables.end(), [](const Table& each) { return each.name == "products"; });
+  ASSERT_NE(table, report.tables.end());
+  EXPECT_EQ(std::get<std::string>(table->rows.at(0).cells.at(0)), used[0].product);
+  const Snapshot of_cpu = run("cpu.h5", {}).first;
+  EXPECT_THAT(of_cpu.products(), IsEmpty());
+  EXPECT_EQ(find_fact<int64_t>(analyze_info(of_cpu, {}), "library_products"), std::nullopt);
 }
 
 TEST(LibraryProducts, AReportCountsThem) {

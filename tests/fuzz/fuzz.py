@@ -474,7 +474,7 @@ class Traces:
 
     @staticmethod
     def commands(r, name):
-        table = r.choice(["run", "settings", "sources", "ops", "tensors", "edges", "steps", "batches", "stats", "parameters", "fingerprints", "events",
+        table = r.choice(["run", "settings", "sources", "products", "ops", "tensors", "edges", "steps", "batches", "stats", "parameters", "fingerprints", "events",
                           "captures", "samples", "measures"])
         return [["info", name, "--json"], ["report", name, "--json"], ["ranges", name, "--json", "--limit", "0"], ["scale", name, "--json"],
                 ["whatif", name, "--json", "--limit", "0", "--format", "fp16,e4m3", "--scaling", "dynamic"],

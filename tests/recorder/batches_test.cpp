@@ -48,10 +48,12 @@ TEST(RecordedBatches, AreThoseOfTheirPass) {
   MemorySink sink;
   Recorder recorder(sink, {.level = RecordLevel::health});
   recorder.add_setting(setting("lr"));
+  recorder.add_product({"4 x 8 x 16", "algorithm 1"});
   recorder.add_source(source(3));
   record_passes(recorder, 4);
   EXPECT_EQ(sink.settings.at(0).name, "lr");
   EXPECT_EQ(sink.sources.at(0).source, 3u);
+  EXPECT_EQ(sink.products.at(0).algorithm, "algorithm 1");
   EXPECT_THAT(samples_of(sink), ElementsAre(7, 2, 5, 0, 1));
   EXPECT_EQ(sink.batches[0].step, 4u);
   EXPECT_EQ(sink.batches[1].micro_batch, 0u);
@@ -66,9 +68,10 @@ TEST(RecordedBatches, LevelOffHasNone) {
   MemorySink sink;
   Recorder recorder(sink, {.level = RecordLevel::off});
   recorder.add_setting(setting("lr"));
+  recorder.add_product({"4 x 8 x 16", "algorithm 1"});
   recorder.add_source(source(0));
   record_passes(recorder, 0);
-  EXPECT_TRUE(sink.batches.empty() && sink.settings.empty() && sink.sources.empty());
+  EXPECT_TRUE(sink.batches.empty() && sink.settings.empty() && sink.sources.empty() && sink.products.empty());
 }
 
 // Rows of any op are easier to explain with the samples; those of an evaluation that is not recorded explain nothing.

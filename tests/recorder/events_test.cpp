@@ -368,6 +368,7 @@ class NullSink : public TraceSink {
   void add_row(const TensorRow&) override { ++rows; }
   void add_setting(const SettingInfo&) override {}
   void add_source(const SourceInfo&) override {}
+  void add_product(const ProductInfo&) override {}
   void add_batch(const BatchRow&) override {}
   void add_parameter(const ParameterRow&) override {}
   void add_fingerprint(const FingerprintRow&) override {}

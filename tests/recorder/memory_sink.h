@@ -27,6 +27,7 @@ class MemorySink : public TraceSink {
   }
   void add_setting(const SettingInfo& setting) override { settings.push_back(setting); }
   void add_source(const SourceInfo& source) override { sources.push_back(source); }
+  void add_product(const ProductInfo& product) override { products.push_back(product); }
   void add_batch(const BatchRow& row) override { batches.push_back(row); }
   void add_parameter(const ParameterRow& row) override { parameters.push_back(row); }
   void add_fingerprint(const FingerprintRow& row) override { fingerprints.push_back(row); }
@@ -64,6 +65,7 @@ class MemorySink : public TraceSink {
   std::vector<TensorRow> rows;
   std::vector<SettingInfo> settings;
   std::vector<SourceInfo> sources;
+  std::vector<ProductInfo> products;
   std::vector<BatchRow> batches;
   std::vector<ParameterRow> parameters;
   std::vector<FingerprintRow> fingerprints;

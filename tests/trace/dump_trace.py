@@ -9,7 +9,7 @@ import urllib.parse
 def dump(trace):
     counts = committed(trace)
     names = texts(trace, counts)
-    for table in ("run", "settings", "sources", "ops", "tensors", "edges", "steps", "stats", "batches", "parameters", "fingerprints",
+    for table in ("run", "settings", "sources", "products", "ops", "tensors", "edges", "steps", "stats", "batches", "parameters", "fingerprints",
                   "events", "captures", "samples", "measures"):
         fields = []
         for name in sorted(trace[table]):

@@ -145,6 +145,7 @@ static std::string line(const SourceInfo& r) {
   return joined({SAME(source), SAME(name), SAME(part), SAME(file), SAME(inside), SAME(columns), SAME(first_sample), SAME(samples),
                  SAME(first_row), SAME(row_step), SAME(first_byte), SAME(byte_step)});
 }
+static std::string line(const ProductInfo& r) { return joined({SAME(product), SAME(algorithm)}); }
 static std::string line(const BatchRow& r) {
   return joined({SAME(step), SAME(micro_batch), SAME(phase), SAME(source), SAME(sample)});
 }
@@ -448,9 +449,14 @@ std::vector<SourceInfo> sample_sources(uint64_t) {
           {1, "test", "", "", "random_classification", "0,1,2", 7, 100, 0, 1, 0, 0}};
 }
 
+std::vector<ProductInfo> sample_products(uint64_t) {
+  return {{"32 x 256 x 128 (1 of them), f16 by 0, 128 and 1", "algorithm 66, tile 18"}, {"10 x 1 x 4", "algorithm \u03b1"}};
+}
+
 void add_start(TraceSink& sink, uint64_t seed) {
   for (const SettingInfo& setting : sample_settings(seed)) sink.add_setting(setting);
   for (const SourceInfo& source : sample_sources(seed)) sink.add_source(source);
+  for (const ProductInfo& product : sample_products(seed)) sink.add_product(product);
   for (const OpInfo& op : sample_ops(seed)) sink.add_op(op);
   for (const TensorInfo& tensor : sample_tensors(seed)) sink.add_tensor(tensor);
   for (const GraphEdge& edge : sample_edges(seed)) sink.add_edge(edge);
@@ -475,6 +481,7 @@ TraceLines expected_lines(uint64_t seed, uint64_t steps) {
   if (steps == 0) return lines;
   add_lines(lines.settings, sample_settings(seed));
   add_lines(lines.sources, sample_sources(seed));
+  add_lines(lines.products, sample_products(seed));
   add_lines(lines.ops, sample_ops(seed));
   add_lines(lines.tensors, sample_tensors(seed));
   add_lines(lines.edges, sample_edges(seed));
@@ -498,6 +505,7 @@ TraceLines read_lines(const Snapshot& reader) {
   lines.run.push_back(line(reader.run()));
   add_lines(lines.settings, reader.settings());
   add_lines(lines.sources, reader.sources());
+  add_lines(lines.products, reader.products());
   add_lines(lines.ops, reader.ops());
   add_lines(lines.tensors, reader.tensors());
   add_lines(lines.edges, reader.edges());
@@ -527,6 +535,7 @@ Lines flat(const TraceLines& lines) {
   add("run", lines.run);
   add("settings", lines.settings);
   add("sources", lines.sources);
+  add("products", lines.products);
   add("ops", lines.ops);
   add("tensors", lines.tensors);
   add("edges", lines.edges);

@@ -25,6 +25,7 @@ struct Step {
 RunInfo sample_run(uint64_t seed);
 std::vector<SettingInfo> sample_settings(uint64_t seed);
 std::vector<SourceInfo> sample_sources(uint64_t seed);
+std::vector<ProductInfo> sample_products(uint64_t seed);
 std::vector<OpInfo> sample_ops(uint64_t seed);
 std::vector<TensorInfo> sample_tensors(uint64_t seed);
 std::vector<GraphEdge> sample_edges(uint64_t seed);
@@ -38,8 +39,8 @@ void add_step(TraceSink& sink, uint64_t seed, uint64_t step);
 // texts percent-encoded, enumerators as numbers, a histogram as bin:count of its nonzero bins.
 using Lines = std::vector<std::string>;
 struct TraceLines {
-  Lines run, settings, sources, ops, tensors, edges, steps, batches, stats, parameters, fingerprints, events, captures, samples,
-      measures;
+  Lines run, settings, sources, products, ops, tensors, edges, steps, batches, stats, parameters, fingerprints, events, captures,
+      samples, measures;
   bool operator==(const TraceLines&) const = default;
 };
 TraceLines expected_lines(uint64_t seed, uint64_t steps);

@@ -73,6 +73,19 @@ def experiments(case, match):
     return dict(zip("ab", (f.trace.text_of(f.trace.run("experiment_name")) for f in pair(case))))
 
 
+def algorithms(case, match):
+    def by_product(facts):
+        products, found = facts.trace.tables.products, {}
+        for product, algorithm in zip(products.texts("product"), products.texts("algorithm")):
+            found.setdefault(product, set()).add(algorithm)
+        return found
+
+    a, b = map(by_product, pair(case))
+    both = a.keys() & b.keys()
+    differ = sorted(product for product in both if a[product] != b[product])
+    return {"differ": len(differ), "all": len(both), "product": differ[0], "a": min(a[differ[0]]), "b": min(b[differ[0]])}
+
+
 RULES = {
     "compare.first_difference": Rule(
         [(r"^The losses differ from step (?P<step>\d+) on: (?P<equal>\d+) of (?P<all>\d+) common steps are bit-equal\.$", differ)],
@@ -119,6 +132,15 @@ RULES = {
             (
                 r"^The seeds differ: (?P<a>\d+) and (?P<b>\d+)\.$",
                 lambda case, match: dict(zip("ab", (int(f.trace.run("seed")) for f in pair(case)))),
+            )
+        ]
+    ),
+    "compare.different_algorithms": Rule(
+        [
+            (
+                r"for (?P<differ>\d+) of (?P<all>\d+) products that both runs have, "
+                r"among them '(?P<product>[^']*)' by '(?P<a>[^']*)' and '(?P<b>[^']*)'\.$",
+                algorithms,
             )
         ]
     ),
