@@ -162,6 +162,7 @@ def main():
 
     programs = {path.name.removesuffix("_bench"): path for path in sorted((options.build / "bench").glob("*_bench"))}
     step_bench, trace_bench, gui_bench = (programs.pop(name, None) for name in ("step", "trace", "gui"))
+    programs.pop("device", None)  # of GPUs: scripts/gpu.py runs it
     known = [*programs, "emulation", "trace", "gui", "causes", "steps", *targets.WORKLOADS, *targets.LARGE_WORKLOADS]
     for name in options.names:
         if name not in known:
