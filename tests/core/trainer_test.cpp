@@ -200,7 +200,8 @@ TEST_F(TrainerTest, TheSameSeedGivesTheSameRecordingTwice) {
   for (size_t i = 0; i < first.size(); ++i) {
     const std::string& name = export_tables()[i];
     EXPECT_TRUE(first[i] == second[i]) << name;
-    EXPECT_GT(first[i].size(), name == "measures" ? 0u : 200u) << name << " has no rows: nothing was compared";
+    const bool has_rows = name != "measures" && name != "products";  // of a device that has a library
+    EXPECT_GT(first[i].size(), has_rows ? 200u : 0u) << name << " has no rows: nothing was compared";
   }
   Experiment other = experiment;
   other.seed = experiment.seed + 1;
