@@ -12,6 +12,7 @@ step_bench prints a line for each precision and recording level, whose steps it 
 
 import argparse
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -37,6 +38,7 @@ EXPERIMENTS = {
     "conv_sine_512": ("conv_sine", "--set", "data.height=512", "--set", "data.width=512"),
     "gpt_large": (pathlib.Path(__file__).resolve().parent / "gpt_large.toml",),
 }
+OF_TEXTS = {"gpt_mini", "gpt_large", "lstm_text"}
 
 
 def workload(name):
@@ -168,7 +170,10 @@ def median_ms(step, seconds):
 
 def run_ours(program, name, *arguments):
     """The lines of step_bench."""
-    experiment = EXPERIMENTS.get(name, (name,))
+    experiment = [*EXPERIMENTS.get(name, (name,))]
+    texts = os.environ.get("ULPSCOPE_TEXTS")  # instead of those that the experiments read
+    if texts and name in OF_TEXTS:
+        experiment += ["--set", f"data.path={texts}"]
     done = subprocess.run([program, *experiment, *map(str, arguments)], capture_output=True, text=True)
     if done.returncode != 0:
         raise SystemExit(f"compare_torch.py: {name}: {done.stderr.strip() or f'{program} ended with {done.returncode}'}")

@@ -77,9 +77,9 @@ int run(const Arguments& arguments) {
 Verb gpu_verb() {
   return {"gpu",
           "how the matrix units of a GPU add, and whether that is what the table of them says",
-          "--probe multiplies FP16, BF16, TF32 and FP8 numbers there, with every instruction mma and wgmma that the GPU has,\n"
-          "and compares each sum, bit for bit, with what the rows of the table predict (docs/emulation.md). It exits with 1\n"
-          "where the GPU's own rows do not explain all of them.\n"
+          "--probe multiplies FP16, BF16, TF32 and FP8 numbers there, with mma and wgmma where the GPU and this program have\n"
+          "them, and compares each sum, bit for bit, with what the rows of the table predict (docs/emulation.md). It exits\n"
+          "with 1 where the GPU's own rows do not explain all that were probed.\n"
           "--products runs each different matrix product and convolution of a training step, forward and backward, with sums\n"
           "of the library and with those of the matrix units, and tells which have equal bits.",
           {},

@@ -322,10 +322,8 @@ class Dot {
 }  // namespace
 
 std::span<const TensorCoreModel> tensor_core_models() { return kModels; }
-bool takes(const TensorCoreModel& model, const FloatFormat& a, const FloatFormat& b) {
-  const auto has = [&](const FloatFormat& format) {
-    return std::find(model.inputs.begin(), model.inputs.end(), &format) != model.inputs.end();
-  };
+bool TensorCoreModel::takes(const FloatFormat& a, const FloatFormat& b) const {
+  const auto has = [&](const FloatFormat& format) { return std::find(inputs.begin(), inputs.end(), &format) != inputs.end(); };
   return has(a) && has(b) && (&a == &b || (a.storage_bits() <= 8 && b.storage_bits() <= 8));
 }
 
@@ -369,7 +367,7 @@ std::optional<TensorCore> tensor_core_of(std::string_view gpu, const FloatFormat
   const TensorCoreGpu* known = find_tensor_core_gpu(gpu);
   for (const TensorCoreModel& model : kModels) {
     const bool fits = known != nullptr && model.generation == known->generation && model.family == family &&
-                      model.scales == scales && model.output == &output && takes(model, a, b);
+                      model.scales == scales && model.output == &output && model.takes(a, b);
     if (fits) return TensorCore{&model, &a, &b};
   }
   return std::nullopt;

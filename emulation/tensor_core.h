@@ -61,12 +61,10 @@ struct TensorCoreModel {
   bool adds_c_last = false;
   bool has_hardware_data = false;  // the project's tests compare this row with results of such a GPU
 
+  bool takes(const FloatFormat& a, const FloatFormat& b) const;  // as the factors of a product
   int products_of_instruction() const { return products * passes; }
   bool adds_groups() const { return scales == BlockScales::mxfp4 || scales == BlockScales::nvfp4; }  // of kProductsOfGroup
 };
-
-// Whether the row multiplies numbers of these formats with each other.
-bool takes(const TensorCoreModel& model, const FloatFormat& a, const FloatFormat& b);
 
 // All rows.
 std::span<const TensorCoreModel> tensor_core_models();

@@ -39,7 +39,7 @@ class Backend {
   // A backend that computes nothing, and throws an Error (usage) for a call that this one would throw it for, whatever its values.
   // Its memory reads as zeros. nullptr: this one takes every call.
   virtual std::unique_ptr<Backend> plan() const { return nullptr; }
-  // Of the calls that are submitted so far, in order of first use; none where bits do not depend on what a library chooses. Valid
+  // Of the calls that are submitted so far, in order of first use; none where the backend has no such library. Valid
   // until the next call.
   virtual std::span<const LibraryProduct> library_products() const { return {}; }
   // Computes the call, at once or by the next complete(). Shapes and dtypes were checked by the op's shape rule. Views may have any

@@ -1,6 +1,7 @@
 // The matrix instructions of a GPU, one by one.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -19,6 +20,25 @@ struct MatrixInstruction {
 
   bool operator==(const MatrixInstruction&) const = default;
 };
+
+// All pairs of factors that device code has instructions for, with the types of their sums.
+struct ProductTypes {
+  DType a, b, sums;
+};
+inline constexpr std::array<ProductTypes, 12> kProductTypes{{
+    {DType::f16, DType::f16, DType::f32},
+    {DType::f16, DType::f16, DType::f16},
+    {DType::bf16, DType::bf16, DType::f32},
+    {DType::f32, DType::f32, DType::f32},
+    {DType::f8_e4m3, DType::f8_e4m3, DType::f32},
+    {DType::f8_e4m3, DType::f8_e4m3, DType::f16},
+    {DType::f8_e4m3, DType::f8_e5m2, DType::f32},
+    {DType::f8_e4m3, DType::f8_e5m2, DType::f16},
+    {DType::f8_e5m2, DType::f8_e4m3, DType::f32},
+    {DType::f8_e5m2, DType::f8_e4m3, DType::f16},
+    {DType::f8_e5m2, DType::f8_e5m2, DType::f32},
+    {DType::f8_e5m2, DType::f8_e5m2, DType::f16},
+}};
 
 // What factors of such elements are multiplied as.
 constexpr const FloatFormat& factor_format(DType dtype) { return dtype == DType::f32 ? tensor_float32 : *info(dtype).format; }
@@ -53,7 +73,8 @@ class MatrixInstructions {
   virtual ~MatrixInstructions() = default;
   // That the device has.
   virtual std::vector<MatrixInstruction> all() const = 0;
-  // A chain of the instruction from c on, terms in their order, the last of it in the short form where that is enough.
+  // Throws Error (failed) for another one. A chain of the instruction from c on, terms in their order, the last of it in the short
+  // form where that is enough.
   virtual void multiply(const MatrixInstruction& instruction, const MatrixOperands& operands) = 0;
 };
 

@@ -271,29 +271,30 @@ Report describe_products(const DescribedDevice& device, const Experiment& experi
   report.add_fact("equal", count_cell(predicted - differing), Unit::count);
   report.add_fact("differ", count_cell(differing), Unit::count);
 
-  Table table{"products",
-              fmt::format("Sums of the library beside those of the matrix units of {}", device.gpu),
-              {{"op", ColumnKind::text},
-               {"factors", ColumnKind::text},
-               {"output", ColumnKind::text},
-               {"batches", ColumnKind::number, Unit::count},
-               {"rows"},
-               {"columns"},
-               {"terms"},
-               {"calls", ColumnKind::number, Unit::count},
-               {"bits", ColumnKind::text},
-               {"sums", ColumnKind::number, Unit::count},
-               {"differ", ColumnKind::number, Unit::count},
-               {"ulps", ColumnKind::number, Unit::count},
-               {"stored_differ", ColumnKind::number, Unit::count},
-               {"algorithm", ColumnKind::text}},
-              {},
-              0,
-              "Of random factors in [-1, 1). differ: sums whose FP32 bits are not those of a chain of the matrix units' "
-              "instructions, by ulps at most. A library is free in its order, so this is no error: it added these terms in another "
-              "order, by another instruction or with other roundings, and what accumulate = \"fp32\" gives is then not predicted. "
-              "stored_differ: outputs in their own type. Not predicted are FP8 and FP32 factors, which matrix units multiply as "
-              "TF32, and those that they do not take."};
+  Table table{
+      "products",
+      fmt::format("Sums of the library beside those of the matrix units of {}", device.gpu),
+      {{"op", ColumnKind::text},
+       {"factors", ColumnKind::text},
+       {"output", ColumnKind::text},
+       {"batches", ColumnKind::number, Unit::count},
+       {"rows"},
+       {"columns"},
+       {"terms"},
+       {"calls", ColumnKind::number, Unit::count},
+       {"bits", ColumnKind::text},
+       {"sums", ColumnKind::number, Unit::count},
+       {"differ", ColumnKind::number, Unit::count},
+       {"ulps", ColumnKind::number, Unit::count},
+       {"stored_differ", ColumnKind::number, Unit::count},
+       {"algorithm", ColumnKind::text}},
+      {},
+      0,
+      "Of random factors in [-1, 1). differ: sums whose FP32 bits are not those of a chain of the matrix units' "
+      "instructions, by ulps at most. A library is free in its order, so this is no error: it added these terms in another "
+      "order, by another instruction or with other roundings, and what accumulate = \"fp32\" gives is then not predicted. "
+      "stored_differ: outputs in their own type. Not predicted are FP8 factors, FP32 factors, which the library multiplies as they "
+      "are and matrix units as TF32, and those that they do not take."};
   for (size_t i = 0; i < products.size(); ++i) {
     if (limit > 0 && table.rows.size() == limit) {
       ++table.rows_left_out;

@@ -52,8 +52,8 @@ struct ComparedProduct {
   bool differs() const { return sums && sums->differ > 0; }
 };
 // Runs the product on random factors in [-1, 1), the same for equal `seed`, without a bias: once with sums of the library and once,
-// where these can be predicted, with those of the matrix units of `gpu`. FP8 factors and those in FP32, which matrix units
-// multiply as TF32, are not predicted, nor those that they do not take.
+// where these can be predicted, with those of the matrix units of `gpu`. Factors in FP8 are not predicted, nor those in
+// FP32, which matrix units multiply as TF32, nor those that they do not take.
 ComparedProduct compare_product(Backend& device, std::string_view gpu, const StepProduct& product, uint64_t seed);
 
 // `limit`: rows, 0: all.

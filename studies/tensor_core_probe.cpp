@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "ulpscope/emulation/tensor_core_product.h"
@@ -75,15 +76,12 @@ ShownCount& count_of(std::vector<ShownCount>& counts, std::string_view shows) {
   return counts.emplace_back(ShownCount{shows});
 }
 
-// Of the GPU's instructions those whose types device code has, in the order of the table.
+// Of the instructions of the GPU's rows those of types that device code has, families one after the other.
 std::vector<MatrixInstruction> instructions_of(std::string_view gpu) {
-  constexpr DType kFactors[] = {DType::f16, DType::bf16, DType::f32, DType::f8_e4m3, DType::f8_e5m2};
   std::vector<MatrixInstruction> instructions;
   for (const InstructionFamily family : {InstructionFamily::mma, InstructionFamily::wgmma, InstructionFamily::tcgen05})
-    for (const DType a : kFactors)
-      for (const DType b : kFactors)
-        for (const DType sums : {DType::f32, DType::f16})
-          if (const MatrixInstruction each{family, a, b, sums}; tensor_core_of(gpu, each)) instructions.push_back(each);
+    for (const auto& [a, b, sums] : kProductTypes)
+      if (const MatrixInstruction each{family, a, b, sums}; tensor_core_of(gpu, each)) instructions.push_back(each);
   return instructions;
 }
 
@@ -148,12 +146,13 @@ const ProbedBehaviour& ProbedInstruction::own() const {
 }
 
 const ProbedBehaviour& ProbedInstruction::closest() const {
-  const auto share = [&](const ProbedBehaviour& each) {
-    const auto sums = static_cast<double>(std::max<uint64_t>(made + each.random, 1));
-    return std::pair(static_cast<double>(each.made_differ + each.random_differ) / sums, !each.is_own);
+  // All rows were asked for the made sums, but not for the same random ones.
+  const auto rank = [](const ProbedBehaviour& each) {
+    const auto sums = static_cast<double>(std::max<uint64_t>(each.random, 1));
+    return std::tuple(each.made_differ, static_cast<double>(each.random_differ) / sums, !each.is_own);
   };
   return *std::min_element(behaviours.begin(), behaviours.end(),
-                           [&](const ProbedBehaviour& a, const ProbedBehaviour& b) { return share(a) < share(b); });
+                           [&](const ProbedBehaviour& a, const ProbedBehaviour& b) { return rank(a) < rank(b); });
 }
 
 std::vector<ProbedBehaviour> behaviours_of(const MatrixInstruction& instruction, std::string_view gpu) {
@@ -161,7 +160,7 @@ std::vector<ProbedBehaviour> behaviours_of(const MatrixInstruction& instruction,
   const std::optional<TensorCore> own = tensor_core_of(gpu, instruction);
   std::vector<ProbedBehaviour> behaviours;
   for (const TensorCoreModel& model : tensor_core_models()) {
-    if (model.scales != BlockScales::none || model.output != info(instruction.sums).format || !takes(model, a, b)) continue;
+    if (model.scales != BlockScales::none || model.output != info(instruction.sums).format || !model.takes(a, b)) continue;
     auto same = std::find_if(behaviours.begin(), behaviours.end(),
                              [&](const ProbedBehaviour& each) { return adds_alike(*each.core.model, model); });
     if (same == behaviours.end()) same = behaviours.insert(same, ProbedBehaviour{.core = {&model, &a, &b}, .rows = {}});

@@ -50,7 +50,7 @@ struct ProbedInstruction {
   std::vector<ShownCount> shown = {};
 
   const ProbedBehaviour& own() const;
-  // Of which the smallest share of results differs, and of such the GPU's own.
+  // Of which the fewest made sums differ, then the smallest share of random ones, and of such the GPU's own.
   const ProbedBehaviour& closest() const;
 };
 

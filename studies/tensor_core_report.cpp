@@ -95,6 +95,10 @@ LongText value_text(const FloatFormat& format, uint32_t encoding) {
   return {exact_decimal(number), leading_digits(number, format)};
 }
 
+int64_t missing_of(std::span<const ProbedInstruction> probed) {
+  return std::count_if(probed.begin(), probed.end(), [](const ProbedInstruction& each) { return each.is_missing; });
+}
+
 Cell explained_cell(const ProbedInstruction& probed) {
   if (probed.is_missing) return NotApplicable{};
   return probed.own().explains();
@@ -118,28 +122,31 @@ Table instructions_table(std::span<const ProbedInstruction> probed, std::string_
 }
 
 Table behaviours_table(std::span<const ProbedInstruction> probed) {
-  Table table{"rows",
-              "Results that differ from what rows of the table predict",
-              with_instruction({{"rows", ColumnKind::text},
-                                {"products", ColumnKind::number, Unit::count},
-                                {"passes", ColumnKind::number, Unit::count},
-                                {"fraction_bits", ColumnKind::number, Unit::count},
-                                {"zero_exponent", ColumnKind::number},
-                                {"conversion", ColumnKind::text},
-                                {"own", ColumnKind::flag},
-                                {"made_differ", ColumnKind::number, Unit::count},
-                                {"random", ColumnKind::number, Unit::count},
-                                {"random_differ", ColumnKind::number, Unit::count}}),
-              {},
-              0,
-              "own: the row of the GPU; made sums show one thing each, random ones are of all magnitudes"};
+  Table table{
+      "rows",
+      "Results that differ from what rows of the table predict",
+      with_instruction({{"rows", ColumnKind::text},
+                        {"products", ColumnKind::number, Unit::count},
+                        {"passes", ColumnKind::number, Unit::count},
+                        {"fraction_bits", ColumnKind::number, Unit::count},
+                        {"zero_exponent", ColumnKind::number},
+                        {"conversion", ColumnKind::text},
+                        {"adds_c_last", ColumnKind::flag},
+                        {"own", ColumnKind::flag},
+                        {"made_differ", ColumnKind::number, Unit::count},
+                        {"random", ColumnKind::number, Unit::count},
+                        {"random_differ", ColumnKind::number, Unit::count}}),
+      {},
+      0,
+      "own: the row of the GPU, which all sums are compared with. Others are compared with all made sums, the first 100,000 "
+      "random ones, and those beside one that the own row does not explain."};
   for (const ProbedInstruction& each : probed) {
     for (const ProbedBehaviour& behaviour : each.behaviours) {
       const TensorCoreModel& model = *behaviour.core.model;
       table.rows.push_back(
           row_of(each, {names_of(behaviour), int64_t{model.products}, int64_t{model.passes}, int64_t{model.fraction_bits},
-                        int64_t{model.zero_exponent}, conversion_of(model), behaviour.is_own, count_cell(behaviour.made_differ),
-                        count_cell(behaviour.random), count_cell(behaviour.random_differ)}));
+                        int64_t{model.zero_exponent}, conversion_of(model), model.adds_c_last, behaviour.is_own,
+                        count_cell(behaviour.made_differ), count_cell(behaviour.random), count_cell(behaviour.random_differ)}));
     }
   }
   return table;
@@ -276,12 +283,16 @@ Report describe_device(const DescribedDevice& device) {
 }
 
 bool is_explained(std::span<const ProbedInstruction> probed) {
-  return std::all_of(probed.begin(), probed.end(),
+  return missing_of(probed) < static_cast<int64_t>(probed.size()) &&
+         std::all_of(probed.begin(), probed.end(),
                      [](const ProbedInstruction& each) { return each.is_missing || each.own().explains(); });
 }
 
 Report describe_probe(const DescribedDevice& device, std::span<const ProbedInstruction> probed, size_t limit) {
   Report report = report_on(device, "Matrix units of");
+  const int64_t missing = missing_of(probed);
+  report.add_fact("probed", static_cast<int64_t>(probed.size()) - missing, Unit::count);
+  report.add_fact("not_probed", missing, Unit::count);
   report.add_fact("explained", is_explained(probed));
   report.tables = {instructions_table(probed, device.gpu), shown_table(probed)};
   for (Table table : std::array{shown_differences_table(probed), differences_table(probed)})

@@ -18,7 +18,7 @@ struct DescribedDevice {
 // With the rows of the table for its instructions.
 Report describe_device(const DescribedDevice& device);
 
-// True iff the GPU's own rows explain every instruction that was probed.
+// True iff the GPU's own rows explain every instruction that was probed, and one was.
 bool is_explained(std::span<const ProbedInstruction> probed);
 // `limit`: rows of a table of terms, 0: all.
 Report describe_probe(const DescribedDevice& device, std::span<const ProbedInstruction> probed, size_t limit);

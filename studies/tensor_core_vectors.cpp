@@ -88,10 +88,9 @@ class MadeSums {
 
   // significand * 2^exponent, times another factor with the significand `other`: the exponents as alike as both formats allow.
   Term power(int64_t place, int exponent, double significand = 1, double other = 1) const {
-    const int half = exponent >= 0 ? exponent / 2 : -(-exponent / 2);
     const int least = std::max(a_.smallest_normal_exponent(), exponent - b_.largest_exponent());
     const int most = std::min(a_.largest_exponent(), exponent - b_.smallest_normal_exponent());
-    const int of_a = std::clamp(half, std::min(least, most), most);
+    const int of_a = std::clamp(exponent / 2, std::min(least, most), most);
     return {place, std::ldexp(significand, of_a), std::ldexp(other, exponent - of_a)};
   }
   // The same of factors that may be subnormal.
@@ -171,7 +170,8 @@ class MadeSums {
       const FloatFormat &format = is_a ? a_ : b_, &others = is_a ? b_ : a_;
       const auto term = [&](double factor, double other) { return is_a ? Term{0, factor, other} : Term{0, other, factor}; };
       const int least = format.smallest_normal_exponent(), fraction = format.fraction_bits;
-      const int up = std::min(-least, others.largest_exponent());
+      // Of FP8 as far up as there is room for small terms below.
+      const int up = is_fp8_ ? others.largest_exponent() : std::min(-least, others.largest_exponent());
       for (const double significand : {1.0, std::ldexp(1.0, fraction - 1), std::ldexp(1.0, fraction) - 1}) {
         const double subnormal = std::ldexp(significand, least - fraction), one = std::ldexp(1.0, up);
         for (int bits = fewest_bits(); bits <= kMostBits; ++bits)

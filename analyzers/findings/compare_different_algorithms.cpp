@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <map>
 #include <set>
@@ -19,7 +20,9 @@ std::map<std::string, std::set<std::string>> algorithms_of(const ComparedRun& ru
   return algorithms;
 }
 
+// The library's numbers mean something to one version of it, on one GPU.
 void find_algorithms(const ComparedRuns& runs, Findings& found) {
+  if (runs.a.trace().run().machine != runs.b.trace().run().machine) return;
   const auto of_a = algorithms_of(runs.a), of_b = algorithms_of(runs.b);
   uint64_t common = 0, differ = 0;
   std::string first;
@@ -29,7 +32,8 @@ void find_algorithms(const ComparedRuns& runs, Findings& found) {
     ++common;
     if (a == b->second) continue;
     if (differ++ == 0)
-      first = fmt::format("'{}' by '{}' and '{}'", one_line(product), one_line(*a.begin()), one_line(*b->second.begin()));
+      first = fmt::format("'{}' by '{}' and '{}'", one_line(product), one_line(fmt::format("{}", fmt::join(a, " or "))),
+                          one_line(fmt::format("{}", fmt::join(b->second, " or "))));
   }
   if (differ == 0) return;
   found.add(Severity::info,
@@ -42,7 +46,10 @@ void find_algorithms(const ComparedRuns& runs, Findings& found) {
 extern constinit const FindingRule compare_different_algorithms{
     .code = "compare.different_algorithms",
     .part = Part::compare,
-    .raised = "The library that multiplies on the device took another algorithm in one run than in the other for the same product.",
+    .raised =
+        "On equal machines the library that multiplies on the device took another algorithm in one run than in the other for the "
+        "same "
+        "product.",
     .meaning = "Sums of these products may have other bits, whatever else is equal.",
     .is_about_run = false,
     .compare = find_algorithms,

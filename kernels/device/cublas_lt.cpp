@@ -57,7 +57,7 @@ bool splits_sums(const cublasLtMatmulAlgo_t& algorithm) {
   return get<int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM) > 1 ||
          get<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) != CUBLASLT_REDUCTION_SCHEME_NONE;
 }
-// "algorithm 66, tile 18, stages 36, cluster 5, option 0", by the library's numbers.
+// "algorithm 66, tile 18, stages 36, cluster 5, inner shape 0, swizzling 0, option 0", by the library's numbers.
 std::string text_of(const cublasLtMatmulAlgo_t& algorithm) {
   std::string text =
       fmt::format("algorithm {}, tile {}, stages {}", get<int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_ID),
@@ -65,7 +65,9 @@ std::string text_of(const cublasLtMatmulAlgo_t& algorithm) {
 #if CUBLAS_VERSION >= 111103  // of CUDA 11.8
   text += fmt::format(", cluster {}", get<uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID));
 #endif
-  return fmt::format("{}, option {}", text, get<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION));
+  return fmt::format(
+      "{}, inner shape {}, swizzling {}, option {}", text, get<uint16_t>(algorithm, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID),
+      get<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING), get<uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION));
 }
 
 cudaDataType_t type_of(DType dtype) {
@@ -170,7 +172,8 @@ cublasLtMatmulAlgo_t CublasLt::State::algorithm(const std::string& key, cublasLt
   if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "asking for an algorithm");
   for (int i = 0; i < count; ++i)
     if (found[i].state == CUBLAS_STATUS_SUCCESS && !splits_sums(found[i].algo)) return found[i].algo;
-  throw failed_error("cuBLASLt has no algorithm for a product of {}{}", key, count > 0 ? " that splits no sum" : "");
+  throw failed_error("cuBLASLt has no algorithm for a product of {}{}", key,
+                     count > 0 ? fmt::format(" without split-k among the {} that it recommends", count) : "");
 }
 
 void CublasLt::multiply(const Gemm& gemm, void* workspace) {
@@ -185,10 +188,10 @@ void CublasLt::multiply(const Gemm& gemm, void* workspace) {
   const Layout a = layout_of(gemm.b, gemm.columns, gemm.terms, gemm.batches);
   const Layout b = layout_of(gemm.a, gemm.rows, gemm.terms, gemm.batches);
   const Layout sums = layout_of(CUDA_R_32F, gemm.columns, gemm.rows, gemm.columns, gemm.batches, gemm.rows * gemm.columns);
-  const auto at = [&](const GemmFactor& factor, int64_t lines) {
-    return fmt::format(" at {}", alignment_of(factor, lines, gemm.terms));
+  const auto aligned = [&](const GemmFactor& factor, int64_t lines) {
+    return fmt::format(", aligned to {}", alignment_of(factor, lines, gemm.terms));
   };
-  const std::string key = fmt::format("{}, sums at {}", device::text_of(gemm, at), alignment_of_sums(gemm));
+  const std::string key = fmt::format("{}, sums aligned to {}", describe_gemm(gemm, aligned), alignment_of_sums(gemm));
   const size_t place = state_->products.use(key, [&] {
     const cublasLtMatmulAlgo_t algorithm = state_->algorithm(key, made, a.get(), b.get(), sums.get(), gemm);
     std::string text = text_of(algorithm);

@@ -65,9 +65,9 @@ __global__ void __launch_bounds__(device::kMostThreads, blocks_at_once<Kernel>()
   kernel(block);
 }
 
-// Throws Error (failed) where this program has no kernels for it, too.
-cudaDeviceProp properties_with_kernels(int device) {
-  const cudaDeviceProp properties = properties_of(device);
+// What its kernels were compiled for: binaryVersion 80 is compute capability 8.0. Throws Error (failed) where the program has none
+// for this GPU.
+cudaFuncAttributes kernels_for(int device, const cudaDeviceProp& properties) {
   check(cudaSetDevice(device), "choosing a GPU");
   cudaFuncAttributes attributes;
   const cudaError_t status = cudaFuncGetAttributes(&attributes, run_on_gpu<device::SumBits>);
@@ -75,7 +75,7 @@ cudaDeviceProp properties_with_kernels(int device) {
     throw failed_error("cuda:{}: {} has compute capability {}.{}, for which this ulpscope was not built (CMAKE_CUDA_ARCHITECTURES)",
                        device, properties.name, properties.major, properties.minor);
   check(status, "looking for its kernels");
-  return properties;
+  return attributes;
 }
 
 // A stream of a GPU, which stays the thread's.
@@ -107,7 +107,8 @@ cudaMemPool_t keep_released_memory(int device) {
 // One GPU and a stream of it.
 class CudaMachine {
  public:
-  explicit CudaMachine(int device) : properties_(properties_with_kernels(device)), stream_(device), library_(stream_.get()) {
+  explicit CudaMachine(int device)
+      : properties_(properties_of(device)), kernels_(kernels_for(device, properties_)), stream_(device), library_(stream_.get()) {
     pool_ = keep_released_memory(device);
     gpu_ = tensor_core_gpu_of(properties_.name);
     name_ = fmt::format("cuda:{}", device);
@@ -120,8 +121,8 @@ class CudaMachine {
   std::string_view gpu() const { return gpu_; }
   bool multiplies_fp8() const { return properties_.major * 10 + properties_.minor >= 89; }
   bool has(const MatrixInstruction& instruction) const {
-    if (instruction.family == InstructionFamily::wgmma) return kHasWgmma && properties_.major == 9;
-    return instruction.family == InstructionFamily::mma && (!is_quantized(instruction.a) || multiplies_fp8());
+    if (instruction.family == InstructionFamily::wgmma) return kHasWgmma && kernels_.binaryVersion == 90;
+    return instruction.family == InstructionFamily::mma && (!is_quantized(instruction.a) || kernels_.binaryVersion >= 89);
   }
   size_t workspace_bytes() const { return kPackedBytes; }
   void* allocate(size_t bytes) {
@@ -179,6 +180,7 @@ class CudaMachine {
   }
 
   cudaDeviceProp properties_;
+  cudaFuncAttributes kernels_;
   cudaMemPool_t pool_ = nullptr;
   Stream stream_;
   device::CublasLt library_;

@@ -8,7 +8,8 @@
 
 namespace ulpscope::device {
 
-// Volatile, since all threads have to be there: they are not to move into a branch that some take.
+// Volatile, so that none is left out or joined with another. All threads have to be there: callers are under no condition that
+// differs between threads.
 #define ULPSCOPE_MMA_F32(shape, of_a, of_b)                                           \
   asm volatile("mma.sync.aligned." shape ".row.col.f32." of_a "." of_b                \
                ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
@@ -26,21 +27,23 @@ namespace ulpscope::device {
   asm volatile("mma.sync.aligned." shape ".row.col.f16." of_a "." of_b ".f16 {%0, %1}, {%2, %3}, {%4}, {%0, %1};" \
                : "+r"(sums[0]), "+r"(sums[1])                                                                     \
                : "r"(a[0]), "r"(a[1]), "r"(b[0]))
+// With its fence and its wait in one statement: between them registers are the instruction's.
 // `transposes`: ", 0" where the instruction says whether b in shared memory is transposed.
 #define ULPSCOPE_WGMMA_F32(shape, of_a, of_b, transposes)                                                                          \
   asm volatile(                                                                                                                    \
-      "{\n.reg .pred adds;\nsetp.ne.b32 adds, %9, 0;\n"                                                                            \
+      "{\n.reg .pred adds;\nsetp.ne.b32 adds, %9, 0;\nwgmma.fence.sync.aligned;\n"                                                 \
       "wgmma.mma_async.sync.aligned." shape ".f32." of_a "." of_b " {%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, adds, 1, 1" transposes \
-      ";\n}"                                                                                                                       \
+      ";\nwgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;\n}"                                                   \
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])                                                                 \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"(1)                                                        \
       : "memory")
-#define ULPSCOPE_WGMMA_F16(shape, of_a, of_b, transposes)                                                                         \
-  asm volatile(                                                                                                                   \
-      "{\n.reg .pred adds;\nsetp.ne.b32 adds, %7, 0;\n"                                                                           \
-      "wgmma.mma_async.sync.aligned." shape ".f16." of_a "." of_b " {%0, %1}, {%2, %3, %4, %5}, %6, adds, 1, 1" transposes ";\n}" \
-      : "+r"(sums[0]), "+r"(sums[1])                                                                                              \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"(1)                                                       \
+#define ULPSCOPE_WGMMA_F16(shape, of_a, of_b, transposes)                                                                  \
+  asm volatile(                                                                                                            \
+      "{\n.reg .pred adds;\nsetp.ne.b32 adds, %7, 0;\nwgmma.fence.sync.aligned;\n"                                         \
+      "wgmma.mma_async.sync.aligned." shape ".f16." of_a "." of_b " {%0, %1}, {%2, %3, %4, %5}, %6, adds, 1, 1" transposes \
+      ";\nwgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;\n}"                                           \
+      : "+r"(sums[0]), "+r"(sums[1])                                                                                       \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(descriptor), "r"(1)                                                \
       : "memory")
 // The instruction for any two FP8 types.
 #define ULPSCOPE_OF_FP8(what, ...)                              \
@@ -111,7 +114,6 @@ __device__ void multiply_add_by_wgmma(Sum (&sums)[of_sums], const uint32_t (&a)[
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
   __syncthreads();
   const uint64_t descriptor = descriptor_of(columns);
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
   if constexpr (is_quantized(kA) && is_narrow) {
     ULPSCOPE_OF_FP8(ULPSCOPE_FP8_WGMMA_F16, "m64n8k32")
   } else if constexpr (is_quantized(kA)) {
@@ -125,7 +127,6 @@ __device__ void multiply_add_by_wgmma(Sum (&sums)[of_sums], const uint32_t (&a)[
   } else {
     ULPSCOPE_WGMMA_F32("m64n8k8", "tf32", "tf32", "");
   }
-  asm volatile("wgmma.commit_group.sync.aligned;\nwgmma.wait_group.sync.aligned 0;" ::: "memory");
   __syncthreads();
 #else
   __trap();

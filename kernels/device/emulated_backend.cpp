@@ -19,7 +19,7 @@ class HostMachine {
   std::string name() const { return "emulated:" + gpu_; }
   std::string_view gpu() const { return gpu_; }
   bool multiplies_fp8() const { return true; }
-  bool has(const MatrixInstruction& instruction) const { return units_.find(instruction).has_value(); }
+  bool has(const MatrixInstruction& instruction) const { return units_.find(instruction) != nullptr; }
   size_t workspace_bytes() const { return kWorkspaceBytes; }
   std::string description() const { return "kernels of GPUs on the host, with the matrix units of " + gpu_; }
   // Memory that nobody wrote holds NaN, in FP32 and 16-bit types.
@@ -40,7 +40,7 @@ class HostMachine {
         throw failed_error("a product of {} x {} x {}: {}", gemm.rows, gemm.columns, gemm.terms, problem);
     if (is_quantized(gemm.a.dtype) && gemm.columns % device::kFp8Multiple != 0)
       throw failed_error("a product of FP8 of {} columns: expected a multiple of {}", gemm.columns, device::kFp8Multiple);
-    products_.use(device::text_of(gemm, [](const device::GemmFactor&, int64_t) { return ""; }),
+    products_.use(device::describe_gemm(gemm, [](const device::GemmFactor&, int64_t) { return ""; }),
                   [] { return "a chain in the order of the terms, in FP32"; });
     std::vector<float> a, b;
     for (int64_t batch = 0; batch < gemm.batches; ++batch) {

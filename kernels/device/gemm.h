@@ -31,15 +31,18 @@ struct Gemm {
   bool continues;  // adds to what is there
 };
 
-// What LibraryProduct::product says of it, `more` said of each factor.
+// What LibraryProduct::product says of it: "m 4, n 8, k 16, a f16 (strides 16, 1), b f16 (strides 16, 1)", with the number of
+// batches and their strides where there are several. `more`: what else is said of each factor, ", aligned to 256".
 template <class More>
-std::string text_of(const Gemm& gemm, const More& more) {
+std::string describe_gemm(const Gemm& gemm, const More& more) {
   const auto factor = [&](const GemmFactor& each, int64_t lines) {
-    return fmt::format("{} by {}, {} and {}{}", info(each.dtype).name, each.batch_stride, each.line_stride, each.term_stride,
+    const std::string batch = gemm.batches > 1 ? fmt::format("{}, ", each.batch_stride) : "";
+    return fmt::format("{} (strides {}{}, {}{})", info(each.dtype).name, batch, each.line_stride, each.term_stride,
                        more(each, lines));
   };
-  return fmt::format("{} x {} x {} ({} of them), {}, {}", gemm.rows, gemm.columns, gemm.terms, gemm.batches,
-                     factor(gemm.a, gemm.rows), factor(gemm.b, gemm.columns));
+  const std::string batches = gemm.batches > 1 ? fmt::format("{} batches, ", gemm.batches) : "";
+  return fmt::format("{}m {}, n {}, k {}, a {}, b {}", batches, gemm.rows, gemm.columns, gemm.terms, factor(gemm.a, gemm.rows),
+                     factor(gemm.b, gemm.columns));
 }
 
 // Why a factor is none that a library takes, or "".

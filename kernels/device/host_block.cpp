@@ -146,10 +146,11 @@ struct ProductOfLane {
 // The product of a warp, from what its lanes have of it and into that.
 void multiply_add(const MatrixUnits& units, std::span<const ProductOfLane> lanes) {
   const auto& [instruction, unused, a, b] = lanes[0];
-  const std::optional<TensorCore> core = units.find(instruction);
-  if (!core) throw failed_error("multiply_add: the GPU has no matrix units for such factors");
+  const TensorCore* const core = units.find(instruction);
+  if (core == nullptr) throw failed_error("multiply_add: the GPU has no matrix units for such factors");
   const auto words = static_cast<int>(2 * a.size());
-  std::vector<uint32_t> rows(static_cast<size_t>(kRowsOfProduct * words)), columns(static_cast<size_t>(kColumnsOfProduct * words));
+  std::array<uint32_t, kRowsOfProduct * kWholeWords> rows;
+  std::array<uint32_t, kColumnsOfProduct * kWholeWords> columns;
   const size_t sum_bytes = info(instruction.sums).size;
   std::array<std::byte, sizeof(float) * kRowsOfProduct * kColumnsOfProduct> sums{};
   // body(sums of the lane, the same in memory) for each of its pairs, which are neighbours in both.
@@ -203,6 +204,18 @@ std::vector<int> numbers_to(int n) {
 }
 
 }  // namespace
+
+MatrixUnits::MatrixUnits(std::string_view gpu) {
+  for (const InstructionFamily family : {InstructionFamily::mma, InstructionFamily::wgmma})
+    for (const auto& [a, b, sums] : kProductTypes)
+      if (const MatrixInstruction each{family, a, b, sums}; const auto core = tensor_core_of(gpu, each))
+        cores_.emplace_back(each, *core);
+}
+const TensorCore* MatrixUnits::find(const MatrixInstruction& instruction) const {
+  for (const auto& [known, core] : cores_)
+    if (known == instruction) return &core;
+  return nullptr;
+}
 
 class HostShared {
  public:
@@ -277,6 +290,14 @@ class HostBlockRunner {
     at.from = lane;
     wait(at, State::at_operation);
     return at.value;
+  }
+  // The columns of a group's product, which all of its warps have, are those of its first.
+  void share_columns(int thread, std::span<const uint32_t> words) {
+    const auto lane = static_cast<size_t>(thread % kWarpThreads);
+    if (thread < kWarpThreads) std::copy(words.begin(), words.end(), columns_[lane].begin());
+    barrier(thread, std::source_location::current());
+    if (!std::equal(words.begin(), words.end(), columns_[lane].begin()))
+      throw failed_error("multiply_add: thread {} has other columns than thread {} of the first warp", thread, lane);
   }
   void multiply_add(int thread, const ProductOfLane& product) {
     Thread& at = threads_[static_cast<size_t>(thread)];
@@ -423,6 +444,7 @@ class HostBlockRunner {
   std::vector<std::unique_ptr<HostShared>> shared_;
   Stacks& stacks_;
   std::vector<Thread> threads_;
+  std::array<std::array<uint32_t, kWholeWords / 4>, kWarpThreads> columns_{};
   uint32_t barriers_ = 0, began_ = 0;
   std::exception_ptr error_;
   bool is_stopping_ = false;
@@ -440,7 +462,7 @@ void HostBlock::multiply_add(const MatrixInstruction& instruction, void* sums, s
   if (is_of_group && warps() != kWarpsOfGroup)
     throw failed_error("multiply_add: {} is of {} warps, which are the block, and this one has {}", name_of(instruction.family),
                        kWarpsOfGroup, warps());
-  if (is_of_group) barrier();
+  if (is_of_group) runner_.share_columns(thread_, b);
   runner_.multiply_add(thread_, {instruction, sums, a, b});
   if (is_of_group) barrier();
 }

@@ -18,9 +18,10 @@
 #include <optional>
 #include <source_location>
 #include <span>
-#include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "ulpscope/emulation/rounding.h"
 #include "ulpscope/emulation/tensor_core.h"
@@ -32,11 +33,12 @@ namespace ulpscope::device {
 class MatrixUnits {
  public:
   // `gpu`: as tensor_core_gpus() names it; "": they have none.
-  explicit MatrixUnits(std::string_view gpu = "") : gpu_(gpu) {}
-  std::optional<TensorCore> find(const MatrixInstruction& instruction) const { return tensor_core_of(gpu_, instruction); }
+  explicit MatrixUnits(std::string_view gpu = "");
+  // nullptr: there is none.
+  const TensorCore* find(const MatrixInstruction& instruction) const;
 
  private:
-  std::string gpu_;
+  std::vector<std::pair<MatrixInstruction, TensorCore>> cores_;
 };
 
 class HostBlock;

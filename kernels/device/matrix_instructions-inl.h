@@ -1,6 +1,7 @@
 // Chains of one matrix instruction.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -115,38 +116,28 @@ class DeviceMatrixInstructions final : public MatrixInstructions {
   }
 
   void multiply(const MatrixInstruction& instruction, const MatrixOperands& operands) override {
-    for (const auto& [known, run] : runs_)
-      if (known == instruction) return run(launcher_, operands);
-    throw failed_error("the device {} has no such matrix instruction", launcher_.machine().name());
+    const auto known = std::find_if(runs_.begin(), runs_.end(), [&](const auto& each) { return each.first == instruction; });
+    if (known == runs_.end() || !launcher_.machine().has(instruction))
+      throw failed_error("the device {} has no such matrix instruction", launcher_.machine().name());
+    known->second(launcher_, operands);
   }
 
  private:
   using Run = void (*)(Launcher<Machine>& launcher, const MatrixOperands& operands);
   using Scratch = typename Launcher<Machine>::Scratch;
 
-  template <InstructionFamily family, DType a, DType b, DType sums>
-  void add() {
-    runs_.emplace_back(MatrixInstruction{family, a, b, sums}, &run<MatrixInstruction{family, a, b, sums}>);
-  }
-  template <InstructionFamily family, DType a, DType b>
-  void add_fp8() {
-    add<family, a, b, DType::f32>();
-    add<family, a, b, DType::f16>();
-  }
-  template <InstructionFamily family>
-  void add_family() {
-    add<family, DType::f16, DType::f16, DType::f32>();
-    add<family, DType::f16, DType::f16, DType::f16>();
-    add<family, DType::bf16, DType::bf16, DType::f32>();
-    add<family, DType::f32, DType::f32, DType::f32>();
-    add_fp8<family, DType::f8_e4m3, DType::f8_e4m3>();
-    add_fp8<family, DType::f8_e4m3, DType::f8_e5m2>();
-    add_fp8<family, DType::f8_e5m2, DType::f8_e4m3>();
-    add_fp8<family, DType::f8_e5m2, DType::f8_e5m2>();
+  template <InstructionFamily family, size_t... types>
+  void add_family(std::index_sequence<types...>) {
+    const auto add = [&]<size_t i>() {
+      constexpr MatrixInstruction kInstruction{family, kProductTypes[i].a, kProductTypes[i].b, kProductTypes[i].sums};
+      runs_.emplace_back(kInstruction, &run<kInstruction>);
+    };
+    (add.template operator()<types>(), ...);
   }
   void add_all() {
-    add_family<InstructionFamily::mma>();
-    add_family<InstructionFamily::wgmma>();
+    constexpr auto kTypes = std::make_index_sequence<kProductTypes.size()>();
+    add_family<InstructionFamily::mma>(kTypes);
+    add_family<InstructionFamily::wgmma>(kTypes);
   }
 
   template <MatrixInstruction instruction>

@@ -592,7 +592,7 @@ TEST(Compare, SaysWhereMachinesOrTheirThreadsDiffer) {
 TEST(Compare, SaysWhereTheLibraryTookOtherAlgorithms) {
   const std::vector<ProductInfo> products{
       {"4 x 8 x 16", "algorithm 1"}, {"4 x 8 x 32", "algorithm 2"}, {"1 x 1 x 1", "algorithm 3"}};
-  SyntheticTrace first, second, third, none;
+  SyntheticTrace first, second, third, fourth, none;
   for (const ProductInfo& product : products) first.sink().add_product(product);
   // In another order, one of them by another algorithm, and one that the first run does not have.
   second.sink().add_product({"4 x 8 x 32", "algorithm 7"});
@@ -600,7 +600,10 @@ TEST(Compare, SaysWhereTheLibraryTookOtherAlgorithms) {
   second.sink().add_product({"5 x 5 x 5", "algorithm 1"});
   third.sink().add_product(products[2]);
   third.sink().add_product(products[0]);
-  for (SyntheticTrace* trace : {&first, &second, &third, &none}) trace->end_step(SyntheticTrace::default_step(1.0));
+  // Of two algorithms for one product, both are told.
+  fourth.sink().add_product(products[0]);
+  fourth.sink().add_product({products[0].product, "algorithm 9"});
+  for (SyntheticTrace* trace : {&first, &second, &third, &fourth, &none}) trace->end_step(SyntheticTrace::default_step(1.0));
   const Snapshot a = first.read(), b = second.read(), c = third.read(), d = none.read();
   const Report report = analyze_compare(a, b);
   const Finding* finding = find_finding(report, "compare.different_algorithms");
@@ -608,6 +611,19 @@ TEST(Compare, SaysWhereTheLibraryTookOtherAlgorithms) {
   EXPECT_EQ(finding->title,
             "The device's library took other algorithms for 1 of 2 products that both runs have, among them '4 x 8 x 32' by "
             "'algorithm 2' and 'algorithm 7'.");
+  const Snapshot e = fourth.read();
+  const Report several = analyze_compare(a, e);
+  ASSERT_NE(find_finding(several, "compare.different_algorithms"), nullptr);
+  EXPECT_NE(find_finding(several, "compare.different_algorithms")
+                ->title.find("'4 x 8 x 16' by 'algorithm 1' and 'algorithm 1 or algorithm 9'"),
+            std::string::npos);
+  // Another machine's library has other numbers.
+  RunInfo elsewhere;
+  elsewhere.machine = "another GPU";
+  SyntheticTrace fifth(elsewhere);
+  fifth.sink().add_product({products[0].product, "algorithm 9"});
+  fifth.end_step(SyntheticTrace::default_step(1.0));
+  EXPECT_EQ(find_finding(analyze_compare(a, fifth.read()), "compare.different_algorithms"), nullptr);
   for (const Snapshot* other : {&a, &c, &d})
     EXPECT_EQ(find_finding(analyze_compare(a, *other), "compare.different_algorithms"), nullptr);
 }

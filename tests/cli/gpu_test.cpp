@@ -84,6 +84,8 @@ TEST(GpuCommand, ProbesTellGpusApart) {
 TEST(GpuCommand, InstructionsWithoutAKernelAreNotProbed) {
   const Json probed = report({"--device", "emulated:b200", "--probe", "--sums", "1"});
   EXPECT_EQ(probed["explained"], true);
+  EXPECT_EQ(probed["probed"], 12);
+  EXPECT_EQ(probed["not_probed"], 12);
   for (const Json& row : rows(probed, "instructions")) {
     const bool is_missing = row["instruction"] == "tcgen05";
     EXPECT_EQ(row["explained"].is_null(), is_missing) << row;

@@ -273,8 +273,8 @@ TEST(LibraryProducts, ADeviceCountsWhatItsLibraryMultiplied) {
   compare(16);
   const auto products = device->library_products();
   ASSERT_EQ(products.size(), 2u);
-  EXPECT_THAT(products[0].product, HasSubstr("4 x 8 x 16 (1 of them), f16"));
-  EXPECT_THAT(products[1].product, HasSubstr("4 x 8 x 32 (1 of them), f16"));
+  EXPECT_THAT(products[0].product, HasSubstr("m 4, n 8, k 16, a f16"));
+  EXPECT_THAT(products[1].product, HasSubstr("m 4, n 8, k 32, a f16"));
   EXPECT_EQ(products[0].calls, 2u);
   EXPECT_EQ(products[1].calls, 1u);
   EXPECT_EQ(products[0].algorithm, products[1].algorithm);

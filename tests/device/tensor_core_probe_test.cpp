@@ -427,7 +427,7 @@ std::vector<Way> ways(const char* gpu) {
 }
 
 TEST(TensorCoreProbe, TellsEveryOtherWayToAdd) {
-  for (const char* gpu : {"v100", "a100", "rtx4090", "h100"}) {
+  for (const char* gpu : {"v100", "a100", "rtx4090", "h100", "b200"}) {
     // Of FP8 one that has another type for each factor, and one that has not.
     std::vector<MatrixInstruction> instructions = instructions_of(gpu);
     std::erase_if(instructions, [](const MatrixInstruction& each) { return is_quantized(each.a) && each.b == DType::f8_e4m3; });

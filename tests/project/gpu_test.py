@@ -48,6 +48,18 @@ class Gpu(unittest.TestCase):
         self.assertEqual([file.parent for file in files], [self.folder])
         self.assertTrue(files[0].exists())
 
+    def test_presets_whose_data_a_machine_lacks_train_on_others(self):
+        script = self.folder / "gpu.py"
+        text = script.read_text()
+        for place in ("/usr/share/datasets/fashion-mnist", "/usr/share/common-licenses"):
+            self.assertIn(place, text)
+            text = text.replace(place, place + "-of-nowhere")
+        script.write_text(text)
+        self.call(script, "run", "--device", "emulated", "--tiny", "--presets", "autoencoder", "lstm_text", "--sums", "1", "--output",
+                  self.output, code=0)
+        for row in json.loads(self.output.read_text())["presets"]:
+            self.assertNotIn("not_run", row)
+
     def test_a_run_that_fails_is_no_success(self):
         program = self.folder / "bin/ulpscope"
         program.rename(self.folder / "bin/whole")

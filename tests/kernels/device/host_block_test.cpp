@@ -348,6 +348,16 @@ TEST(HostBlock, AllLanesMultiplyTheSame) {
   };
   EXPECT_EQ(with("h100", by_group(4), 128), "");
   EXPECT_THAT(with("h100", by_group(3), 128), ::testing::HasSubstr("has returned"));
+  // Columns are those of the group, and so of all its warps.
+  EXPECT_EQ(with(
+                "h100",
+                [](HostBlock& block) {
+                  float sums[4] = {};
+                  const uint32_t a[4] = {}, b[2] = {block.thread() == 70 ? 1u : 0, 0};
+                  block.multiply_add<instruction_of(DType::f16, DType::f32, InstructionFamily::wgmma)>(sums, a, b);
+                },
+                128),
+            "multiply_add: thread 70 has other columns than thread 6 of the first warp");
   EXPECT_EQ(with("h100", by_group(1)), "multiply_add: wgmma is of 4 warps, which are the block, and this one has 1");
 }
 

@@ -83,7 +83,7 @@ def algorithms(case, match):
     a, b = map(by_product, pair(case))
     both = a.keys() & b.keys()
     differ = sorted(product for product in both if a[product] != b[product])
-    return {"differ": len(differ), "all": len(both), "product": differ[0], "a": min(a[differ[0]]), "b": min(b[differ[0]])}
+    return {"differ": len(differ), "all": len(both), "product": differ[0], **{key: " or ".join(sorted(of[differ[0]])) for key, of in (("a", a), ("b", b))}}
 
 
 RULES = {
