@@ -174,7 +174,10 @@ def run_ours(program, name, *arguments):
     texts = os.environ.get("ULPSCOPE_TEXTS")  # instead of those that the experiments read
     if texts and name in OF_TEXTS:
         experiment += ["--set", f"data.path={texts}"]
-    done = subprocess.run([program, *experiment, *map(str, arguments)], capture_output=True, text=True)
+    try:
+        done = subprocess.run([program, *experiment, *map(str, arguments)], capture_output=True, text=True)
+    except OSError as error:
+        raise SystemExit(f"compare_torch.py: {error}")
     if done.returncode != 0:
         raise SystemExit(f"compare_torch.py: {name}: {done.stderr.strip() or f'{program} ended with {done.returncode}'}")
     return [json.loads(line) for line in done.stdout.splitlines()]
@@ -191,6 +194,8 @@ def check_parameters(name, ours, model):
 
 def measure(names, threads, rounds, seconds, program=STEP_BENCH, device="cpu", turns=10, wanted=(), levels=()):
     """Yields {"round", "name", "ms", ...}. `wanted`: precisions, where not all."""
+    if torch and device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit("compare_torch.py: this PyTorch has no CUDA device")
     if torch:
         torch.set_num_threads(threads)
         torch.backends.cudnn.allow_tf32 = False  # FP32 is FP32 on both sides

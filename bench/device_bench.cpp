@@ -110,7 +110,8 @@ int run(int argc, char** argv) {
   const BenchOptions given(argc, argv, "device_bench [DEVICE] [--elements N] [--extent N]");
   const std::string device = given.word().empty() ? "cuda" : given.word();
   const auto make = maker_of_device(device);
-  const std::unique_ptr<Backend> backend = make ? make() : make_cpu_backend();
+  if (!make) throw usage_error("{}: expected cuda, cuda:N, emulated or emulated:GPU", device);
+  const std::unique_ptr<Backend> backend = make();
   measure_statistics(*backend, given.number("--elements", int64_t{1} << 26));
   measure_products(*backend, given.number("--extent", int64_t{4096}), gpu_of_device(device));
   return 0;

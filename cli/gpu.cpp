@@ -38,6 +38,7 @@ Report compare_products(Backend& backend, const DescribedDevice& device, const E
 }
 
 int run(const Arguments& arguments) {
+  const size_t limit = analysis_options(arguments).limit;
   const std::optional<int64_t> sums = arguments.integer("--sums", 1);
   const bool probes = arguments.has("--probe"), has_products = arguments.has("--products");
   const std::optional<int64_t> seed = arguments.integer("--seed", 0);
@@ -61,7 +62,6 @@ int run(const Arguments& arguments) {
   if (device.gpu.empty())
     throw failed_error("{}: {}: the table knows no such GPU, and a device computes as the GPUs of the table only", name,
                        device.description);
-  const size_t limit = analysis_options(arguments).limit;
   if (has_products) {
     print(compare_products(*backend, device, *experiment, limit), arguments);
     return kClean;

@@ -197,12 +197,16 @@ def run(folder, device, output, minutes, tiny, sums, presets):
     result = {"date": datetime.date.today().isoformat(), "device": device}
 
     def keep():
-        output.write_text(json.dumps(result, indent=1) + "\n")
+        """In place of an earlier result, which is whole till then."""
+        beside = output.with_name(output.name + ".new")
+        beside.write_text(json.dumps(result, indent=1) + "\n")
+        beside.replace(output)
 
     code, told = bench.json_of("gpu", "--device", device)
     result["gpu"] = told
-    keep()
-    if code not in (0, 1):
+    if code == 0 or not output.exists():
+        keep()
+    if code != 0:
         print(f"gpu.py: {told.get('error', code)}", file=sys.stderr)
         return 4
     gpu = told["gpu"]
@@ -288,7 +292,18 @@ def sanitize(folder):
 
 
 def table(result):
-    lines = [f"{result['date']}, {result['gpu'].get('description', result['device'])}", "",
+    lines = [f"{result['date']}, {result['gpu'].get('description', result['device'])}", "", "| what | result |", "|---|---|"]
+    tests = result["tests"]
+    lines.append("| tests of devices | " + (f"not run: {tests['not_run']}" if "not_run" in tests else
+                 f"{tests['run'] - tests['skipped'] - len(tests['failed'])} passed, {len(tests['failed'])} failed, {tests['skipped']} skipped") + " |")
+    for key, name in (("probe", "matrix units"), ("long_probe", "matrix units, for long")):
+        told = result[key]
+        lines.append(f"| {name} | " + (f"not run: {told['not_run']}" if "not_run" in told else
+                     f"{'explained' if told['explained'] else 'not explained'} by the rows of the GPU, {told['sums']} random sums for each instruction") + " |")
+    for row in result["products"]:
+        told = f"not run: {row['not_run']}" if "not_run" in row else f"{row['equal']} of {row['predicted']} as predicted"
+        lines.append(f"| products of the library in {row['preset']}, {row['precision']} | {told} |")
+    lines += ["",
              "| preset | precision | steps | losses | weights | first output that differs | step on the CPU over the device |", "|---|---|---|---|---|---|---|"]
     for row in result["presets"]:
         start = f"| {row['preset']} | {row['precision']} |"
@@ -303,6 +318,13 @@ def table(result):
     return "\n".join(lines)
 
 
+def positive(text):
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"expected at least 1, got {number}")
+    return number
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
@@ -314,12 +336,12 @@ def main():
     sanitizes = verbs.add_parser("sanitize")
     for each in (runs, sanitizes):
         each.add_argument("folder", type=pathlib.Path, nargs="?", default=pathlib.Path(__file__).resolve().parent)
-    runs.add_argument("--device", default="cuda:0")
+    runs.add_argument("--device", default="cuda:0", help="cuda:N, emulated or emulated:GPU; cuda:0")
     runs.add_argument("--presets", nargs="+", choices=PRESETS, default=list(PRESETS))
-    runs.add_argument("--output", type=pathlib.Path, required=True)
-    runs.add_argument("--minutes", type=float, default=9)
+    runs.add_argument("--output", type=pathlib.Path, required=True, help="the JSON file, written after each part")
+    runs.add_argument("--minutes", type=float, default=9, help="after which what is left is not run; 9")
     runs.add_argument("--tiny", action="store_true", help="presets in little, for a device that is emulated")
-    runs.add_argument("--sums", type=int, default=10**6, help="of the probe")
+    runs.add_argument("--sums", type=positive, default=10**6, help="random ones of the first probe, for each instruction; 1000000")
     tables = verbs.add_parser("table")
     tables.add_argument("json", type=pathlib.Path)
     arguments = parser.parse_args()
@@ -330,9 +352,15 @@ def main():
                    arguments.presets)
     if arguments.verb == "sanitize":
         return sanitize(arguments.folder)
-    print(table(json.loads(arguments.json.read_text())))
+    try:
+        print(table(json.loads(arguments.json.read_text())))
+    except (KeyError, TypeError, ValueError) as error:
+        sys.exit(f"gpu.py: '{arguments.json}' is no whole result of a run ({type(error).__name__}: {error})")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except OSError as error:
+        sys.exit(f"gpu.py: {error}")

@@ -99,6 +99,13 @@ int64_t missing_of(std::span<const ProbedInstruction> probed) {
   return std::count_if(probed.begin(), probed.end(), [](const ProbedInstruction& each) { return each.is_missing; });
 }
 
+bool has_narrower(std::string_view gpu) {
+  const auto models = tensor_core_models();
+  return std::any_of(models.begin(), models.end(), [&](const TensorCoreModel& model) {
+    return model.generation == generation_of(gpu) && (model.scales != BlockScales::none || model.takes(e2m1, e2m1));
+  });
+}
+
 Cell explained_cell(const ProbedInstruction& probed) {
   if (probed.is_missing) return NotApplicable{};
   return probed.own().explains();
@@ -113,7 +120,8 @@ Table instructions_table(std::span<const ProbedInstruction> probed, std::string_
                                 {"verdict", ColumnKind::text}}),
               {},
               0,
-              "explained: by the GPU's own row"};
+              std::string("explained: by the GPU's own row") +
+                  (has_narrower(gpu) ? "; scales and factors of fewer than 8 bits, which the GPU has too, are not probed" : "")};
   for (const ProbedInstruction& each : probed) {
     table.rows.push_back(
         row_of(each, {count_cell(each.made), count_cell(each.random), explained_cell(each), verdict_of(each, gpu)}));

@@ -13,7 +13,7 @@ namespace ulpscope {
 namespace {
 
 // Of a made product, as many columns as an instruction has; of a random one.
-constexpr int64_t kMadeLines = 8, kRandomRows = 64, kRandomColumns = 16;
+constexpr int64_t kMadeLines = 8, kRandomLines = 16;
 
 // What encodings of factors are in: of TF32 FP32.
 const FloatFormat& stored_format(DType dtype) { return *info(dtype).format; }
@@ -457,8 +457,8 @@ ProbedProduct random_product(const MatrixInstruction& instruction, uint64_t seed
   static constexpr int64_t kTerms[] = {1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 127, 128, 129};
   static constexpr int64_t kSpreads[] = {0, 1, 2, 4, 8, 12, 20, 30, 60};
   const int64_t terms = kTerms[draws.below(std::size(kTerms))];
-  ProbedProduct product{.rows = kRandomRows,
-                        .columns = kRandomColumns,
+  ProbedProduct product{.rows = kRandomLines,
+                        .columns = kRandomLines,
                         .terms = rounded_up(terms, terms_of_step(instruction)),
                         .a = {},
                         .b = {},
@@ -472,10 +472,10 @@ ProbedProduct random_product(const MatrixInstruction& instruction, uint64_t seed
                                                    std::min(a.largest_exponent() + b.largest_exponent(), largest)));
   const auto of_a = static_cast<int>(
       draws.between(std::max(least_of_a, both - b.largest_exponent()), std::min(a.largest_exponent(), both - least_of_b)));
-  const int64_t spread = kSpreads[draws.below(std::size(kSpreads))];
-  const bool is_signed = !draws.one_of(4);
   const FloatFormat &stored_a = stored_format(instruction.a), &stored_b = stored_format(instruction.b);
   const auto add_line = [&](std::vector<uint32_t>& numbers, const FloatFormat& format, int exponent) {
+    const int64_t spread = kSpreads[draws.below(std::size(kSpreads))];
+    const bool is_signed = !draws.one_of(4);
     for (int64_t k = 0; k < product.terms; ++k)
       numbers.push_back(k < terms ? finite(format, random_number(draws, format, exponent, spread, is_signed)) : 0);
   };
@@ -495,10 +495,9 @@ ProbedProduct random_product(const MatrixInstruction& instruction, uint64_t seed
     for (size_t first = 0; first < product.b.size(); first += width) product.b[first + other] = product.b[first + one];
   }
   product.c.resize(static_cast<size_t>(product.rows * product.columns));
-  if (draws.one_of(2)) {
-    const int exponent = std::min(both + 9, output.largest_exponent() - 1);
-    for (uint32_t& encoding : product.c) encoding = random_number(draws, output, exponent, 40, true);
-  }
+  const int exponent = std::min(both + 9, output.largest_exponent() - 1);
+  for (uint32_t& encoding : product.c)
+    if (draws.one_of(2)) encoding = random_number(draws, output, exponent, 40, true);
   return product;
 }
 

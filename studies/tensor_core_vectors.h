@@ -26,9 +26,9 @@ struct ProbedProduct {
 // The sums that show something, each of them short.
 std::vector<ProbedProduct> made_products(const MatrixInstruction& instruction);
 
-// Number `index` of an endless sequence of products of numbers of all magnitudes, of which no partial sum overflows: up to 129
-// terms, alike or far apart in magnitude, with zeros and subnormals among them, some of which cancel or nearly do, from +0 or from
-// numbers of all magnitudes on.
+// Number `index` of an endless sequence of products of numbers of all magnitudes, of which no partial sum overflows: 256 sums of up
+// to 129 terms of one number and magnitude, alike or far apart in magnitude, with zeros and subnormals among them, some of which
+// cancel or nearly do, from +0 or from numbers of all magnitudes on.
 ProbedProduct random_product(const MatrixInstruction& instruction, uint64_t seed, uint64_t index);
 
 }  // namespace ulpscope

@@ -11,7 +11,9 @@ void find_machines(const ComparedRuns& runs, Findings& found) {
   const std::string &a = runs.a.trace().run().machine, &b = runs.b.trace().run().machine;
   if (a == b) return;
   found.add(Severity::info,
-            fmt::format("The machines or their threads differ, and bits of products depend on both: '{}' and '{}'.", a, b));
+            fmt::format(
+                "The machines or their threads differ, and with accumulate = fp32 bits of products depend on both: '{}' and '{}'.",
+                a, b));
 }
 
 }  // namespace

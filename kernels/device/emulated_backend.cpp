@@ -18,7 +18,7 @@ class HostMachine {
 
   std::string name() const { return "emulated:" + gpu_; }
   std::string_view gpu() const { return gpu_; }
-  bool multiplies_fp8() const { return true; }
+  bool multiplies_fp8() const { return has({InstructionFamily::mma, DType::f8_e4m3, DType::f8_e4m3, DType::f32}); }
   bool has(const MatrixInstruction& instruction) const { return units_.find(instruction) != nullptr; }
   size_t workspace_bytes() const { return kWorkspaceBytes; }
   std::string description() const { return "kernels of GPUs on the host, with the matrix units of " + gpu_; }
