@@ -61,7 +61,7 @@ namespace ulpscope::device {
 
 template <MatrixInstruction instruction, typename Sum, size_t of_sums, size_t words>
 __device__ void multiply_add_by_mma(Sum (&sums)[of_sums], const uint32_t (&a)[words], const uint32_t (&b)[words / 2]) {
-  constexpr DType kA = instruction.a, kB = instruction.b;
+  [[maybe_unused]] constexpr DType kA = instruction.a, kB = instruction.b;
   constexpr bool is_whole = words == kWholeWords / 2, is_narrow = instruction.sums == DType::f16;
   if constexpr (is_quantized(kA)) {
 #if __CUDA_ARCH__ >= 890
@@ -103,7 +103,7 @@ __device__ inline uint64_t descriptor_of(const uint32_t* shared) {
 template <MatrixInstruction instruction, typename Sum, size_t of_sums>
 __device__ void multiply_add_by_wgmma(Sum (&sums)[of_sums], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  constexpr DType kA = instruction.a, kB = instruction.b;
+  [[maybe_unused]] constexpr DType kA = instruction.a, kB = instruction.b;
   constexpr bool is_narrow = instruction.sums == DType::f16;
   __shared__ alignas(128) uint32_t columns[kColumnsOfProduct * kWholeWords];
   // All warps have the same columns. Word lane % 4 + 4 i of column lane / 4 is that of a part of 8 columns by 4 words.
