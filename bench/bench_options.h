@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -61,5 +61,15 @@ class BenchOptions {
   std::string usage_, word_;
   std::vector<std::pair<std::string, std::string>> values_;
 };
+
+// The exit code of a program that is named so: what `run` gives, or 2 and a line where it throws.
+inline int run_bench(const char* name, int (*run)(int, char**), int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "{}: {}\n", name, error.what());
+    return 2;
+  }
+}
 
 }  // namespace ulpscope

@@ -119,11 +119,4 @@ int run(int argc, char** argv) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "device_bench: {}\n", error.what());
-    return 2;
-  }
-}
+int main(int argc, char** argv) { return ulpscope::run_bench("device_bench", run, argc, argv); }

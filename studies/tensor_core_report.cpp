@@ -56,6 +56,23 @@ std::vector<Column> with_instruction(std::initializer_list<Column> more) {
   columns.insert(columns.end(), more);
   return columns;
 }
+// Between `first` and the others what a row of the table of matrix units says of how it adds, and a row's cells of that.
+std::vector<Column> with_model(const Column& first, std::initializer_list<Column> others) {
+  std::vector<Column> columns = with_instruction({first,
+                                                  {"products", ColumnKind::number, Unit::count},
+                                                  {"passes", ColumnKind::number, Unit::count},
+                                                  {"fraction_bits", ColumnKind::number, Unit::count},
+                                                  {"zero_exponent", ColumnKind::number},
+                                                  {"conversion", ColumnKind::text},
+                                                  {"adds_c_last", ColumnKind::flag}});
+  columns.insert(columns.end(), others);
+  return columns;
+}
+void add_model(TableRow& row, const TensorCoreModel& model) {
+  row.cells.insert(row.cells.end(), {int64_t{model.products}, int64_t{model.passes}, int64_t{model.fraction_bits},
+                                     int64_t{model.zero_exponent}, conversion_of(model), model.adds_c_last});
+}
+
 TableRow row_of(const ProbedInstruction& probed, std::initializer_list<Cell> more) {
   TableRow row{
       {}, {std::string(name_of(probed.instruction.family)), factors_of(probed.instruction), std::string(sums_format(probed).name)}};
@@ -133,28 +150,21 @@ Table behaviours_table(std::span<const ProbedInstruction> probed) {
   Table table{
       "rows",
       "Results that differ from what rows of the table predict",
-      with_instruction({{"rows", ColumnKind::text},
-                        {"products", ColumnKind::number, Unit::count},
-                        {"passes", ColumnKind::number, Unit::count},
-                        {"fraction_bits", ColumnKind::number, Unit::count},
-                        {"zero_exponent", ColumnKind::number},
-                        {"conversion", ColumnKind::text},
-                        {"adds_c_last", ColumnKind::flag},
-                        {"own", ColumnKind::flag},
-                        {"made_differ", ColumnKind::number, Unit::count},
-                        {"random", ColumnKind::number, Unit::count},
-                        {"random_differ", ColumnKind::number, Unit::count}}),
+      with_model({"rows", ColumnKind::text}, {{"own", ColumnKind::flag},
+                                              {"made_differ", ColumnKind::number, Unit::count},
+                                              {"random", ColumnKind::number, Unit::count},
+                                              {"random_differ", ColumnKind::number, Unit::count}}),
       {},
       0,
       "own: the row of the GPU, which all sums are compared with. Others are compared with all made sums, the first 100,000 "
       "random ones, and those beside one that the own row does not explain."};
   for (const ProbedInstruction& each : probed) {
     for (const ProbedBehaviour& behaviour : each.behaviours) {
-      const TensorCoreModel& model = *behaviour.core.model;
-      table.rows.push_back(
-          row_of(each, {names_of(behaviour), int64_t{model.products}, int64_t{model.passes}, int64_t{model.fraction_bits},
-                        int64_t{model.zero_exponent}, conversion_of(model), model.adds_c_last, behaviour.is_own,
-                        count_cell(behaviour.made_differ), count_cell(behaviour.random), count_cell(behaviour.random_differ)}));
+      TableRow row = row_of(each, {names_of(behaviour)});
+      add_model(row, *behaviour.core.model);
+      row.cells.insert(row.cells.end(), {behaviour.is_own, count_cell(behaviour.made_differ), count_cell(behaviour.random),
+                                         count_cell(behaviour.random_differ)});
+      table.rows.push_back(std::move(row));
     }
   }
   return table;
@@ -259,27 +269,18 @@ Report describe_device(const DescribedDevice& device) {
   Report report = report_on(device, "Device");
   Table table{"rows",
               "How its matrix units add, as the table has it",
-              {{"instruction", ColumnKind::text},
-               {"factors", ColumnKind::text},
-               {"output", ColumnKind::text},
-               {"scales", ColumnKind::text},
-               {"products", ColumnKind::number, Unit::count},
-               {"passes", ColumnKind::number, Unit::count},
-               {"fraction_bits", ColumnKind::number, Unit::count},
-               {"zero_exponent", ColumnKind::number},
-               {"conversion", ColumnKind::text},
-               {"adds_c_last", ColumnKind::flag},
-               {"compared_with_hardware", ColumnKind::flag}},
+              with_model({"scales", ColumnKind::text}, {{"compared_with_hardware", ColumnKind::flag}}),
               {},
               0,
               "runs multiply with mma"};
   for (const TensorCoreModel& model : tensor_core_models()) {
     if (model.generation != generation_of(device.gpu)) continue;
-    table.rows.push_back({{},
-                          {std::string(name_of(model.family)), inputs_of(model), std::string(model.output->name),
-                           model.scales == BlockScales::none ? Cell(NotApplicable{}) : Cell(std::string(name_of(model.scales))),
-                           int64_t{model.products}, int64_t{model.passes}, int64_t{model.fraction_bits},
-                           int64_t{model.zero_exponent}, conversion_of(model), model.adds_c_last, model.has_hardware_data}});
+    TableRow& row = table.rows.emplace_back(
+        TableRow{{},
+                 {std::string(name_of(model.family)), inputs_of(model), std::string(model.output->name),
+                  model.scales == BlockScales::none ? Cell(NotApplicable{}) : Cell(std::string(name_of(model.scales)))}});
+    add_model(row, model);
+    row.cells.emplace_back(model.has_hardware_data);
   }
   if (table.rows.empty()) {
     std::vector<std::string_view> names;
