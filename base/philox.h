@@ -20,7 +20,9 @@ constexpr std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, st
     const uint64_t product1 = uint64_t{kPhiloxMultipliers[1]} * counter[2];
     counter = {static_cast<uint32_t>(product1 >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(product1),
                static_cast<uint32_t>(product0 >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(product0)};
-    for (size_t i = 0; i < key.size(); ++i) key[i] += kPhiloxKeySteps[i];
+    // By numbers that are constants, as device code has to be: it does not have the host's arrays, nor an address of its registers.
+    key[0] += kPhiloxKeySteps[0];
+    key[1] += kPhiloxKeySteps[1];
   }
   return counter;
 }
@@ -32,7 +34,12 @@ class PhiloxStream {
   constexpr PhiloxStream(uint64_t seed, uint64_t stream) : seed_(seed), stream_(stream) {}
 
   // 32 uniform bits for `element`.
-  constexpr uint32_t bits(uint64_t element) const { return four_bits(element >> 2)[element & 3]; }
+  constexpr uint32_t bits(uint64_t element) const {
+    const std::array<uint32_t, 4> words = four_bits(element >> 2);
+    const bool is_later = (element & 2) != 0;
+    const uint32_t even = is_later ? words[2] : words[0], odd = is_later ? words[3] : words[1];
+    return (element & 1) != 0 ? odd : even;
+  }
 
   // Those of the elements 4 * block to 4 * block + 3, at the cost of one.
   constexpr std::array<uint32_t, 4> four_bits(uint64_t block) const {

@@ -107,29 +107,50 @@ constexpr bool is_narrow(const FloatFormat& format) { return format.storage_bits
 // Their numbers stand in traces, so new ones come last.
 enum class DType : uint8_t { f64, f32, f16, bf16, i64, i32, u8, boolean, f8_e4m3, f8_e5m2 };
 
+// Of an element, in bytes. A function, since device code has no tables of the host.
+constexpr size_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+    case DType::i64:
+      return 8;
+    case DType::f32:
+    case DType::i32:
+      return 4;
+    case DType::f16:
+    case DType::bf16:
+      return 2;
+    case DType::u8:
+    case DType::boolean:
+    case DType::f8_e4m3:
+    case DType::f8_e5m2:
+      break;
+  }
+  return 1;
+}
+// Its tensors are made by a multiplication with a quantisation scale and a rounding that saturates, and only such ops read them
+// that know it. As size_of, for device code too.
+constexpr bool is_quantized(DType dtype) { return dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2; }
+
 struct DTypeInfo {
   std::string_view name;      // "f16"
-  size_t size;                // bytes
+  size_t size;                // size_of
   const FloatFormat* format;  // nullptr for integers and bool
-  // Its tensors are made by a multiplication with a quantisation scale and a rounding that saturates, and only such ops read them
-  // that know it.
-  bool quantized = false;
 };
 
-inline constexpr std::array<DTypeInfo, 10> kDTypes{{{"f64", 8, &binary64},
-                                                    {"f32", 4, &binary32},
-                                                    {"f16", 2, &binary16},
-                                                    {"bf16", 2, &bfloat16},
-                                                    {"i64", 8, nullptr},
-                                                    {"i32", 4, nullptr},
-                                                    {"u8", 1, nullptr},
-                                                    {"bool", 1, nullptr},
-                                                    {"e4m3", 1, &e4m3, true},
-                                                    {"e5m2", 1, &e5m2, true}}};
+inline constexpr std::array<DTypeInfo, 10> kDTypes{{{"f64", size_of(DType::f64), &binary64},
+                                                    {"f32", size_of(DType::f32), &binary32},
+                                                    {"f16", size_of(DType::f16), &binary16},
+                                                    {"bf16", size_of(DType::bf16), &bfloat16},
+                                                    {"i64", size_of(DType::i64), nullptr},
+                                                    {"i32", size_of(DType::i32), nullptr},
+                                                    {"u8", size_of(DType::u8), nullptr},
+                                                    {"bool", size_of(DType::boolean), nullptr},
+                                                    {"e4m3", size_of(DType::f8_e4m3), &e4m3},
+                                                    {"e5m2", size_of(DType::f8_e5m2), &e5m2}}};
 
+// Of the host: device code asks size_of and is_quantized.
 constexpr const DTypeInfo& info(DType dtype) { return kDTypes[static_cast<size_t>(dtype)]; }
 constexpr bool is_float(DType dtype) { return info(dtype).format != nullptr; }
-constexpr bool is_quantized(DType dtype) { return info(dtype).quantized; }
 
 // The row called `name`, in small letters as above or by another usual name ("half", "bfloat16", "e4m3fn", "e2m1fn"), or nullptr.
 const FloatFormat* find_format(std::string_view name);

@@ -15,17 +15,22 @@ namespace ulpscope {
 constexpr uint64_t encoding_of(float value) { return std::bit_cast<uint32_t>(value); }
 constexpr uint64_t encoding_of(double value) { return std::bit_cast<uint64_t>(value); }
 
+// Formats are copied below, since device code has no address of the host's.
+
 // The encoding of a value in `format`. `random`: uniform bits, for stochastic rounding.
 constexpr uint64_t round_to_encoding(const FloatFormat& format, float value, const Rounding& rounding = {}, uint32_t random = 0) {
-  return convert(binary32, format, encoding_of(value), rounding, random);
+  constexpr FloatFormat kFrom = binary32;
+  return convert(kFrom, format, encoding_of(value), rounding, random);
 }
 constexpr uint64_t round_to_encoding(const FloatFormat& format, double value, const Rounding& rounding = {}, uint32_t random = 0) {
-  return convert(binary64, format, encoding_of(value), rounding, random);
+  constexpr FloatFormat kFrom = binary64;
+  return convert(kFrom, format, encoding_of(value), rounding, random);
 }
 
 // The value of an encoding, exact for every format up to FP64. A signalling NaN becomes a quiet one.
 constexpr double value_of(const FloatFormat& format, uint64_t encoding) {
-  return std::bit_cast<double>(convert(format, binary64, encoding));
+  constexpr FloatFormat kTo = binary64;
+  return std::bit_cast<double>(convert(format, kTo, encoding));
 }
 
 // The value that `value` has after rounding to `format`, in its own type, which has to hold the format's values (FP32 holds those
@@ -34,7 +39,8 @@ constexpr double round_to_format(const FloatFormat& format, double value, const 
   return value_of(format, round_to_encoding(format, value, rounding, random));
 }
 constexpr float round_to_format(const FloatFormat& format, float value, const Rounding& rounding = {}, uint32_t random = 0) {
-  return std::bit_cast<float>(static_cast<uint32_t>(convert(format, binary32, round_to_encoding(format, value, rounding, random))));
+  constexpr FloatFormat kTo = binary32;
+  return std::bit_cast<float>(static_cast<uint32_t>(convert(format, kTo, round_to_encoding(format, value, rounding, random))));
 }
 
 // To nearest even with Inf and subnormals: what networks are trained with.

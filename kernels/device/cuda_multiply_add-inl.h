@@ -8,6 +8,10 @@
 
 namespace ulpscope::device {
 
+// What no GPU that the code is compiled for reaches. Apart, for it to have a name: another trap is where nvcc found that device
+// code reads what only the host has (scripts/check_device_code.py).
+__device__ __noinline__ inline void not_for_this_gpu() { __trap(); }
+
 // Volatile, so that none is left out or joined with another. All threads have to be there: callers are under no condition that
 // differs between threads.
 #define ULPSCOPE_MMA_F32(shape, of_a, of_b)                                           \
@@ -71,7 +75,7 @@ __device__ void multiply_add_by_mma(Sum (&sums)[of_sums], const uint32_t (&a)[wo
       ULPSCOPE_OF_FP8(ULPSCOPE_MMA_F32, "m16n8k32")
     }
 #else
-    __trap();
+    not_for_this_gpu();
 #endif
   } else if constexpr (kA == DType::f16 && is_narrow && is_whole) {
     ULPSCOPE_MMA_F16("m16n8k16", "f16", "f16");
@@ -129,7 +133,7 @@ __device__ void multiply_add_by_wgmma(Sum (&sums)[of_sums], const uint32_t (&a)[
   }
   __syncthreads();
 #else
-  __trap();
+  not_for_this_gpu();
 #endif
 }
 

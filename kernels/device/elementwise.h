@@ -82,7 +82,7 @@ struct ElementwiseIntegers {
   }
   // What is left of the value in the output's type.
   ULPSCOPE_DEVICE int64_t store(int64_t offset, int64_t value) const {
-    switch (info(dtype).size) {
+    switch (size_of(dtype)) {
       case sizeof(int64_t):
         return static_cast<int64_t*>(data)[offset] = value;
       case sizeof(int32_t):

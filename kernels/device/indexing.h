@@ -25,7 +25,7 @@ struct CopyElements {
 
  private:
   ULPSCOPE_DEVICE void copy(int64_t source, int64_t target) const {
-    if (info(from.dtype).size == sizeof(uint16_t)) {
+    if (size_of(from.dtype) == sizeof(uint16_t)) {
       static_cast<uint16_t*>(to)[target] = from.at<uint16_t>(source);
     } else {
       static_cast<uint32_t*>(to)[target] = from.at<uint32_t>(source);

@@ -99,12 +99,17 @@ ULPSCOPE_DEVICE void add_up(Block& block, const Values& values, int at, int n, i
   if (block.lane() == kSumLanes) sums->sum_of_squares = total;
 }
 
+// Apart, so that a tile's registers are not those that Philox needs.
+ULPSCOPE_DEVICE_NOINLINE inline uint32_t random_bits_apart(const RandomStream& random, uint64_t element) {
+  return random_bits_of(random, element);
+}
+
 // What the value of element `index` is stored as, in the low bits.
 template <class Block>
 ULPSCOPE_DEVICE uint32_t encoding_of(const Output& output, int64_t index, float value) {
   if (output.is_special) {
     const bool is_stochastic = output.rounding.rounding.mode == RoundingMode::stochastic;
-    const uint32_t random = is_stochastic ? random_bits_of(output.random, static_cast<uint64_t>(index)) : 0;
+    const uint32_t random = is_stochastic ? random_bits_apart(output.random, static_cast<uint64_t>(index)) : 0;
     return static_cast<uint32_t>(output.rounding.encoding_of(value, random));
   }
   if (output.dtype == DType::f16) return Block::to_f16(value);
@@ -174,7 +179,7 @@ class Tally {
         output_.stepwise.count(value, rounded, rounding_);
       } else if (output_.is_special) {
         output_.rounding.count(value, encoding, rounding_,
-                               [&] { return random_bits_of(output_.random, static_cast<uint64_t>(index)); });
+                               [&] { return random_bits_apart(output_.random, static_cast<uint64_t>(index)); });
       } else if (output_.counts_rounding) {
         count_rounding(magnitude);
       }

@@ -22,7 +22,7 @@ struct PackLines {
   template <class Block>
   ULPSCOPE_DEVICE void operator()(Block& block) const {
     const Input input{factor.data, factor.dtype, true, flushes, {}};
-    const int bytes = static_cast<int>(info(dtype).size), terms_of_word = 4 / bytes;
+    const int bytes = static_cast<int>(size_of(dtype)), terms_of_word = 4 / bytes;
     const int64_t size = batches * lines * words;
     for (int64_t i = block.block() * block.threads() + block.thread(); i < size; i += block.blocks() * block.threads()) {
       const int64_t first = i % words * terms_of_word, line = i / words % lines, batch = i / words / lines;

@@ -37,7 +37,7 @@ struct SumBits {
 
  private:
   ULPSCOPE_DEVICE uint64_t bits_at(int64_t offset) const {
-    switch (info(input.dtype).size) {
+    switch (size_of(input.dtype)) {
       case sizeof(uint8_t):
         return input.at<uint8_t>(offset);
       case sizeof(uint16_t):

@@ -67,6 +67,7 @@ template <class Rule, DType rounded>
 struct Update {
   static constexpr int kStates = Rule::kStates, kOutputs = kStates + 2;
   static constexpr bool kRounds = rounded != DType::f32;
+  static constexpr int kBlocksAtOnce = 2;  // that share the registers of a multiprocessor: an update and its outputs need many
   // What a part of a tile leaves in shared memory for each of its elements: the outputs, what the sums are of, and weight and
   // states as they are without roundings on the way.
   enum Place { kWeight, kUpdate = kStates + 1, kOld, kGradient, kDecay, kStored, kWithout, kWide };

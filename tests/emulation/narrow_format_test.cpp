@@ -20,7 +20,8 @@ TEST(NarrowFormat, RowsRoundAndWidenAsTheirFormat) {
     ++rows;
     EXPECT_EQ(narrow.format, format);
     EXPECT_EQ(narrow.size, dtype.size);
-    const Rounding rounding{.overflow = dtype.quantized ? Overflow::saturate : Overflow::ieee};
+    const Rounding rounding{.overflow =
+                                is_quantized(static_cast<DType>(&dtype - kDTypes.data())) ? Overflow::saturate : Overflow::ieee};
     for (const double value : {1.2345678, -3e-6, 0x1p-140, 1e5, 70000.0, 1e39, HUGE_VAL}) {
       const double expected = round_to_format(*format, value, rounding);
       EXPECT_EQ(narrow.widen(narrow.round(value)), expected);

@@ -308,5 +308,40 @@ class Setup(Tree):
         self.assertEqual(result.returncode, 1)  # doctor's: things are missing
 
 
+class DeviceCode(Tree):
+    """What stands for nvcc leaves PTX, as nvcc does with --keep."""
+
+    def check(self, *lines):
+        ptx = "\n".join([".visible .entry kernel(", "\t.param .u64 kernel_param_0", ")", "{", *lines, "}"])
+        folder = self.root / "kept"
+        nvcc = self.write("nvcc", "#!/bin/sh\ncat >$3/a.ptx <<'END'\n" + ptx + "\nEND\n")
+        nvcc.chmod(0o755)
+        return run(sys.executable, ROOT / "scripts/check_device_code.py", folder, nvcc)
+
+    def test_what_a_gpu_can_run_passes(self):
+        result = self.check("\tmov.u64 \t%rd1, 0;", "\tld.param.u64 \t%rd2, [kernel_param_0];", "\tld.global.u32 \t%r1, [%rd2+8];",
+                            "\tmov.b64 \t%rd3, 0;", "\tadd.s64 \t%rd3, %rd2, 16;", "\tst.global.u32 \t[%rd3], %r1;")
+        self.assertEqual((result.returncode, result.stdout), (0, "a.ptx: 1 kernels, 0 faults\n"))
+
+    def test_traps_and_places_near_null_are_told(self):
+        for line in ("\ttrap;", "\t@%p1 trap;", "\tld.u8 \t%rs1, [30];", "\tmov.u64 \t%rd1, 16;\n\tld.u32 \t%r1, [%rd1+4];",
+                     "\tmov.b64 \t%rd1, 0;\n\tst.u32 \t[%rd1], %r1;"):
+            result = self.check(line)
+            self.assertEqual((result.returncode, result.stdout), (1, "a.ptx: 1 kernels, 1 faults\n"), line)
+            self.assertIn(f"a.ptx: kernel: {line.split(chr(10))[-1].strip()}", result.stderr)
+
+    def test_one_function_is_there_to_trap(self):
+        meant = "\tret;\n}\n.func not_for_this_gpu()\n{\n\ttrap;"
+        self.assertEqual(self.check(meant).returncode, 0)
+        self.assertEqual(self.check(meant.replace("not_for_this_gpu", "another")).returncode, 1)
+
+    def test_nothing_to_check_is_no_success(self):
+        nvcc = self.write("nvcc", "#!/bin/sh\n")
+        nvcc.chmod(0o755)
+        result = run(sys.executable, ROOT / "scripts/check_device_code.py", self.root / "kept", nvcc)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("no PTX", result.stderr)
+
+
 if __name__ == "__main__":
     unittest.main()

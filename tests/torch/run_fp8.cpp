@@ -19,7 +19,7 @@ namespace {
 
 DType type_called(const std::string& name) {
   for (size_t i = 0; i < kDTypes.size(); ++i)
-    if (kDTypes[i].name == name && kDTypes[i].quantized) return static_cast<DType>(i);
+    if (kDTypes[i].name == name && is_quantized(static_cast<DType>(i))) return static_cast<DType>(i);
   throw usage_error("expected e4m3 or e5m2, got '{}'", name);
 }
 
