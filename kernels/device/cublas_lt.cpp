@@ -7,7 +7,9 @@
 #include <array>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "ulpscope/base/error.h"
@@ -123,19 +125,26 @@ uint32_t alignment_of_sums(const Gemm& gemm) {
   return alignment_of(gemm.sums, DType::f32, gemm.columns, gemm.batches > 1 ? gemm.rows * gemm.columns : 0);
 }
 
+// A product as the library is asked for it, whatever the addresses.
+struct Plan {
+  Product product;
+  Layout a, b, sums;  // a: of the gemm's b, since its sums are row-major: the transpose of what the library computes
+  cublasLtMatmulAlgo_t algorithm;
+};
+
 }  // namespace
 
 struct CublasLt::State {
   cublasLtHandle_t handle = nullptr;
   cudaStream_t stream = nullptr;
   UsedProducts products;
-  std::vector<cublasLtMatmulAlgo_t> algorithms;  // of the products
+  std::vector<Plan> plans;  // of the products
 
   ~State() {
     if (handle != nullptr) cublasLtDestroy(handle);
   }
-  cublasLtMatmulAlgo_t algorithm(const std::string& key, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
-                                 cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t sums, const Gemm& gemm) const;
+  void choose_algorithm(const Alignment& alignment, std::string_view text, Plan& plan) const;
+  LibraryProduct add_plan(const Gemm& gemm, const Alignment& alignment);
 };
 
 CublasLt::CublasLt(CUstream_st* stream) : state_(std::make_unique<State>()) {
@@ -153,54 +162,61 @@ std::string CublasLt::version() const {
 const std::vector<LibraryProduct>& CublasLt::products() const { return state_->products.products(); }
 
 // The first of those that the library recommends which splits no sum.
-cublasLtMatmulAlgo_t CublasLt::State::algorithm(const std::string& key, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
-                                                cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t sums, const Gemm& gemm) const {
+void CublasLt::State::choose_algorithm(const Alignment& alignment, std::string_view text, Plan& plan) const {
   cublasLtMatmulPreference_t made = nullptr;
   check(cublasLtMatmulPreferenceCreate(&made), "asking for an algorithm");
   const Preference preference(made);
   set(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
   set(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
-  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(gemm.b, gemm.columns, gemm.terms));
-  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(gemm.a, gemm.rows, gemm.terms));
+  const auto [of_a, of_b, of_sums] = alignment;
+  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, of_b);
+  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, of_a);
   for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-    set(made, attribute, alignment_of_sums(gemm));
+    set(made, attribute, of_sums);
   constexpr int kAsked = 16;
   std::array<cublasLtMatmulHeuristicResult_t, kAsked> found{};
   int count = 0;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle, product, a, b, sums, sums, made, kAsked, found.data(), &count);
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle, plan.product.get(), plan.a.get(), plan.b.get(), plan.sums.get(), plan.sums.get(), made, kAsked, found.data(), &count);
   if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "asking for an algorithm");
-  for (int i = 0; i < count; ++i)
-    if (found[i].state == CUBLAS_STATUS_SUCCESS && !splits_sums(found[i].algo)) return found[i].algo;
-  throw failed_error("cuBLASLt has no algorithm for a product of {}{}", key,
-                     count > 0 ? fmt::format(" without split-k among the {} that it recommends", count) : "");
+  const auto chosen = std::find_if(found.begin(), found.begin() + count, [](const cublasLtMatmulHeuristicResult_t& each) {
+    return each.state == CUBLAS_STATUS_SUCCESS && !splits_sums(each.algo);
+  });
+  if (chosen == found.begin() + count)
+    throw failed_error("cuBLASLt has no algorithm for a product of {}{}", text,
+                       count > 0 ? fmt::format(" without split-k among the {} that it recommends", count) : "");
+  plan.algorithm = chosen->algo;
+}
+
+LibraryProduct CublasLt::State::add_plan(const Gemm& gemm, const Alignment& alignment) {
+  const auto [of_a, of_b, of_sums] = alignment;
+  const std::string text =
+      fmt::format("{}, sums aligned to {}",
+                  describe_gemm(gemm, fmt::format(", aligned to {}", of_a), fmt::format(", aligned to {}", of_b)), of_sums);
+  cublasLtMatmulDesc_t made = nullptr;
+  check(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
+  Plan plan{Product(made),
+            layout_of(gemm.b, gemm.columns, gemm.terms, gemm.batches),
+            layout_of(gemm.a, gemm.rows, gemm.terms, gemm.batches),
+            layout_of(CUDA_R_32F, gemm.columns, gemm.rows, gemm.columns, gemm.batches, gemm.rows * gemm.columns),
+            {}};
+  set(made, CUBLASLT_MATMUL_DESC_TRANSA, has_columns_of_lines(gemm.b, gemm.columns, gemm.terms) ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(made, CUBLASLT_MATMUL_DESC_TRANSB, has_columns_of_lines(gemm.a, gemm.rows, gemm.terms) ? CUBLAS_OP_N : CUBLAS_OP_T);
+  if (is_quantized(gemm.a.dtype)) set(made, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
+  choose_algorithm(alignment, text, plan);
+  std::string algorithm = text_of(plan.algorithm);
+  plans.push_back(std::move(plan));
+  return {text, std::move(algorithm)};
 }
 
 void CublasLt::multiply(const Gemm& gemm, void* workspace) {
-  const bool is_quantized_product = is_quantized(gemm.a.dtype);
-  cublasLtMatmulDesc_t made = nullptr;
-  check(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
-  const Product product(made);
-  // Sums are row-major, so the library's result is their transpose: columns of b times rows of a.
-  set(made, CUBLASLT_MATMUL_DESC_TRANSA, has_columns_of_lines(gemm.b, gemm.columns, gemm.terms) ? CUBLAS_OP_T : CUBLAS_OP_N);
-  set(made, CUBLASLT_MATMUL_DESC_TRANSB, has_columns_of_lines(gemm.a, gemm.rows, gemm.terms) ? CUBLAS_OP_N : CUBLAS_OP_T);
-  if (is_quantized_product) set(made, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{1});
-  const Layout a = layout_of(gemm.b, gemm.columns, gemm.terms, gemm.batches);
-  const Layout b = layout_of(gemm.a, gemm.rows, gemm.terms, gemm.batches);
-  const Layout sums = layout_of(CUDA_R_32F, gemm.columns, gemm.rows, gemm.columns, gemm.batches, gemm.rows * gemm.columns);
-  const auto aligned = [&](const GemmFactor& factor, int64_t lines) {
-    return fmt::format(", aligned to {}", alignment_of(factor, lines, gemm.terms));
-  };
-  const std::string key = fmt::format("{}, sums aligned to {}", describe_gemm(gemm, aligned), alignment_of_sums(gemm));
-  const size_t place = state_->products.use(key, [&] {
-    const cublasLtMatmulAlgo_t algorithm = state_->algorithm(key, made, a.get(), b.get(), sums.get(), gemm);
-    std::string text = text_of(algorithm);
-    state_->algorithms.push_back(algorithm);
-    return text;
-  });
+  const Alignment alignment{alignment_of(gemm.a, gemm.rows, gemm.terms), alignment_of(gemm.b, gemm.columns, gemm.terms),
+                            alignment_of_sums(gemm)};
+  const Plan& plan = state_->plans[state_->products.use(gemm, alignment, [&] { return state_->add_plan(gemm, alignment); })];
   const float one = 1, kept = gemm.continues ? 1 : 0;
-  check(cublasLtMatmul(state_->handle, made, &one, gemm.b.data, a.get(), gemm.a.data, b.get(), &kept, gemm.sums, sums.get(),
-                       gemm.sums, sums.get(), &state_->algorithms[place], workspace, kWorkspaceBytes, state_->stream),
+  check(cublasLtMatmul(state_->handle, plan.product.get(), &one, gemm.b.data, plan.a.get(), gemm.a.data, plan.b.get(), &kept,
+                       gemm.sums, plan.sums.get(), gemm.sums, plan.sums.get(), &plan.algorithm, workspace, kWorkspaceBytes,
+                       state_->stream),
         "multiplying");
 }
 

@@ -40,8 +40,9 @@ class HostMachine {
         throw failed_error("a product of {} x {} x {}: {}", gemm.rows, gemm.columns, gemm.terms, problem);
     if (is_quantized(gemm.a.dtype) && gemm.columns % device::kFp8Multiple != 0)
       throw failed_error("a product of FP8 of {} columns: expected a multiple of {}", gemm.columns, device::kFp8Multiple);
-    products_.use(device::describe_gemm(gemm, [](const device::GemmFactor&, int64_t) { return ""; }),
-                  [] { return "a chain in the order of the terms, in FP32"; });
+    products_.use(gemm, {}, [&] {
+      return LibraryProduct{device::describe_gemm(gemm), "a chain in the order of the terms, in FP32"};
+    });
     std::vector<float> a, b;
     for (int64_t batch = 0; batch < gemm.batches; ++batch) {
       widen(gemm.a, batch, gemm.rows, gemm.terms, a);

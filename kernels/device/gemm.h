@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "ulpscope/emulation/format.h"
 
@@ -32,17 +33,15 @@ struct Gemm {
 };
 
 // What LibraryProduct::product says of it: "m 4, n 8, k 16, a f16 (strides 16, 1), b f16 (strides 16, 1)", with the number of
-// batches and their strides where there are several. `more`: what else is said of each factor, ", aligned to 256".
-template <class More>
-std::string describe_gemm(const Gemm& gemm, const More& more) {
-  const auto factor = [&](const GemmFactor& each, int64_t lines) {
+// batches and their strides where there are several. `of_a`, `of_b`: what else is said of the factors, ", aligned to 256".
+inline std::string describe_gemm(const Gemm& gemm, std::string_view of_a = {}, std::string_view of_b = {}) {
+  const auto factor = [&](const GemmFactor& each, std::string_view more) {
     const std::string batch = gemm.batches > 1 ? fmt::format("{}, ", each.batch_stride) : "";
-    return fmt::format("{} (strides {}{}, {}{})", info(each.dtype).name, batch, each.line_stride, each.term_stride,
-                       more(each, lines));
+    return fmt::format("{} (strides {}{}, {}{})", info(each.dtype).name, batch, each.line_stride, each.term_stride, more);
   };
   const std::string batches = gemm.batches > 1 ? fmt::format("{} batches, ", gemm.batches) : "";
-  return fmt::format("{}m {}, n {}, k {}, a {}, b {}", batches, gemm.rows, gemm.columns, gemm.terms, factor(gemm.a, gemm.rows),
-                     factor(gemm.b, gemm.columns));
+  return fmt::format("{}m {}, n {}, k {}, a {}, b {}", batches, gemm.rows, gemm.columns, gemm.terms, factor(gemm.a, of_a),
+                     factor(gemm.b, of_b));
 }
 
 // Why a factor is none that a library takes, or "".
