@@ -1,6 +1,7 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -122,7 +123,9 @@ class CudaMachine {
   bool multiplies_fp8() const { return properties_.major * 10 + properties_.minor >= 89; }
   bool has(const MatrixInstruction& instruction) const {
     if (instruction.family == InstructionFamily::wgmma) return kHasWgmma && kernels_.binaryVersion == 90;
-    return instruction.family == InstructionFamily::mma && (!is_quantized(instruction.a) || kernels_.binaryVersion >= 89);
+    // The driver may have compiled kernels again for a later GPU than they were written for.
+    const int written_for = std::min(kernels_.binaryVersion, kernels_.ptxVersion);
+    return instruction.family == InstructionFamily::mma && (!is_quantized(instruction.a) || written_for >= 89);
   }
   size_t workspace_bytes() const { return kPackedBytes; }
   void* allocate(size_t bytes) {
@@ -140,14 +143,21 @@ class CudaMachine {
     check(status, "allocating memory");
     return memory;
   }
-  void release(void* memory, size_t) { cudaFreeAsync(memory, stream_.get()); }
-  void clear(void* memory, size_t bytes) { check(cudaMemsetAsync(memory, 0, bytes, stream_.get()), "clearing memory"); }
+  void release(void* memory, size_t) {
+    if (cudaFreeAsync(memory, stream_.get()) != cudaSuccess) cudaGetLastError();  // or the next launch would find it
+  }
+  void clear(void* memory, size_t bytes) {
+    if (bytes > 0) check(cudaMemsetAsync(memory, 0, bytes, stream_.get()), "clearing memory");
+  }
   void to_host(const void* from, void* to, size_t bytes) {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_.get()), "copying to the host");
     check(cudaStreamSynchronize(stream_.get()), "waiting for the device");
   }
   void from_host(const void* from, void* to, size_t bytes) {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_.get()), "copying from the host");
+    // Elsewhere `from` is read into memory of the driver's before the call returns.
+    if (properties_.pageableMemoryAccessUsesHostPageTables != 0)
+      check(cudaStreamSynchronize(stream_.get()), "waiting for the device");
   }
   template <class Kernel>
   void launch(const device::Grid& grid, const Kernel& kernel) {

@@ -475,6 +475,7 @@ void run_on_host(const Grid& grid, const std::function<void(HostBlock&)>& kernel
   if (grid.threads <= 0 || grid.threads % kWarpThreads != 0 || grid.threads > kMostThreads)
     throw failed_error("a block of {} threads: expected whole warps of {}, at most {} threads", grid.threads, kWarpThreads,
                        kMostThreads);
+  if (grid.blocks <= 0) throw failed_error("a grid of {} blocks: expected at least one, as a GPU does", grid.blocks);
   thread_local Stacks stacks;
   HostBlockRunner runner(grid, kernel, seed, units, stacks);
   for (int64_t block = 0; block < grid.blocks; ++block) runner.run(block);

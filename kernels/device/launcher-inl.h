@@ -81,10 +81,10 @@ class Launcher {
     constexpr size_t kAlignment = 64, kChunkBytes = 256 << 10;
     const size_t taken = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
     if (chunks_.empty() || chunks_.back().bytes - chunks_.back().used < taken) {
-      Chunk& added = chunks_.emplace_back();
-      added.bytes = std::max(taken, kChunkBytes);
-      added.memory = static_cast<std::byte*>(allocate(added.bytes));
-      machine_.clear(added.memory, added.bytes);
+      const size_t all = std::max(taken, kChunkBytes);
+      auto* const added = static_cast<std::byte*>(allocate(all));
+      chunks_.push_back({added, all});
+      machine_.clear(added, all);
     }
     Chunk& chunk = chunks_.back();
     void* const memory = chunk.memory + chunk.used;
@@ -218,9 +218,9 @@ class Launcher {
   };
   // Memory that kernels count into: cleared at once and copied back at once.
   struct Chunk {
-    std::byte* memory = nullptr;
-    size_t bytes = 0, used = 0;
-    std::vector<Pending> pending;
+    std::byte* memory;
+    size_t bytes, used = 0;
+    std::vector<Pending> pending = {};
   };
   void forget_pending() {
     for (const Chunk& chunk : chunks_) release(chunk.memory, chunk.bytes);
