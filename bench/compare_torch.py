@@ -168,14 +168,15 @@ def median_ms(step, seconds):
     return statistics.median(times) * 1e3
 
 
-def run_ours(program, name, *arguments):
-    """The lines of step_bench."""
+def run_ours(program, name, *arguments, libraries=""):
+    """The lines of step_bench. `libraries`: folders where it finds those that it links."""
     experiment = [*EXPERIMENTS.get(name, (name,))]
     texts = os.environ.get("ULPSCOPE_TEXTS")  # instead of those that the experiments read
     if texts and name in OF_TEXTS:
         experiment += ["--set", f"data.path={texts}"]
     try:
-        done = subprocess.run([program, *experiment, *map(str, arguments)], capture_output=True, text=True)
+        environment = {**os.environ, "LD_LIBRARY_PATH": libraries} if libraries else None
+        done = subprocess.run([program, *experiment, *map(str, arguments)], capture_output=True, text=True, env=environment)
     except OSError as error:
         raise SystemExit(f"compare_torch.py: {error}")
     if done.returncode != 0:
@@ -192,7 +193,7 @@ def check_parameters(name, ours, model):
                          "expected the same model")
 
 
-def measure(names, threads, rounds, seconds, program=STEP_BENCH, device="cpu", turns=10, wanted=(), levels=()):
+def measure(names, threads, rounds, seconds, program=STEP_BENCH, device="cpu", turns=10, wanted=(), levels=(), libraries=""):
     """Yields {"round", "name", "ms", ...}. `wanted`: precisions, where not all."""
     if torch and device == "cuda" and not torch.cuda.is_available():
         raise SystemExit("compare_torch.py: this PyTorch has no CUDA device")
@@ -208,7 +209,8 @@ def measure(names, threads, rounds, seconds, program=STEP_BENCH, device="cpu", t
         for turn in range(rounds):
             if torch and device != "cpu":
                 torch.cuda.empty_cache()  # which ours may need
-            ours = run_ours(program, name, "--threads", threads, "--seconds", seconds, "--turns", turns, "--device", device, *asked)
+            ours = run_ours(program, name, "--threads", threads, "--seconds", seconds, "--turns", turns, "--device", device, *asked,
+                            libraries=libraries)
             for step in steps.values():
                 check_parameters(name, ours, step.model)
             for row in ours:
@@ -227,6 +229,7 @@ def main():
     parser.add_argument("--precision", action="append", choices=PRECISIONS, default=[])
     parser.add_argument("--record", action="append", choices=("off", "health", "stats", "full"), default=[])
     parser.add_argument("--program", default=STEP_BENCH)
+    parser.add_argument("--libraries", default="", help="folders of libraries that the program links, separated by colons")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--check", action="store_true", help="compare the numbers of parameters, and time nothing; 77 without PyTorch")
     options = parser.parse_args()
@@ -239,7 +242,7 @@ def main():
     if not torch:
         print("PyTorch cannot be imported: timing ours alone", file=sys.stderr)
     for row in measure(options.workloads or targets.WORKLOADS, options.threads, options.rounds, options.seconds, options.program,
-                       options.device, options.turns, options.precision, options.record):
+                       options.device, options.turns, options.precision, options.record, options.libraries):
         print(json.dumps(row), flush=True)
     return 0
 

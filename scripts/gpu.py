@@ -18,6 +18,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -26,7 +27,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # What such a machine has.
-SYSTEM_LIBRARIES = re.compile(r"^(ld-linux|libc|libm|libdl|libpthread|librt|libcuda|libcudart|libcublas|libcublasLt)\.|^linux-vdso")
+SYSTEM_LIBRARIES = re.compile(r"^(ld-linux|libc|libm|libdl|libpthread|librt|libresolv|libnsl|libutil|libanl|libcuda|libcudart|libcublas|libcublasLt)\.|^linux-vdso")
 
 # Presets and what makes them small enough for a device that is emulated.
 PRESETS = {
@@ -51,6 +52,11 @@ LONG_RUNS = {("gpt_mini", "fp16"): 200}  # steps
 # Random sums for each instruction; and so many for each of Hopper's 24 a process makes and predicts in a second at least (measured on
 # a CPU of 2024: 1.6 million, for one of them).
 LONG_SUMS, SUMS_A_SECOND = 10**8, 50_000
+# Seconds that a part may take at most, so that one that hangs leaves the others their time: a suite of tests, one probe, a side of a
+# preset (and of a long run), the products of a step, the benchmark of kernels, and steps of a workload beside PyTorch's.
+LIMITS = {"tests": 60, "probe": 60, "preset": 60, "long preset": 150, "products": 20, "measured": 40, "steps": 40}
+STEP_WORKLOADS = ("mlp_big", "gpt_mini", "resnet20", "conv_sine_512", "gpt_large")
+KEPT_TEXT = 2000  # characters of what a test that failed said
 
 
 def needed_libraries(program):
@@ -92,6 +98,24 @@ def pack(folder, build, limit):
         sys.exit(f"gpu.py: expected at most {limit} MiB")
 
 
+def execute(command, environment, seconds):
+    """The exit code, stdout and stderr; the code is None where that took too long, and nothing that it started runs on."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", env=environment,
+                               start_new_session=True)
+    try:
+        output, error = process.communicate(timeout=seconds)
+        return process.returncode, output, error
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, error = process.communicate()
+        return None, output, error
+
+
+def last_line(text):
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else ""
+
+
 class Bench:
     """The programs in a folder, a device, and the time that is left."""
 
@@ -101,43 +125,64 @@ class Bench:
         self.environment = dict(os.environ)
         wheels = [str(path) for site in sys.path for path in pathlib.Path(site).glob("nvidia/*/lib")]
         libraries = [str(folder / "lib"), *wheels, os.environ.get("LD_LIBRARY_PATH", "")]
-        self.environment["LD_LIBRARY_PATH"] = ":".join(path for path in libraries if path)
+        self.libraries = ":".join(path for path in libraries if path)
+        self.environment["LD_LIBRARY_PATH"] = self.libraries
         if not TEXTS.exists():
             self.environment["ULPSCOPE_TEXTS"] = str(folder / "texts")
 
     def left(self):
         return max(0.0, self.end - time.monotonic())
 
-    def command(self, *arguments, program="ulpscope"):
-        """The exit code, stdout and the last line of stderr; the code is None where the time was over."""
-        try:
-            done = subprocess.run([self.folder / "bin" / program, *arguments], capture_output=True, text=True, env=self.environment,
-                                  timeout=self.left())
-        except subprocess.TimeoutExpired:
-            return None, "", "the time was over"
-        lines = done.stderr.strip().splitlines()
-        return done.returncode, done.stdout, lines[-1] if lines else ""
+    def command(self, part, *arguments, program="ulpscope", environment=None):
+        """The exit code, stdout and the last line of stderr; the code is None where the time of the part was over."""
+        limit = min(self.left(), LIMITS.get(part, self.left()))
+        code, output, error = execute([self.folder / "bin" / program, *arguments], {**self.environment, **(environment or {})}, limit)
+        return code, output, f"not done after {limit:.0f} seconds" if code is None else last_line(error)
 
-    def json_of(self, *arguments):
-        code, output, error = self.command(*arguments, "--json")
+    def json_of(self, part, *arguments):
+        code, output, error = self.command(part, *arguments, "--json")
         try:
             return code, json.loads(output)
         except ValueError:
-            return code, {"error": error}
+            return code, {"error": error or f"exit code {code}"}
+
+
+def run_suite(bench, suite):
+    """A suite of tests, in a process of its own, since an error of a GPU ends all that comes behind it in one."""
+    with tempfile.TemporaryDirectory() as scratch:
+        report = pathlib.Path(scratch) / "tests.json"
+        code, output, error = bench.command("tests", f"--gtest_filter={suite}.*", f"--gtest_output=json:{report}", program="cuda_tests")
+        if not report.exists():
+            begun = re.findall(r"^\[ RUN      \] (\S+)", output, re.MULTILINE) or [f"{suite}.*"]
+            return {"run": len(begun), "skipped": 0, "failed": [{"test": begun[-1], "text": error or f"exit code {code}"}]}
+        told = json.loads(report.read_text())
+    tests = [test for each in told["testsuites"] for test in each["testsuite"]]
+    return {"run": len(tests), "skipped": sum(test["result"] == "SKIPPED" for test in tests),
+            "failed": [{"test": f"{test['classname']}.{test['name']}", "text": test["failures"][0]["failure"][:KEPT_TEXT]}
+                       for test in tests if test.get("failures")]}
 
 
 def run_tests(bench):
+    """All tests but the probe, which is a part of its own. Of the first that fails in a suite also what it says alone, with a wait
+    for each kernel, so that an error is told where it is made."""
     if not (bench.folder / "bin/cuda_tests").exists():
         return {"not_run": "no program cuda_tests"}
-    with tempfile.TemporaryDirectory() as scratch:
-        report = pathlib.Path(scratch) / "tests.json"
-        code, _, error = bench.command(f"--gtest_output=json:{report}", program="cuda_tests")
-        if not report.exists():
-            return {"not_run": error or f"exit code {code}"}
-        told = json.loads(report.read_text())
-    tests = [test for suite in told["testsuites"] for test in suite["testsuite"]]
-    return {"run": len(tests), "skipped": sum(test["result"] == "SKIPPED" for test in tests),
-            "failed": [f"{test['classname']}.{test['name']}" for test in tests if test.get("failures")]}
+    code, output, error = bench.command("tests", "--gtest_list_tests", program="cuda_tests")
+    suites = re.findall(r"^(\S+)\.(?:\s+#.*)?$", output, re.MULTILINE)
+    if code != 0 or not suites:
+        return {"not_run": error or f"exit code {code}"}
+    result = {"run": 0, "skipped": 0, "failed": []}
+    for suite in suites:
+        if suite == "CudaProbe":
+            continue
+        told = run_suite(bench, suite)
+        for failed in told["failed"][:1]:
+            _, alone, error = bench.command("tests", f"--gtest_filter={failed['test']}", program="cuda_tests",
+                                            environment={"CUDA_LAUNCH_BLOCKING": "1"})
+            failed["alone"] = f"{alone}\n{error}".strip()[-KEPT_TEXT:]
+        for key in result:
+            result[key] += told[key]
+    return result
 
 
 def data_of(folder, preset):
@@ -156,15 +201,16 @@ def settings_of(overrides):
 def probe(bench, sums, processes=1):
     """So many random sums for each instruction, shared between processes that each draw others."""
     def part(seed):
-        return bench.json_of("gpu", "--device", bench.device, "--probe", "--sums", str(sums // processes), "--seed", str(seed))
+        return bench.json_of("probe" if processes == 1 else "long probe", "gpu", "--device", bench.device, "--probe", "--sums", str(sums // processes), "--seed", str(seed))
 
     with concurrent.futures.ThreadPoolExecutor(processes) as pool:
         done = list(pool.map(part, range(processes)))
-    codes, told = [code for code, _ in done], [each for _, each in done]
-    if any(code not in (0, 1) for code in codes):
-        return {"not_run": next(each.get("error") or "the time was over" for code, each in done if code not in (0, 1))}
-    return {"sums": sums // processes * processes, "processes": processes, "explained": all(code == 0 for code in codes),
-            "first": told[0], "not_explained": [each for code, each in done if code != 0]}
+    told = [each for code, each in done if code in (0, 1)]
+    lost = [each.get("error") for code, each in done if code not in (0, 1)]
+    if not told:
+        return {"not_run": lost[0]}
+    return {"sums": sums // processes * len(told), "processes": len(told), "explained": all(code != 1 for code, _ in done),
+            "first": told[0], "not_explained": [each for code, each in done if code == 1], "lost": lost}
 
 
 def compare_preset(bench, preset, precision, gpu, steps, tiny, scratch):
@@ -172,13 +218,15 @@ def compare_preset(bench, preset, precision, gpu, steps, tiny, scratch):
     overrides = [f"arithmetic.accumulate={gpu}", f"training.steps={steps}", "training.evaluation=\"never\""]
     overrides += data_of(bench.folder, preset) + (PRESETS[preset] if tiny else [])
     result = {"preset": preset, "precision": precision, "steps": steps}
+    part = "long preset" if (preset, precision) in LONG_RUNS else "preset"
     for side, device in (("cpu", "cpu"), ("device", bench.device)):
         trace = str(scratch / f"{side}.h5")
-        code, told = bench.json_of("train", preset, "--precision", precision, *settings_of(overrides), "--device", device, "-o", trace, "--force")
+        code, told = bench.json_of(part, "train", preset, "--precision", precision, *settings_of(overrides), "--device", device,
+                                   "-o", trace, "--force")
         if code != 0:
             return {**result, "not_run": f"{side}: {told.get('error', code)}"}
         result[side] = {"seconds": told["seconds"], "weights": told["weights_fingerprint"], "final_loss": told["final_loss"]}
-    _, told = bench.json_of("compare", str(scratch / "cpu.h5"), str(scratch / "device.h5"))
+    _, told = bench.json_of(part, "compare", str(scratch / "cpu.h5"), str(scratch / "device.h5"))
     result["losses_equal"] = any(finding["code"] == "compare.losses_equal" for finding in told.get("findings", []))
     result["weights_equal"] = result["cpu"]["weights"] == result["device"]["weights"]
     result["first_different_output"] = told.get("first_different_output")
@@ -187,7 +235,7 @@ def compare_preset(bench, preset, precision, gpu, steps, tiny, scratch):
 
 def compare_products(bench, preset, precision, tiny):
     """Which products of a step of the preset the library gives the bits of the matrix units."""
-    code, told = bench.json_of("gpu", "--device", bench.device, "--products", preset, "--precision", precision, "--limit", "0",
+    code, told = bench.json_of("products", "gpu", "--device", bench.device, "--products", preset, "--precision", precision, "--limit", "0",
                                *settings_of(data_of(bench.folder, preset) + (PRESETS[preset] if tiny else [])))
     return told if code == 0 else {"not_run": told.get("error", code)}
 
@@ -202,7 +250,7 @@ def run(folder, device, output, minutes, tiny, sums, presets):
         beside.write_text(json.dumps(result, indent=1) + "\n")
         beside.replace(output)
 
-    code, told = bench.json_of("gpu", "--device", device)
+    code, told = bench.json_of("probe", "gpu", "--device", device)
     result["gpu"] = told
     if code == 0 or not output.exists():
         keep()
@@ -216,22 +264,6 @@ def run(folder, device, output, minutes, tiny, sums, presets):
     keep()
     result["probe"] = probe(bench, sums)
     keep()
-    result["measured"] = measure(bench, tiny)
-    keep()
-    result["steps"] = {"not_run": "an emulated device"} if is_emulated else compare_steps(bench)
-    keep()
-    result["products"] = []
-    for preset in presets:
-        for precision in PRECISIONS[1:]:  # of FP32 factors none are predicted
-            result["products"].append({"preset": preset, "precision": precision, **compare_products(bench, preset, precision, tiny)})
-            keep()
-    # Of the time that is left, at most half.
-    long_sums = min(LONG_SUMS, int(bench.left() / 2 * SUMS_A_SECOND) * processes)
-    if is_emulated or long_sums <= sums:
-        result["long_probe"] = {"not_run": "an emulated device" if is_emulated else "the time was over"}
-    else:
-        result["long_probe"] = probe(bench, long_sums, processes)
-    keep()
     result["presets"] = []
     with tempfile.TemporaryDirectory() as scratch:
         for preset in presets:
@@ -242,10 +274,26 @@ def run(folder, device, output, minutes, tiny, sums, presets):
                     steps = 2 if tiny else LONG_RUNS.get((preset, precision), 10)
                     result["presets"].append(compare_preset(bench, preset, precision, gpu, steps, tiny, pathlib.Path(scratch)))
                 keep()
+    result["products"] = []
+    for preset in presets:
+        for precision in PRECISIONS[1:]:  # of FP32 factors none are predicted
+            result["products"].append({"preset": preset, "precision": precision, **compare_products(bench, preset, precision, tiny)})
+            keep()
+    result["measured"] = measure(bench, tiny)
+    keep()
+    result["steps"] = {"not_run": "an emulated device"} if is_emulated else compare_steps(bench)
+    keep()
+    # Of the time that is left.
+    long_sums = min(LONG_SUMS, int(bench.left() * SUMS_A_SECOND) * processes)
+    if is_emulated or long_sums <= sums:
+        result["long_probe"] = {"not_run": "an emulated device" if is_emulated else "the time was over"}
+    else:
+        result["long_probe"] = probe(bench, long_sums, processes)
+    keep()
     print(table(result))
     is_equal = all("not_run" not in row and row["losses_equal"] and row["weights_equal"] for row in result["presets"])
     is_tested = is_emulated or result["tests"].get("failed") == []
-    is_explained = all(result[key].get("explained", "not_run" in result[key] and key == "long_probe") for key in ("probe", "long_probe"))
+    is_explained = result["probe"].get("explained", False) and result["long_probe"].get("explained", True)
     return 0 if is_equal and is_tested and is_explained else 1
 
 
@@ -258,24 +306,27 @@ def measure(bench, tiny):
     if not (bench.folder / "bin/device_bench").exists():
         return {"not_run": "no program device_bench"}
     sizes = ["--elements", "5000", "--extent", "40"] if tiny else []
-    code, output, error = bench.command(bench.device, *sizes, program="device_bench")
-    return lines_of_json(output) if code == 0 else {"not_run": error or f"exit code {code}"}
+    code, output, error = bench.command("measured", bench.device, *sizes, program="device_bench")
+    return lines_of_json(output) + ([] if code == 0 else [{"error": error or f"exit code {code}"}])
 
 
 def compare_steps(bench):
-    """Steps beside PyTorch's, in one run."""
+    """Steps of each workload beside PyTorch's, in one run. PyTorch does not get the libraries that are packed."""
     program = bench.folder / "bin/step_bench"
     if not program.exists():
         return {"not_run": "no program step_bench"}
-    command = [sys.executable, bench.folder / "compare_torch.py", "mlp_big", "conv_sine_512", "gpt_mini", "resnet20", "gpt_large",
-               "--rounds", "1", "--seconds", "0.5", "--turns", "2", "--precision", "fp32", "--precision", "fp16", "--record", "off",
-               "--record", "stats", "--program", program, "--device", "cuda"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, env=bench.environment, timeout=bench.left())
-    except subprocess.TimeoutExpired as over:
-        return lines_of_json((over.stdout or b"").decode()) or {"not_run": "the time was over"}
-    lines = done.stderr.strip().splitlines()
-    return lines_of_json(done.stdout) or {"not_run": lines[-1] if lines else f"exit code {done.returncode}"}
+    lines = []
+    for name in STEP_WORKLOADS:
+        command = [sys.executable, bench.folder / "compare_torch.py", name, "--rounds", "1", "--seconds", "0.5", "--turns", "2",
+                   "--precision", "fp32", "--precision", "fp16", "--record", "off", "--record", "stats", "--program", program,
+                   "--libraries", bench.libraries, "--device", "cuda"]
+        limit = min(bench.left(), LIMITS["steps"])
+        environment = {**os.environ, "ULPSCOPE_TEXTS": bench.environment["ULPSCOPE_TEXTS"]} if "ULPSCOPE_TEXTS" in bench.environment else None
+        code, output, error = execute(command, environment, limit)
+        lines += lines_of_json(output)
+        if code != 0:
+            lines.append({"name": name, "error": f"not done after {limit:.0f} seconds" if code is None else last_line(error)})
+    return lines
 
 
 def sanitize(folder):
@@ -291,6 +342,24 @@ def sanitize(folder):
     return 0
 
 
+def rows_of_steps(steps):
+    """A row for each step of ours, with its time over PyTorch's and, where it is recorded, over that of the bare one."""
+    rows = steps if isinstance(steps, list) else []
+    times = {row["name"]: row["ms"] for row in rows if "ms" in row}
+    lines = []
+    for row in rows:
+        if "error" in row:
+            lines.append(f"| steps of {row['name']} | not measured: {row['error']} |")
+        elif row["name"].startswith("ours/"):
+            name, precision, record = row["workload"], row["precision"], row["record"]
+            others = {"PyTorch's": f"torch/{name}/{precision}"}
+            if record != "off":
+                others["that without recording"] = f"ours/{name}/{precision}/off"
+            ratios = [f"{row['ms'] / times[other]:.2f} of {what}" for what, other in others.items() if other in times]
+            lines.append(f"| step of {name} in {precision}, recording {record} | {', '.join([format(row['ms'], '.3f') + ' ms', *ratios])} |")
+    return lines
+
+
 def table(result):
     lines = [f"{result['date']}, {result['gpu'].get('description', result['device'])}", "", "| what | result |", "|---|---|"]
     tests = result["tests"]
@@ -303,6 +372,11 @@ def table(result):
     for row in result["products"]:
         told = f"not run: {row['not_run']}" if "not_run" in row else f"{row['equal']} of {row['predicted']} as predicted"
         lines.append(f"| products of the library in {row['preset']}, {row['precision']} | {told} |")
+    for row in result["measured"] if isinstance(result["measured"], list) else []:
+        unit = next((unit for unit in ("gigabytes_per_second", "teraflops") if unit in row), None)
+        told = f"not measured: {row['error']}" if "error" in row else f"{row[unit]:g} {unit.replace('_', ' ')}"
+        lines.append(f"| {row.get('name', 'benchmark of kernels')} | {told} |")
+    lines += rows_of_steps(result["steps"])
     lines += ["",
              "| preset | precision | steps | losses | weights | first output that differs | step on the CPU over the device |", "|---|---|---|---|---|---|---|"]
     for row in result["presets"]:

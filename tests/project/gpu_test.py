@@ -70,6 +70,35 @@ class Gpu(unittest.TestCase):
         self.assertEqual(["not_run" in row for row in rows], [False, False, True])
         self.assertEqual(rows[2]["not_run"], "device: lost")
 
+    def test_a_suite_of_tests_that_dies_or_hangs_leaves_the_others_their_results(self):
+        sys.path.insert(0, str(ROOT / "scripts"))
+        import gpu
+        program = self.folder / "bin/cuda_tests"
+        program.write_text("""#!/bin/sh
+report=$(echo "$*" | sed -n 's/.*json://p')
+case "$*" in
+*list_tests*) printf 'Whole.\\n  One\\nDies.\\n  One\\nHangs/Wide.  # TypeParam = float\\n  One\\nCudaProbe.\\n  One\\n' ;;
+*filter=Whole*json*) cat >"$report" <<'END'
+{"testsuites": [{"testsuite": [{"classname": "Whole", "name": "One", "result": "COMPLETED"},
+ {"classname": "Whole", "name": "Two", "result": "SKIPPED"},
+ {"classname": "Whole", "name": "Three", "result": "COMPLETED", "failures": [{"failure": "expected 1, got 2"}]}]}]}
+END
+exit 1 ;;
+*filter=Dies*) echo '[ RUN      ] Dies.One'; echo "lost, blocking: $CUDA_LAUNCH_BLOCKING" >&2; exit 134 ;;
+*filter=Hangs*) echo '[ RUN      ] Hangs/Wide.One'; exec tail -f /dev/null ;;
+esac
+""")
+        program.chmod(0o755)
+        bench = gpu.Bench(self.folder, "cuda:0", 1)
+        self.addCleanup(gpu.LIMITS.update, dict(gpu.LIMITS))
+        gpu.LIMITS["tests"] = 2
+        told = gpu.run_tests(bench)
+        self.assertEqual((told["run"], told["skipped"]), (5, 1))
+        self.assertEqual([(each["test"], each["text"]) for each in told["failed"]],
+                         [("Whole.Three", "expected 1, got 2"), ("Dies.One", "lost, blocking:"),
+                          ("Hangs/Wide.One", "not done after 2 seconds")])
+        self.assertEqual(told["failed"][1]["alone"].splitlines()[-1], "lost, blocking: 1")
+
     def test_without_a_gpu_the_reason_is_told(self):
         done = self.run_on("cuda:99", 4)
         self.assertIn("cuda:99", done.stderr)
