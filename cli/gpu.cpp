@@ -66,8 +66,11 @@ int run(const Arguments& arguments) {
     print(compare_products(*backend, device, *experiment, limit), arguments);
     return kClean;
   }
+  Progress progress;
   const auto probed = probe_tensor_cores(*backend->matrix_instructions(), device.gpu, static_cast<uint64_t>(sums.value_or(kSums)),
-                                         static_cast<uint64_t>(seed.value_or(0)));
+                                         static_cast<uint64_t>(seed.value_or(0)),
+                                         [&](double share) { progress.work("sums through the matrix units", share); });
+  progress.finish();
   print(describe_probe(device, probed, limit), arguments);
   return is_explained(probed) ? kClean : kFindings;
 }

@@ -110,6 +110,8 @@ std::vector<OptionSpec> output_options(size_t limit) {
 std::vector<OptionSpec> print_options() {
   std::vector<OptionSpec> options = output_options();
   std::erase_if(options, [](const OptionSpec& o) { return o.name == "--output" || o.name == "--force" || o.name == "--fail-on"; });
+  for (OptionSpec& option : options)
+    if (option.name == kFormatOption) option.default_text = "text";
   return options;
 }
 

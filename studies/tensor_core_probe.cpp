@@ -170,19 +170,25 @@ std::vector<ProbedBehaviour> behaviours_of(const MatrixInstruction& instruction,
   return behaviours;
 }
 
-std::vector<ProbedInstruction> probe_tensor_cores(MatrixInstructions& device, std::string_view gpu, uint64_t random,
-                                                  uint64_t seed) {
-  const std::vector<MatrixInstruction> all = device.all();
+std::vector<ProbedInstruction> probe_tensor_cores(MatrixInstructions& device, std::string_view gpu, uint64_t random, uint64_t seed,
+                                                  const std::function<void(double share)>& progress) {
+  const std::vector<MatrixInstruction> all = device.all(), asked = instructions_of(gpu);
   std::vector<ProbedInstruction> probed;
-  for (const MatrixInstruction& instruction : instructions_of(gpu)) {
+  for (const MatrixInstruction& instruction : asked) {
+    const auto tell = [&, before = probed.size()](double share) {
+      if (progress) progress((static_cast<double>(before) + share) / static_cast<double>(asked.size()));
+    };
+    tell(0);
     ProbedInstruction& each = probed.emplace_back(ProbedInstruction{instruction});
     each.is_missing = std::find(all.begin(), all.end(), instruction) == all.end();
     if (each.is_missing) continue;
     each.behaviours = behaviours_of(instruction, gpu);
     InstructionProbe probe(each, device);
     for (const ProbedProduct& product : made_products(instruction)) probe.compare(product, 0);
-    for (uint64_t index = 0; each.random < random; ++index)
+    for (uint64_t index = 0; each.random < random; ++index) {
       probe.compare(random_product(instruction, seed, index), random - each.random);
+      tell(static_cast<double>(each.random) / static_cast<double>(random));
+    }
   }
   return probed;
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -59,8 +60,8 @@ struct ProbedInstruction {
 std::vector<ProbedBehaviour> behaviours_of(const MatrixInstruction& instruction, std::string_view gpu);
 
 // `gpu`: whose matrix units the device has, as tensor_core_gpus() names it. `random`: sums for each instruction, beside those
-// that are made. Throws what the device throws.
+// that are made. progress(share) is called with how much is done. Throws what the device throws.
 std::vector<ProbedInstruction> probe_tensor_cores(MatrixInstructions& device, std::string_view gpu, uint64_t random,
-                                                  uint64_t seed = 0);
+                                                  uint64_t seed = 0, const std::function<void(double share)>& progress = {});
 
 }  // namespace ulpscope

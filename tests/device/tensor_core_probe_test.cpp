@@ -150,7 +150,8 @@ TEST(TensorCoreProbe, TellsTheUnitsOfAnotherGpu) {
   EXPECT_THAT(
       text,
       AllOf(HasSubstr("explained by turing, ampere and ada (8 products, 24 fraction bits), not by the own row of h100, hopper, "
-                      "hopper wgmma, blackwell, blackwell tcgen05 and rtx blackwell (16 products, 25 fraction bits)"),
+                      "hopper wgmma, blackwell, blackwell tcgen05 and rtx blackwell (16 products, 25 fraction bits), which has "
+                      "products 16 instead of 8, fraction bits 25 instead of 24 and zero exponent -133 instead of -132"),
             HasSubstr("The first sums that differ"), HasSubstr("Terms of that sum of tf32 products by mma in fp32"),
             HasSubstr("not probed: this program has no such kernel")));
   // What is shown is that sum: the units of an A100 give the one, those of an H100 the other.
@@ -183,6 +184,14 @@ TEST(TensorCoreProbe, TellsABitOfARandomSum) {
   EXPECT_THAT(
       probe_text("h100", probed),
       HasSubstr(fmt::format("explained by no row; 1 of {} results differ from the closest, hopper", probed[0].made + 1500)));
+}
+
+// Rows that differ in what their names do not tell.
+TEST(TensorCoreProbe, TellsWhatTheOwnRowHasOtherwise) {
+  const auto device = make_emulated_device_backend(3, "rtx5090");
+  EXPECT_THAT(probe_text("b200", probe_tensor_cores(*device->matrix_instructions(), "b200", 1)),
+              HasSubstr("explained by blackwell tcgen05 and rtx blackwell (32 products, 25 fraction bits), not by the own row of "
+                        "b200, blackwell (32 products, 25 fraction bits), which has c added last instead of with the products"));
 }
 
 // A way in which a unit could add that is no row's: told by sums that are made to show that, alone.
