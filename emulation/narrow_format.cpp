@@ -1,6 +1,7 @@
 #include "ulpscope/emulation/narrow_format.h"
 
 #include <array>
+#include <bit>
 #include <span>
 
 #include "ulpscope/base/error.h"

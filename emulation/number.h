@@ -3,7 +3,6 @@
 // equal bits.
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
 #include "ulpscope/emulation/format.h"
@@ -150,6 +149,12 @@ constexpr uint64_t encode_overflow(const FloatFormat& format, bool negative, con
   return encode_nan(format, {.kind = Number::Kind::nan, .negative = negative});
 }
 
+// Of what is not zero. Not std::countl_zero, of which nvcc makes, without a word, the constant 64 in device code.
+constexpr int leading_zeros(uint64_t significand) {
+  static_assert(sizeof(unsigned long long) == sizeof(uint64_t));
+  return __builtin_clzll(significand);
+}
+
 }  // namespace detail
 
 // The encoding of a number in `format`, rounded once. NaN stays NaN, quiet, with its sign and its leading payload bits where the
@@ -166,7 +171,7 @@ constexpr uint64_t encode(const FloatFormat& format, const Number& number, const
   if (number.kind == Number::Kind::zero) return keeps_zero_sign ? sign : 0;
 
   // Of the leading bit, and of the step between numbers there.
-  const int leading = number.exponent + 63 - std::countl_zero(number.significand);
+  const int leading = number.exponent + 63 - detail::leading_zeros(number.significand);
   if (leading > format.largest_exponent()) return detail::encode_overflow(format, number.negative, rounding);
   const int normal = format.smallest_normal_exponent();
   const bool below_normal = leading < normal;

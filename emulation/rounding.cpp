@@ -1,6 +1,7 @@
 #include "ulpscope/emulation/rounding.h"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 #include <string>
 #include <vector>

@@ -1,11 +1,17 @@
 #!/usr/bin/env python3
-"""Compiles device code, and looks for what nvcc does without a word where that reads what only the host has.
+"""Compiles device code, and looks for what nvcc does not tell where that uses what only the host has.
 
     check_device_code.py FOLDER NVCC ARGUMENTS...
 
-A table of the host is no error in device code (--expt-relaxed-constexpr): nvcc has a null address for it, or takes what follows for
-unreachable. So no function of the PTX, which is left in FOLDER, may trap, but the one that is there for it, and none may read or write
-at an address near null. Exits with 1 where one does.
+With --expt-relaxed-constexpr a table of the host, or a function that only the host has, is no error in a constexpr function that a kernel
+calls: nvcc has a null address for the one, takes what comes after the other for unreachable, and leaves both out. Of what it keeps in
+FOLDER this reads, for each architecture,
+
+    *.cudafe1.gpu   what is compiled for the GPU, in C: functions that kernels reach may name no variable of the host, and call none of
+                    the functions of GCC that nvcc was seen to leave out (64-bit std::countl_zero is made of one)
+    *.ptx           what became of it: no function may trap but the one that is there for it, and none may use an address near null
+
+Exits with 1 where one does.
 """
 
 import pathlib
@@ -18,8 +24,14 @@ NEAR_NULL = 4096  # above the offset of anything in a table of the host
 
 FUNCTION = re.compile(r"^\.(?:visible|weak|entry|func)\b.*?([\w$]+)\s*\(?\)?\s*$")
 TRAP = re.compile(r"^\s*(?:@\S+ )?trap;")
-STORE_OR_LOAD = re.compile(r"^\s*(?:@\S+ )?(?:ld|st|atom|red)\.\S+.*\[(?:(%rd\d+)(?:\+\d+)?|(\d+))\]")
+STORE_OR_LOAD = re.compile(r"^\s*(?:@\S+ )?(?:ld|st|atom|red)\.\S+.*\[(?:(%rd\d+)(?:\+-?\d+)?|(\d+))\]")
 ASSIGNMENT = re.compile(r"^\s*(?:@\S+ )?(\w+)\S*\s+(%rd\d+), ([^;]*);")
+
+# A function of C: the beginning of its line, the name, and the body.
+DEFINITION = re.compile(r"^([^\n]*?)\b(\w+)\((?:[^;{}()]|\(\w*\))*\)\{(.*?)\}\}$", re.MULTILINE | re.DOTALL)
+VARIABLE = re.compile(r"\(&(_Z\w+)\)|\((_Z\w+)\)\[")
+NOT_OF_THE_HOST = re.compile(r"_Z(?:T|Z)")  # tables of types, and what is shared by the threads of a block
+ONLY_OF_THE_HOST = re.compile(r"\b(clzl|ctzl{0,2}|popcountl|parityl{0,2})\s*\(")
 
 
 def functions_of(ptx):
@@ -44,8 +56,8 @@ def constants_of(lines):
     return {register: number for register, number in values.items() if number is not None}
 
 
-def faults_of(ptx):
-    """(function, line) of each place that cannot work on a GPU."""
+def faults_of_ptx(ptx):
+    """(function, what it does) of each place that cannot work on a GPU."""
     faults = []
     for name, lines in functions_of(ptx):
         constants = constants_of(lines)
@@ -59,23 +71,44 @@ def faults_of(ptx):
     return faults
 
 
+def faults_of_source(source):
+    """(function, name) of what only the host has, of each function that kernels reach."""
+    source = re.sub(r"^#.*$", "", source, flags=re.MULTILINE)
+    functions = DEFINITION.findall(source)
+    bodies = {name: body for _, name, body in functions}
+    reached = [name for before, name, _ in functions if "__global__" in before]
+    known, faults = set(reached), []
+    while reached:
+        name = reached.pop()
+        body = bodies[name]
+        names = [variable or array for variable, array in VARIABLE.findall(body)]
+        faults += [(name, used) for used in names if not NOT_OF_THE_HOST.match(used) and used not in bodies]
+        faults += [(name, f"{used}()") for used in ONLY_OF_THE_HOST.findall(body)]
+        called = {word for word in re.findall(r"\w+", body) if word in bodies} - known
+        known |= called
+        reached += called
+    return faults
+
+
 def main():
     folder, command = pathlib.Path(sys.argv[1]), sys.argv[2:]
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.ptx"):
+    kinds = {".ptx": (r"[.]entry ", faults_of_ptx), ".cudafe1.gpu": (r"__global__", faults_of_source)}
+    for old in (each for kind in kinds for each in folder.glob(f"*{kind}")):
         old.unlink()
     if subprocess.run([*command, "--keep", "--keep-dir", folder], check=False).returncode != 0:
         return 1
-    texts = {path.name: path.read_text() for path in folder.glob("*.ptx")}
-    if not texts or not all(".entry" in text for text in texts.values()):
-        sys.exit(f"check_device_code.py: no PTX with kernels in '{folder}'")
     status = 0
-    for name, text in sorted(texts.items()):
-        faults = faults_of(text)
-        for function, line in faults[:20]:
-            print(f"{name}: {function}: {line}", file=sys.stderr)
-        print(f"{name}: {len(re.findall(r'[.]entry ', text))} kernels, {len(faults)} faults")
-        status |= bool(faults)
+    for kind, (kernel, faults_of) in kinds.items():
+        texts = {path.name: path.read_text() for path in sorted(folder.glob(f"*{kind}"))}
+        if not texts or not all(re.search(kernel, text) for text in texts.values()):
+            sys.exit(f"check_device_code.py: no *{kind} with kernels in '{folder}'")
+        for name, text in texts.items():
+            faults = faults_of(text)
+            for function, what in faults[:20]:
+                print(f"{name}: {function}: {what}", file=sys.stderr)
+            print(f"{name}: {len(faults)} faults")
+            status |= bool(faults)
     return status
 
 

@@ -2,6 +2,7 @@
 // outputs leave it through the output path.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <utility>
 

@@ -311,23 +311,25 @@ class Setup(Tree):
 class DeviceCode(Tree):
     """What stands for nvcc leaves PTX, as nvcc does with --keep."""
 
-    def check(self, *lines):
+    KERNEL = "__global__ static void kernel(\nconst struct K __val_param(k)){__copy_param(k);\n{\nhelper((&k));\n}}\n"
+
+    def check(self, *lines, source=KERNEL):
         ptx = "\n".join([".visible .entry kernel(", "\t.param .u64 kernel_param_0", ")", "{", *lines, "}"])
         folder = self.root / "kept"
-        nvcc = self.write("nvcc", "#!/bin/sh\ncat >$3/a.ptx <<'END'\n" + ptx + "\nEND\n")
+        nvcc = self.write("nvcc", f"#!/bin/sh\ncat >$3/a.ptx <<'END'\n{ptx}\nEND\ncat >$3/a.cudafe1.gpu <<'END'\n{source}\nEND\n")
         nvcc.chmod(0o755)
         return run(sys.executable, ROOT / "scripts/check_device_code.py", folder, nvcc)
 
     def test_what_a_gpu_can_run_passes(self):
         result = self.check("\tmov.u64 \t%rd1, 0;", "\tld.param.u64 \t%rd2, [kernel_param_0];", "\tld.global.u32 \t%r1, [%rd2+8];",
                             "\tmov.b64 \t%rd3, 0;", "\tadd.s64 \t%rd3, %rd2, 16;", "\tst.global.u32 \t[%rd3], %r1;")
-        self.assertEqual((result.returncode, result.stdout), (0, "a.ptx: 1 kernels, 0 faults\n"))
+        self.assertEqual((result.returncode, result.stdout), (0, "a.ptx: 0 faults\na.cudafe1.gpu: 0 faults\n"))
 
     def test_traps_and_places_near_null_are_told(self):
         for line in ("\ttrap;", "\t@%p1 trap;", "\tld.u8 \t%rs1, [30];", "\tmov.u64 \t%rd1, 16;\n\tld.u32 \t%r1, [%rd1+4];",
                      "\tmov.b64 \t%rd1, 0;\n\tst.u32 \t[%rd1], %r1;"):
             result = self.check(line)
-            self.assertEqual((result.returncode, result.stdout), (1, "a.ptx: 1 kernels, 1 faults\n"), line)
+            self.assertEqual((result.returncode, result.stdout), (1, "a.ptx: 1 faults\na.cudafe1.gpu: 0 faults\n"), line)
             self.assertIn(f"a.ptx: kernel: {line.split(chr(10))[-1].strip()}", result.stderr)
 
     def test_one_function_is_there_to_trap(self):
@@ -335,12 +337,18 @@ class DeviceCode(Tree):
         self.assertEqual(self.check(meant).returncode, 0)
         self.assertEqual(self.check(meant.replace("not_for_this_gpu", "another")).returncode, 1)
 
+    def test_what_only_the_host_has_is_told_where_kernels_reach_it(self):
+        for used in ("return (_ZN8ulpscope5tableE)[i];", "return f((&_ZN8ulpscope8binary32E));", "return (clzl(x)) - 0;"):
+            helper = "static __inline__ int helper( unsigned long x){\n{\n" + used + "\n}}\n"
+            self.assertEqual(self.check(source=self.KERNEL + helper).returncode, 1, used)
+            self.assertEqual(self.check(source=self.KERNEL + helper.replace("helper", "of_the_host")).returncode, 0, used)
+
     def test_nothing_to_check_is_no_success(self):
         nvcc = self.write("nvcc", "#!/bin/sh\n")
         nvcc.chmod(0o755)
         result = run(sys.executable, ROOT / "scripts/check_device_code.py", self.root / "kept", nvcc)
         self.assertEqual(result.returncode, 1)
-        self.assertIn("no PTX", result.stderr)
+        self.assertIn("no *.ptx with kernels", result.stderr)
 
 
 if __name__ == "__main__":
