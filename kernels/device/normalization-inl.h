@@ -136,7 +136,7 @@ void group_norm_backward(L& launcher, const OpCall& call) {
                                    bias,
                                    floats(samples * groups),
                                    floats(samples * groups)};
-  if (channels + samples > 0) launcher.machine().launch(grid_over(channels + samples * groups), totals);
+  if (const int64_t all = channels + samples * groups; all > 0) launcher.machine().launch(grid_over(all), totals);
   GroupGradient kernel{output_of(call, 0),     channel_of(x, groups),
                        input_of(call, 0, out), input_of(call, 1, out),
                        of_channels(call, 2),   of_channels(call, 3),

@@ -1,6 +1,7 @@
 // Kernels of matrix products: factors whose terms are put side by side, and products of such factors by the matrix units.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "ulpscope/kernels/device/input.h"
@@ -87,17 +88,23 @@ struct MultiplyPacked {
     Results results(*this, batch, row + warp_row, column + warp_column, block.lane());
     if (continues) results.load();
     const auto tile = block.template shared<FactorTile>();
+    const int line_of_thread = block.thread() / kTileWords, word_of_thread = block.thread() % kTileWords;
     for (int64_t first = 0; first < words; first += kTileWords) {
-      if (first > 0) block.barrier();
-      for (int i = block.thread(); i < (kTileRows + kTileColumns) * kTileWords; i += block.threads()) {
-        const int line = i / kTileWords, word = i % kTileWords;
-        const bool is_row = line < kTileRows;
-        const int64_t at = is_row ? row + line : column + line - kTileRows, lines = is_row ? rows : columns;
-        const bool is_inside = at < lines && first + word < words;
+      // All of a thread's words are asked for before the first is needed, by a loop without an end that only the GPU knows.
+      uint32_t loaded[kWordsOfThread];
+      ULPSCOPE_UNROLL
+      for (int i = 0; i < kWordsOfThread; ++i) {
+        const int line = line_of_thread + i * kLinesAtOnce;
+        const bool is_row = i * kLinesAtOnce < kTileRows;
+        const int64_t at = is_row ? row + line : column + line - kTileRows, word = first + word_of_thread;
         const PackedLines& factor = is_row ? a : b;
-        const int64_t offset = batch * factor.batch_stride + at * factor.line_stride + first + word;
-        tile.write(line * FactorTile::kLine + word, is_inside ? factor.words[offset] : 0);
+        const bool is_inside = at < (is_row ? rows : columns) && word < words;
+        loaded[i] = is_inside ? factor.words[batch * factor.batch_stride + at * factor.line_stride + word] : 0;
       }
+      if (first > 0) block.barrier();
+      ULPSCOPE_UNROLL
+      for (int i = 0; i < kWordsOfThread; ++i)
+        tile.write((line_of_thread + i * kLinesAtOnce) * FactorTile::kLine + word_of_thread, loaded[i]);
       block.barrier();
       for (int word = 0; word < kTileWords && first + word < words; word += kWholeWords) {
         if (words - first - word < kWholeWords) {
@@ -112,6 +119,9 @@ struct MultiplyPacked {
 
  private:
   static constexpr int kWarpRows = 32, kWarpColumns = 32;
+  // Of the lines of a tile, and of its words those that a thread loads.
+  static constexpr int kLinesAtOnce = kThreads / kTileWords, kWordsOfThread = (kTileRows + kTileColumns) / kLinesAtOnce;
+  static_assert(kTileRows % kLinesAtOnce == 0 && kTileColumns % kLinesAtOnce == 0);
 
   // The sums of a warp, as its threads have them.
   class Results {
