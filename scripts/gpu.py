@@ -27,7 +27,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # What such a machine has.
-SYSTEM_LIBRARIES = re.compile(r"^(ld-linux|libc|libm|libdl|libpthread|librt|libresolv|libnsl|libutil|libanl|libcuda|libcudart|libcublas|libcublasLt)\.|^linux-vdso")
+SYSTEM_LIBRARIES = re.compile(
+    r"^(ld-linux|libc|libm|libdl|libpthread|librt|libresolv|libnsl|libutil|libanl|libcuda|libcudart|libcublas|libcublasLt)\.|^linux-vdso")
 
 # Presets and what makes them small enough for a device that is emulated.
 PRESETS = {
@@ -54,7 +55,7 @@ LONG_RUNS = {("gpt_mini", "fp16"): 200}  # steps
 LONG_SUMS, SUMS_A_SECOND = 10**8, 50_000
 # Seconds that a part may take at most, so that one that hangs leaves the others their time: a suite of tests, one probe, a side of a
 # preset (and of a long run), the products of a step, the benchmark of kernels, and steps of a workload beside PyTorch's.
-LIMITS = {"tests": 60, "probe": 60, "preset": 60, "long preset": 150, "products": 20, "measured": 40, "steps": 40}
+LIMITS = {"tests": 60, "probe": 60, "long probe": 600, "preset": 60, "long preset": 150, "products": 20, "measured": 40, "steps": 40}
 STEP_WORKLOADS = ("mlp_big", "gpt_mini", "resnet20", "conv_sine_512", "gpt_large")
 KEPT_TEXT = 2000  # characters of what a test that failed said
 
@@ -107,8 +108,19 @@ def execute(command, environment, seconds):
         return process.returncode, output, error
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
-        output, error = process.communicate()
+        try:
+            output, error = process.communicate(timeout=10)
+        except subprocess.TimeoutExpired:  # it hangs in the driver
+            output, error = "", ""
         return None, output, error
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+
+
+def why_of(code, error):
+    """Why a program did not do what it was to: its last line, and the code that it ended with where that tells more."""
+    return error if code in (None, 4) and error else f"exit code {code}" + (f": {error}" if error else "")
 
 
 def last_line(text):
@@ -144,7 +156,7 @@ class Bench:
         try:
             return code, json.loads(output)
         except ValueError:
-            return code, {"error": error or f"exit code {code}"}
+            return code, {"error": why_of(code, error)}
 
 
 def run_suite(bench, suite):
@@ -154,12 +166,15 @@ def run_suite(bench, suite):
         code, output, error = bench.command("tests", f"--gtest_filter={suite}.*", f"--gtest_output=json:{report}", program="cuda_tests")
         if not report.exists():
             begun = re.findall(r"^\[ RUN      \] (\S+)", output, re.MULTILINE) or [f"{suite}.*"]
-            return {"run": len(begun), "skipped": 0, "failed": [{"test": begun[-1], "text": error or f"exit code {code}"}]}
+            failed = re.findall(r"^\[  FAILED  \] (\S+)", output, re.MULTILINE)
+            return {"run": len(begun), "skipped": 0, "failed": [{"test": name, "text": ""} for name in failed if name != begun[-1]] +
+                    [{"test": begun[-1], "text": why_of(code, error)}]}
         told = json.loads(report.read_text())
+    ends_badly = [] if code in (0, 1) else [{"test": f"{suite}.*", "text": why_of(code, error)}]
     tests = [test for each in told["testsuites"] for test in each["testsuite"]]
     return {"run": len(tests), "skipped": sum(test["result"] == "SKIPPED" for test in tests),
             "failed": [{"test": f"{test['classname']}.{test['name']}", "text": test["failures"][0]["failure"][:KEPT_TEXT]}
-                       for test in tests if test.get("failures")]}
+                       for test in tests if test.get("failures")] + ends_badly}
 
 
 def run_tests(bench):
@@ -170,10 +185,13 @@ def run_tests(bench):
     code, output, error = bench.command("tests", "--gtest_list_tests", program="cuda_tests")
     suites = re.findall(r"^(\S+)\.(?:\s+#.*)?$", output, re.MULTILINE)
     if code != 0 or not suites:
-        return {"not_run": error or f"exit code {code}"}
+        return {"not_run": why_of(code, error)}
     result = {"run": 0, "skipped": 0, "failed": []}
     for suite in suites:
         if suite == "CudaProbe":
+            continue
+        if bench.left() < 5:
+            result["failed"].append({"test": f"{suite}.*", "text": "not run: the time was over"})
             continue
         told = run_suite(bench, suite)
         for failed in told["failed"][:1]:
@@ -201,7 +219,8 @@ def settings_of(overrides):
 def probe(bench, sums, processes=1):
     """So many random sums for each instruction, shared between processes that each draw others."""
     def part(seed):
-        return bench.json_of("probe" if processes == 1 else "long probe", "gpu", "--device", bench.device, "--probe", "--sums", str(sums // processes), "--seed", str(seed))
+        return bench.json_of("probe" if processes == 1 else "long probe", "gpu", "--device", bench.device, "--probe",
+                             "--sums", str(sums // processes), "--seed", str(seed))
 
     with concurrent.futures.ThreadPoolExecutor(processes) as pool:
         done = list(pool.map(part, range(processes)))
@@ -209,7 +228,7 @@ def probe(bench, sums, processes=1):
     lost = [each.get("error") for code, each in done if code not in (0, 1)]
     if not told:
         return {"not_run": lost[0]}
-    return {"sums": sums // processes * len(told), "processes": len(told), "explained": all(code != 1 for code, _ in done),
+    return {"sums": sums // processes * len(told), "processes": len(told), "explained": all(code in (0, None) for code, _ in done),
             "first": told[0], "not_explained": [each for code, each in done if code == 1], "lost": lost}
 
 
@@ -283,8 +302,8 @@ def run(folder, device, output, minutes, tiny, sums, presets):
     keep()
     result["steps"] = {"not_run": "an emulated device"} if is_emulated else compare_steps(bench)
     keep()
-    # Of the time that is left.
-    long_sums = min(LONG_SUMS, int(bench.left() * SUMS_A_SECOND) * processes)
+    # In a third of the time that is left at that rate: the processes share the GPU, and one that is not done has told nothing.
+    long_sums = min(LONG_SUMS, int(bench.left() / 3 * SUMS_A_SECOND) * processes)
     if is_emulated or long_sums <= sums:
         result["long_probe"] = {"not_run": "an emulated device" if is_emulated else "the time was over"}
     else:
@@ -307,7 +326,7 @@ def measure(bench, tiny):
         return {"not_run": "no program device_bench"}
     sizes = ["--elements", "5000", "--extent", "40"] if tiny else []
     code, output, error = bench.command("measured", bench.device, *sizes, program="device_bench")
-    return lines_of_json(output) + ([] if code == 0 else [{"error": error or f"exit code {code}"}])
+    return lines_of_json(output) + ([] if code == 0 else [{"error": why_of(code, error)}])
 
 
 def compare_steps(bench):
@@ -321,11 +340,14 @@ def compare_steps(bench):
                    "--precision", "fp32", "--precision", "fp16", "--record", "off", "--record", "stats", "--program", program,
                    "--libraries", bench.libraries, "--device", "cuda"]
         limit = min(bench.left(), LIMITS["steps"])
-        environment = {**os.environ, "ULPSCOPE_TEXTS": bench.environment["ULPSCOPE_TEXTS"]} if "ULPSCOPE_TEXTS" in bench.environment else None
+        environment = {key: value for key, value in bench.environment.items() if key != "LD_LIBRARY_PATH"}
+        if "LD_LIBRARY_PATH" in os.environ:
+            environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
         code, output, error = execute(command, environment, limit)
         lines += lines_of_json(output)
         if code != 0:
-            lines.append({"name": name, "error": f"not done after {limit:.0f} seconds" if code is None else last_line(error)})
+            told = f"not done after {limit:.0f} seconds" if code is None else why_of(code, last_line(error))
+            lines.append({"name": name, "error": told})
     return lines
 
 
@@ -360,26 +382,36 @@ def rows_of_steps(steps):
     return lines
 
 
+def row_of_probe(name, told):
+    if "not_run" in told:
+        return f"| {name} | not run: {told['not_run']} |"
+    lost = f"; {len(told['lost'])} processes lost: {told['lost'][0]}" if told.get("lost") else ""
+    explained = "explained" if told["explained"] else "not explained"
+    return f"| {name} | {explained} by the rows of the GPU, {told['sums']} random sums for each instruction{lost} |"
+
+
 def table(result):
+    """Of all parts that were run; a run that was killed has the first ones."""
+    missing = {"not_run": "the time was over"}
     lines = [f"{result['date']}, {result['gpu'].get('description', result['device'])}", "", "| what | result |", "|---|---|"]
-    tests = result["tests"]
-    lines.append("| tests of devices | " + (f"not run: {tests['not_run']}" if "not_run" in tests else
-                 f"{tests['run'] - tests['skipped'] - len(tests['failed'])} passed, {len(tests['failed'])} failed, {tests['skipped']} skipped") + " |")
+    tests = result.get("tests", missing)
+    passed = f"{tests['run'] - tests['skipped'] - len(tests['failed'])} passed" if "run" in tests else f"not run: {tests['not_run']}"
+    more = f", {len(tests['failed'])} failed, {tests['skipped']} skipped" if "run" in tests else ""
+    lines.append(f"| tests of devices | {passed}{more} |")
     for key, name in (("probe", "matrix units"), ("long_probe", "matrix units, for long")):
-        told = result[key]
-        lines.append(f"| {name} | " + (f"not run: {told['not_run']}" if "not_run" in told else
-                     f"{'explained' if told['explained'] else 'not explained'} by the rows of the GPU, {told['sums']} random sums for each instruction") + " |")
-    for row in result["products"]:
+        lines.append(row_of_probe(name, result.get(key, missing)))
+    for row in result.get("products", []):
         told = f"not run: {row['not_run']}" if "not_run" in row else f"{row['equal']} of {row['predicted']} as predicted"
         lines.append(f"| products of the library in {row['preset']}, {row['precision']} | {told} |")
-    for row in result["measured"] if isinstance(result["measured"], list) else []:
+    measured = result.get("measured", missing)
+    for row in measured if isinstance(measured, list) else []:
         unit = next((unit for unit in ("gigabytes_per_second", "teraflops") if unit in row), None)
         told = f"not measured: {row['error']}" if "error" in row else f"{row[unit]:g} {unit.replace('_', ' ')}"
         lines.append(f"| {row.get('name', 'benchmark of kernels')} | {told} |")
-    lines += rows_of_steps(result["steps"])
-    lines += ["",
-             "| preset | precision | steps | losses | weights | first output that differs | step on the CPU over the device |", "|---|---|---|---|---|---|---|"]
-    for row in result["presets"]:
+    lines += rows_of_steps(result.get("steps", missing))
+    columns = ("preset", "precision", "steps", "losses", "weights", "first output that differs", "step on the CPU over the device")
+    lines += ["", f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
+    for row in result.get("presets", []):
         start = f"| {row['preset']} | {row['precision']} |"
         if "not_run" in row:
             lines.append(f"{start} - | not run: {row['not_run']} | | | |")
@@ -400,6 +432,7 @@ def positive(text):
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # with what it started
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
     packs = verbs.add_parser("pack")

@@ -95,9 +95,25 @@ esac
         told = gpu.run_tests(bench)
         self.assertEqual((told["run"], told["skipped"]), (5, 1))
         self.assertEqual([(each["test"], each["text"]) for each in told["failed"]],
-                         [("Whole.Three", "expected 1, got 2"), ("Dies.One", "lost, blocking:"),
+                         [("Whole.Three", "expected 1, got 2"), ("Dies.One", "exit code 134: lost, blocking:"),
                           ("Hangs/Wide.One", "not done after 2 seconds")])
         self.assertEqual(told["failed"][1]["alone"].splitlines()[-1], "lost, blocking: 1")
+
+    def test_probes_that_die_are_no_success(self):
+        sys.path.insert(0, str(ROOT / "scripts"))
+        import gpu
+        program = self.folder / "bin/ulpscope"
+        program.write_text('#!/bin/sh\ncase "$*" in *"--seed 1"*) echo lost >&2; exit 4 ;; *) echo "{}" ;; esac\n')
+        told = gpu.probe(gpu.Bench(self.folder, "cuda:0", 1), 100, 2)
+        self.assertEqual((told["explained"], told["sums"], told["lost"]), (False, 50, ["lost"]))
+        self.assertEqual(gpu.row_of_probe("units", told), "| units | not explained by the rows of the GPU, 50 random sums for each "
+                                                          "instruction; 1 processes lost: lost |")
+
+    def test_the_table_of_a_run_that_was_killed_has_what_there_is(self):
+        kept = {"date": "2026-11-26", "device": "cuda:0", "gpu": {"description": "a GPU"}}
+        self.output.write_text(json.dumps(kept))
+        done = self.call(self.folder / "gpu.py", "table", self.output, code=0)
+        self.assertIn("| tests of devices | not run: the time was over |", done.stdout)
 
     def test_without_a_gpu_the_reason_is_told(self):
         done = self.run_on("cuda:99", 4)
