@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "ulpscope/emulation/rounding.h"
 #include "ulpscope/emulation/tensor_core_product.h"
 
 namespace ulpscope {
@@ -58,12 +59,6 @@ class StoredProduct {
   const ProbedProduct& product_;
   std::vector<std::byte> a_, b_, c_;
 };
-
-bool adds_alike(const TensorCoreModel& a, const TensorCoreModel& b) {
-  return a.products == b.products && a.fraction_bits == b.fraction_bits && a.zero_exponent == b.zero_exponent &&
-         a.conversion == b.conversion && a.rounding == b.rounding && a.factors == b.factors && a.passes == b.passes &&
-         a.adds_c_last == b.adds_c_last;
-}
 
 std::string row_name(const TensorCoreModel& model) {
   if (model.family == InstructionFamily::mma) return std::string(model.generation);
@@ -141,6 +136,29 @@ class InstructionProbe {
 
 }  // namespace
 
+std::string conversion_of(const TensorCoreModel& model) {
+  return fmt::format("{}-{}", name_of(model.rounding), model.conversion->name);
+}
+
+std::vector<std::string> differences_of(const TensorCoreModel& model, const TensorCoreModel& other) {
+  std::vector<std::string> differences;
+  const auto add = [&](std::string_view what, const auto& value, const auto& of_other) {
+    if (value != of_other) differences.push_back(fmt::format("{} {} instead of {}", what, value, of_other));
+  };
+  const auto factors = [](const TensorCoreModel& each) {
+    return each.factors == nullptr ? std::string_view("their own format") : each.factors->name;
+  };
+  const auto order = [](const TensorCoreModel& each) { return std::string_view(each.adds_c_last ? "last" : "with the products"); };
+  add("factors in", factors(model), factors(other));
+  add("products", model.products, other.products);
+  add("passes", model.passes, other.passes);
+  add("fraction bits", model.fraction_bits, other.fraction_bits);
+  add("zero exponent", model.zero_exponent, other.zero_exponent);
+  add("results by", conversion_of(model), conversion_of(other));
+  add("c added", order(model), order(other));
+  return differences;
+}
+
 const ProbedBehaviour& ProbedInstruction::own() const {
   return *std::find_if(behaviours.begin(), behaviours.end(), [](const ProbedBehaviour& each) { return each.is_own; });
 }
@@ -162,7 +180,7 @@ std::vector<ProbedBehaviour> behaviours_of(const MatrixInstruction& instruction,
   for (const TensorCoreModel& model : tensor_core_models()) {
     if (model.scales != BlockScales::none || model.output != info(instruction.sums).format || !model.takes(a, b)) continue;
     auto same = std::find_if(behaviours.begin(), behaviours.end(),
-                             [&](const ProbedBehaviour& each) { return adds_alike(*each.core.model, model); });
+                             [&](const ProbedBehaviour& each) { return differences_of(*each.core.model, model).empty(); });
     if (same == behaviours.end()) same = behaviours.insert(same, ProbedBehaviour{.core = {&model, &a, &b}, .rows = {}});
     same->rows.push_back(row_name(model));
     same->is_own |= own && own->model == &model;

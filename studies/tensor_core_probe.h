@@ -55,6 +55,11 @@ struct ProbedInstruction {
   const ProbedBehaviour& closest() const;
 };
 
+// "rz-fp32": how sums become results.
+std::string conversion_of(const TensorCoreModel& model);
+// In what `model` adds otherwise than `other`, "zero exponent -133 instead of -132"; nothing: they give the same sums.
+std::vector<std::string> differences_of(const TensorCoreModel& model, const TensorCoreModel& other);
+
 // Rows that have such factors and results, without scales, rows of equal numbers together; those of the instruction's family and
 // of `gpu` are marked.
 std::vector<ProbedBehaviour> behaviours_of(const MatrixInstruction& instruction, std::string_view gpu);

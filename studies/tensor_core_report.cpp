@@ -11,7 +11,6 @@
 
 #include "ulpscope/base/text.h"
 #include "ulpscope/emulation/number_text.h"
-#include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope {
 namespace {
@@ -25,11 +24,6 @@ std::string inputs_of(const TensorCoreModel& model) {
   std::vector<std::string> names;
   for (const FloatFormat* input : model.inputs) names.emplace_back(input->name);
   return fmt::format("{}", fmt::join(names, ", "));
-}
-
-// "rz-fp32".
-std::string conversion_of(const TensorCoreModel& model) {
-  return fmt::format("{}-{}", name_of(model.rounding), model.conversion->name);
 }
 
 Report report_on(const DescribedDevice& device, std::string_view title) {
@@ -87,26 +81,6 @@ std::string text_of(const ProbedBehaviour& behaviour) {
                      behaviour.core.model->fraction_bits);
 }
 
-// What `model` has otherwise than `other`: "zero exponent -133 instead of -132".
-std::string differences_of(const TensorCoreModel& model, const TensorCoreModel& other) {
-  std::vector<std::string> differences;
-  const auto add = [&](std::string_view what, const auto& value, const auto& of_other) {
-    if (value != of_other) differences.push_back(fmt::format("{} {} instead of {}", what, value, of_other));
-  };
-  const auto order = [](const TensorCoreModel& each) { return each.adds_c_last ? "last" : "with the products"; };
-  const auto factors = [](const TensorCoreModel& each) {
-    return each.factors == nullptr ? std::string_view("their own format") : each.factors->name;
-  };
-  add("factors in", factors(model), factors(other));
-  add("products", model.products, other.products);
-  add("passes", model.passes, other.passes);
-  add("fraction bits", model.fraction_bits, other.fraction_bits);
-  add("zero exponent", model.zero_exponent, other.zero_exponent);
-  add("results by", conversion_of(model), conversion_of(other));
-  add("c added", std::string_view(order(model)), std::string_view(order(other)));
-  return join_words(differences);
-}
-
 // The row that a difference is shown against: the closest one where none explains the results, else the GPU's own; nullptr where
 // that explains them.
 const ProbedBehaviour* compared_row(const ProbedInstruction& probed) {
@@ -126,7 +100,7 @@ std::string verdict_of(const ProbedInstruction& probed, std::string_view gpu) {
   const std::string text = "explained by " + join_words(explaining);
   if (probed.own().explains()) return text;
   return fmt::format("{}, not by the own row of {}, {}, which has {}", text, gpu, text_of(probed.own()),
-                     differences_of(*probed.own().core.model, *closest.core.model));
+                     join_words(differences_of(*probed.own().core.model, *closest.core.model)));
 }
 
 LongText value_text(const FloatFormat& format, uint32_t encoding) {
