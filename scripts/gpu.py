@@ -137,19 +137,22 @@ class Bench:
         self.environment = dict(os.environ)
         wheels = [str(path) for site in sys.path for path in pathlib.Path(site).glob("nvidia/*/lib")]
         libraries = [str(folder / "lib"), *wheels, os.environ.get("LD_LIBRARY_PATH", "")]
-        self.libraries = ":".join(path for path in libraries if path)
-        self.environment["LD_LIBRARY_PATH"] = self.libraries
+        self.libraries = ":".join(path for path in libraries if path)  # of the programs, not of PyTorch
         if not TEXTS.exists():
             self.environment["ULPSCOPE_TEXTS"] = str(folder / "texts")
 
     def left(self):
         return max(0.0, self.end - time.monotonic())
 
-    def command(self, part, *arguments, program="ulpscope", environment=None):
-        """The exit code, stdout and the last line of stderr; the code is None where the time of the part was over."""
-        limit = min(self.left(), LIMITS.get(part, self.left()))
-        code, output, error = execute([self.folder / "bin" / program, *arguments], {**self.environment, **(environment or {})}, limit)
+    def execute(self, part, command, more):
+        """The exit code, stdout and the last line of stderr; the code is None where the time of the part was over. `more`: what is
+        added to the environment."""
+        limit = min(self.left(), LIMITS[part])
+        code, output, error = execute(command, {**self.environment, **more}, limit)
         return code, output, f"not done after {limit:.0f} seconds" if code is None else last_line(error)
+
+    def command(self, part, *arguments, program="ulpscope", **more):
+        return self.execute(part, [self.folder / "bin" / program, *arguments], {"LD_LIBRARY_PATH": self.libraries, **more})
 
     def json_of(self, part, *arguments):
         code, output, error = self.command(part, *arguments, "--json")
@@ -196,7 +199,7 @@ def run_tests(bench):
         told = run_suite(bench, suite)
         for failed in told["failed"][:1]:
             _, alone, error = bench.command("tests", f"--gtest_filter={failed['test']}", program="cuda_tests",
-                                            environment={"CUDA_LAUNCH_BLOCKING": "1"})
+                                            CUDA_LAUNCH_BLOCKING="1")
             failed["alone"] = f"{alone}\n{error}".strip()[-KEPT_TEXT:]
         for key in result:
             result[key] += told[key]
@@ -339,15 +342,10 @@ def compare_steps(bench):
         command = [sys.executable, bench.folder / "compare_torch.py", name, "--rounds", "1", "--seconds", "0.5", "--turns", "2",
                    "--precision", "fp32", "--precision", "fp16", "--record", "off", "--record", "stats", "--program", program,
                    "--libraries", bench.libraries, "--device", "cuda"]
-        limit = min(bench.left(), LIMITS["steps"])
-        environment = {key: value for key, value in bench.environment.items() if key != "LD_LIBRARY_PATH"}
-        if "LD_LIBRARY_PATH" in os.environ:
-            environment["LD_LIBRARY_PATH"] = os.environ["LD_LIBRARY_PATH"]
-        code, output, error = execute(command, environment, limit)
+        code, output, error = bench.execute("steps", command, {})
         lines += lines_of_json(output)
         if code != 0:
-            told = f"not done after {limit:.0f} seconds" if code is None else why_of(code, last_line(error))
-            lines.append({"name": name, "error": told})
+            lines.append({"name": name, "error": why_of(code, error)})
     return lines
 
 
@@ -358,7 +356,7 @@ def sanitize(folder):
     bench = Bench(folder, "cuda:0", 60)
     for check in ("memcheck", "racecheck", "synccheck"):
         done = subprocess.run([tool, "--tool", check, "--error-exitcode", "1", folder / "bin/cuda_tests", "--gtest_filter=Device*"],
-                              env=bench.environment)
+                              env={**bench.environment, "LD_LIBRARY_PATH": bench.libraries})
         if done.returncode != 0:
             return 1
     return 0

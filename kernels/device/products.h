@@ -90,7 +90,7 @@ struct MultiplyPacked {
     const auto tile = block.template shared<FactorTile>();
     const int line_of_thread = block.thread() / kTileWords, word_of_thread = block.thread() % kTileWords;
     for (int64_t first = 0; first < words; first += kTileWords) {
-      // All of a thread's words are asked for before the first is needed, by a loop without an end that only the GPU knows.
+      // All of a thread's words are asked for before the first is needed: the compiler knows how many there are.
       uint32_t loaded[kWordsOfThread];
       ULPSCOPE_UNROLL
       for (int i = 0; i < kWordsOfThread; ++i) {

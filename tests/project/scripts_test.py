@@ -309,7 +309,7 @@ class Setup(Tree):
 
 
 class DeviceCode(Tree):
-    """What stands for nvcc leaves PTX, as nvcc does with --keep."""
+    """What stands for nvcc leaves PTX and C, as nvcc does with --keep."""
 
     KERNEL = "__global__ static void kernel(\nconst struct K __val_param(k)){__copy_param(k);\n{\nhelper((&k));\n}}\n"
 
