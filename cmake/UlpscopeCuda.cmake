@@ -1,7 +1,8 @@
 # CUDA: the compiler, the shared runtime, and cuBLAS from the toolkit or from the Python wheel nvidia-cublas, which
 # `./dev setup cuda` puts into .venv-cuda where the toolkit has none. Targets: CUDA::cudart, ulpscope::cublas,
 # ulpscope::cublas_lt.
-set(CMAKE_CUDA_ARCHITECTURES 80 90a 100a 120a CACHE STRING "GPU architectures: Ampere, Hopper, Blackwell in data centres and desktops")
+include(UlpscopeDeviceCode)
+set(CMAKE_CUDA_ARCHITECTURES ${ULPSCOPE_CUDA_ARCHITECTURES} CACHE STRING "GPU architectures")
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 enable_language(CUDA)
 if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
@@ -11,7 +12,6 @@ set(CMAKE_CUDA_STANDARD 20)
 set(CMAKE_CUDA_EXTENSIONS OFF)
 find_package(CUDAToolkit REQUIRED)
 
-include(UlpscopeDeviceCode)
 foreach(flag ${ULPSCOPE_DEVICE_CODE_FLAGS})
   target_compile_options(ulpscope_flags INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:${flag}>)
 endforeach()

@@ -4,5 +4,7 @@
 # are called from both. fmt takes nvcc for a compiler without constexpr.
 set(ULPSCOPE_DEVICE_CODE_FLAGS --expt-relaxed-constexpr -fmad=false -DFMT_USE_CONSTEXPR=1
   -Xcompiler=-Wall,-Wextra,-ffp-contract=off,-march=x86-64-v2)
+# Ampere, Hopper, and Blackwell in data centres and desktops.
+set(ULPSCOPE_CUDA_ARCHITECTURES 80 90a 100a 120a)
 # Kernels have no stack: what does not fit into registers is a warning, and an error where warnings are.
 set(ULPSCOPE_PTXAS_WARNINGS -warn-spills,-warn-lmem-usage)

@@ -49,6 +49,8 @@ struct PackLines {
 struct PackedLines {
   const uint32_t* words;
   int64_t batch_stride, line_stride;
+
+  ULPSCOPE_DEVICE int64_t offset_of(int64_t batch, int64_t line) const { return batch * batch_stride + line * line_stride; }
 };
 
 // What a block of MultiplyPacked computes, and what it has of the factors at a time.
@@ -89,17 +91,20 @@ struct MultiplyPacked {
     if (continues) results.load();
     const auto tile = block.template shared<FactorTile>();
     const int line_of_thread = block.thread() / kTileWords, word_of_thread = block.thread() % kTileWords;
+    const int lines_of_a = lines_from(row, rows, kTileRows), lines_of_b = lines_from(column, columns, kTileColumns);
+    const int64_t begin_of_a = a.offset_of(batch, row + line_of_thread) + word_of_thread;
+    const int64_t begin_of_b = b.offset_of(batch, column + line_of_thread) + word_of_thread;
     for (int64_t first = 0; first < words; first += kTileWords) {
       // All of a thread's words are asked for before the first is needed: the compiler knows how many there are.
       uint32_t loaded[kWordsOfThread];
+      const bool is_word = first + word_of_thread < words;
       ULPSCOPE_UNROLL
       for (int i = 0; i < kWordsOfThread; ++i) {
-        const int line = line_of_thread + i * kLinesAtOnce;
-        const bool is_row = i * kLinesAtOnce < kTileRows;
-        const int64_t at = is_row ? row + line : column + line - kTileRows, word = first + word_of_thread;
-        const PackedLines& factor = is_row ? a : b;
-        const bool is_inside = at < (is_row ? rows : columns) && word < words;
-        loaded[i] = is_inside ? factor.words[batch * factor.batch_stride + at * factor.line_stride + word] : 0;
+        const bool is_of_a = i * kLinesAtOnce < kTileRows;
+        const int further = is_of_a ? i * kLinesAtOnce : i * kLinesAtOnce - kTileRows;
+        const bool is_inside = is_word && line_of_thread + further < (is_of_a ? lines_of_a : lines_of_b);
+        const PackedLines& factor = is_of_a ? a : b;
+        loaded[i] = is_inside ? factor.words[(is_of_a ? begin_of_a : begin_of_b) + further * factor.line_stride + first] : 0;
       }
       if (first > 0) block.barrier();
       ULPSCOPE_UNROLL
@@ -123,11 +128,20 @@ struct MultiplyPacked {
   static constexpr int kLinesAtOnce = kThreads / kTileWords, kWordsOfThread = (kTileRows + kTileColumns) / kLinesAtOnce;
   static_assert(kTileRows % kLinesAtOnce == 0 && kTileColumns % kLinesAtOnce == 0);
 
+  // How many of the next `most` lines from `line` on there are: 0 or fewer behind the last.
+  ULPSCOPE_DEVICE static int lines_from(int64_t line, int64_t lines, int most) {
+    return lines - line < most ? static_cast<int>(lines - line) : most;
+  }
+
   // The sums of a warp, as its threads have them.
   class Results {
    public:
     ULPSCOPE_DEVICE Results(const MultiplyPacked& product, int64_t batch, int64_t row, int64_t column, int lane)
-        : product_(product), to_(product.sums + batch * product.rows * product.columns), row_(row), column_(column), lane_(lane) {}
+        : product_(product),
+          begin_((batch * product.rows + row) * product.columns + column),
+          rows_(lines_from(row, product.rows, kWarpRows)),
+          columns_(lines_from(column, product.columns, kWarpColumns)),
+          lane_(lane) {}
 
     ULPSCOPE_DEVICE void load() {
       for_each([](float& sum, float& stored) { sum = stored; });
@@ -150,7 +164,7 @@ struct MultiplyPacked {
       }
       ULPSCOPE_UNROLL
       for (int i = 0; i < kDown; ++i) {
-        if (row_ + kRowsOfProduct * i >= product_.rows) continue;
+        if (kRowsOfProduct * i >= rows_) continue;
         uint32_t of_a[2 * kParts];
         ULPSCOPE_UNROLL
         for (int part = 0; part < 2 * kParts; ++part) {
@@ -159,8 +173,7 @@ struct MultiplyPacked {
         }
         ULPSCOPE_UNROLL
         for (int j = 0; j < kAcross; ++j) {
-          if (column_ + kColumnsOfProduct * j < product_.columns)
-            block.template multiply_add<kInstruction>(sums_[i][j], of_a, of_b[j]);
+          if (kColumnsOfProduct * j < columns_) block.template multiply_add<kInstruction>(sums_[i][j], of_a, of_b[j]);
         }
       }
     }
@@ -177,17 +190,16 @@ struct MultiplyPacked {
         for (int j = 0; j < kAcross; ++j) {
           ULPSCOPE_UNROLL
           for (int k = 0; k < 4; ++k) {
-            const int64_t row = row_ + kRowsOfProduct * i + lane_ / 4 + 8 * (k / 2);
-            const int64_t column = column_ + kColumnsOfProduct * j + lane_ % 4 * 2 + k % 2;
-            if (row < product_.rows && column < product_.columns) body(sums_[i][j][k], to_[row * product_.columns + column]);
+            const int row = kRowsOfProduct * i + lane_ / 4 + 8 * (k / 2), column = kColumnsOfProduct * j + lane_ % 4 * 2 + k % 2;
+            if (row < rows_ && column < columns_) body(sums_[i][j][k], product_.sums[begin_ + row * product_.columns + column]);
           }
         }
       }
     }
 
     const MultiplyPacked& product_;
-    float* to_;
-    int64_t row_, column_;
+    int64_t begin_;       // of the first sum
+    int rows_, columns_;  // how many there are, or 0 or fewer
     int lane_;
     float sums_[kDown][kAcross][4] = {};
   };
