@@ -202,7 +202,7 @@ class Launcher {
   void sample(const OpCall& call, size_t slot) {
     OutputRecord* const record = record_of(call, slot);
     const TensorView& view = call.outputs[slot];
-    if (record == nullptr || record->samples_wanted == 0) return;
+    if (record == nullptr || record->samples_wanted == 0 || view.data == nullptr) return;
     const int64_t size = view.size();
     const int count = samples_of(*record, size);
     void* const values = pend(sizeof(double) * OutputRecord::kMaxSamples,

@@ -73,6 +73,9 @@ std::vector<Tiny> runs() {
     all.push_back({"mlp", {fmt::format("precision={}", precision), "data.train_size=96", "data.test_size=48"}});
   // A scale that overflows: steps are skipped, and the batch runs again to tell why.
   all.push_back({"mlp", {"precision=fp16", "scaler.initial=16777216", "data.train_size=96", "recording.level=full"}});
+  for (const char* precision : {"fp16", "fp32", "pure_bf16"})
+    all.push_back(
+        {"mlp", {fmt::format("precision={}", precision), "recording.level=full", "data.train_size=96", "data.test_size=48"}});
   for (const char* name : {"accumulation", "apex_levels", "autoencoder", "bf16_without_scaler", "checkpointing", "clipping",
                            "fashion_cnn", "gru_text", "keras_policy", "lstm_text", "odd_dimensions", "pure_fp16", "scaler_mlp",
                            "several_optimizers", "transformer_seq2seq", "underflow"})
