@@ -4,7 +4,7 @@
     gpu.py pack FOLDER --build BUILD     collects programs and libraries for a machine that has a GPU's driver, the CUDA runtime and
                                          cuBLAS (of the toolkit, or of Python's packages) and nothing else of what they need
     gpu.py run [FOLDER] --output JSON    runs all that is in the folder, in the order of what matters most, until the time is over
-    gpu.py sanitize [FOLDER]             compute-sanitizer over the tests of devices
+    gpu.py sanitize [FOLDER]             compute-sanitizer (of the CUDA Toolkit) over the tests of devices
     gpu.py table JSON                    the table for docs/gpu.md
 
 Needs Python 3.9 and nothing beside. With --device emulated[:GPU] the runs of presets work where there is no GPU.
@@ -14,6 +14,7 @@ import argparse
 import concurrent.futures
 import datetime
 import json
+import math
 import os
 import pathlib
 import re
@@ -58,6 +59,13 @@ LONG_SUMS, SUMS_A_SECOND = 10**8, 50_000
 LIMITS = {"tests": 60, "probe": 60, "long probe": 600, "preset": 60, "long preset": 150, "products": 20, "measured": 40, "steps": 40}
 STEP_WORKLOADS = ("mlp_big", "gpt_mini", "resnet20", "conv_sine_512", "gpt_large")
 KEPT_TEXT = 2000  # characters of what a test that failed said
+# What a script ends with that says no more than its line: as ulpscope does.
+USAGE, UNREADABLE, FAILED = 2, 3, 4
+
+
+def refuse(code, text):
+    print(f"gpu.py: {text}", file=sys.stderr)
+    sys.exit(code)
 
 
 def needed_libraries(program):
@@ -120,7 +128,7 @@ def execute(command, environment, seconds):
 
 def why_of(code, error):
     """Why a program did not do what it was to: its last line, and the code that it ended with where that tells more."""
-    return error if code in (None, 4) and error else f"exit code {code}" + (f": {error}" if error else "")
+    return error if code in (None, USAGE, FAILED) and error else f"exit code {code}" + (f": {error}" if error else "")
 
 
 def last_line(text):
@@ -262,7 +270,15 @@ def compare_products(bench, preset, precision, tiny):
     return told if code == 0 else {"not_run": told.get("error", code)}
 
 
+def need(folder, program):
+    if not (folder / "bin" / program).is_file():
+        refuse(USAGE, f"no program at '{folder}/bin/{program}': expected a folder that gpu.py pack made")
+
+
 def run(folder, device, output, minutes, tiny, sums, presets):
+    need(folder, "ulpscope")
+    if output.exists() and not output.is_file():
+        refuse(USAGE, f"'{output}' is not a regular file, and is not replaced")
     bench = Bench(folder, device, minutes)
     result = {"date": datetime.date.today().isoformat(), "device": device}
 
@@ -274,11 +290,10 @@ def run(folder, device, output, minutes, tiny, sums, presets):
 
     code, told = bench.json_of("probe", "gpu", "--device", device)
     result["gpu"] = told
-    if code == 0 or not output.exists():
+    if code == 0 or (code != USAGE and not output.exists()):
         keep()
     if code != 0:
-        print(f"gpu.py: {told.get('error', code)}", file=sys.stderr)
-        return 4
+        refuse(USAGE if code == USAGE else FAILED, told.get("error", code))
     gpu = told["gpu"]
     is_emulated = device.startswith("emulated")
     processes = min(os.cpu_count() or 1, 10)
@@ -350,9 +365,10 @@ def compare_steps(bench):
 
 
 def sanitize(folder):
+    need(folder, "cuda_tests")
     tool = shutil.which("compute-sanitizer")
     if not tool:
-        sys.exit("gpu.py: no compute-sanitizer: it comes with the CUDA Toolkit")
+        refuse(FAILED, "no compute-sanitizer: it comes with the CUDA Toolkit")
     bench = Bench(folder, "cuda:0", 60)
     for check in ("memcheck", "racecheck", "synccheck"):
         done = subprocess.run([tool, "--tool", check, "--error-exitcode", "1", folder / "bin/cuda_tests", "--gtest_filter=Device*"],
@@ -422,11 +438,28 @@ def table(result):
     return "\n".join(lines)
 
 
-def positive(text):
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected at least 1, got {number}")
-    return number
+def table_of(file):
+    if file.exists() and not file.is_file():
+        refuse(UNREADABLE, f"'{file}' is not a regular file")
+    try:
+        return table(json.loads(file.read_text()))
+    except OSError as error:
+        refuse(UNREADABLE, error)
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        refuse(UNREADABLE, f"'{file}' is no whole result of a run ({type(error).__name__}: {error})")
+
+
+def number(kind, least, expected):
+    """What argparse makes of a text: a number that is `least` or more, and says what was expected where it is not."""
+    def parse(text):
+        try:
+            parsed = kind(text)
+        except ValueError:
+            parsed = math.nan
+        if not least <= parsed < math.inf:
+            raise argparse.ArgumentTypeError(f"expected {expected}, got '{text}'")
+        return parsed
+    return parse
 
 
 def main():
@@ -434,21 +467,26 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
     packs = verbs.add_parser("pack")
-    packs.add_argument("folder", type=pathlib.Path)
-    packs.add_argument("--build", type=pathlib.Path, default=ROOT / "build/cuda")
-    packs.add_argument("--limit", type=int, default=64, help="MiB that it may have, compressed; 0: any")
+    packs.add_argument("folder", type=pathlib.Path, help="what is collected there: a new folder, or an empty one")
+    packs.add_argument("--build", type=pathlib.Path, default=ROOT / "build/cuda",
+                       help="the folder of the build whose programs are packed; build/cuda of this project")
+    packs.add_argument("--limit", type=number(int, 0, "a whole number of MiB, 0 or more"), default=64,
+                       help="MiB that it may have, compressed; 0: any; 64")
     runs = verbs.add_parser("run")
-    sanitizes = verbs.add_parser("sanitize")
+    sanitizes = verbs.add_parser("sanitize", description="Needs compute-sanitizer, of the CUDA Toolkit, in the path.")
     for each in (runs, sanitizes):
-        each.add_argument("folder", type=pathlib.Path, nargs="?", default=pathlib.Path(__file__).resolve().parent)
+        each.add_argument("folder", type=pathlib.Path, nargs="?", default=pathlib.Path(__file__).resolve().parent,
+                          help="one that gpu.py pack made; that of this script")
     runs.add_argument("--device", default="cuda:0", help="cuda:N, emulated or emulated:GPU; cuda:0")
-    runs.add_argument("--presets", nargs="+", choices=PRESETS, default=list(PRESETS))
+    runs.add_argument("--presets", nargs="+", choices=PRESETS, default=list(PRESETS), help="which of them; all")
     runs.add_argument("--output", type=pathlib.Path, required=True, help="the JSON file, written after each part")
-    runs.add_argument("--minutes", type=float, default=9, help="after which what is left is not run; 9")
+    runs.add_argument("--minutes", type=number(float, 0.1, "minutes, 0.1 or more"), default=9,
+                      help="after which what is left is not run; 9")
     runs.add_argument("--tiny", action="store_true", help="presets in little, for a device that is emulated")
-    runs.add_argument("--sums", type=positive, default=10**6, help="random ones of the first probe, for each instruction; 1000000")
+    runs.add_argument("--sums", type=number(int, 1, "a whole number, 1 or more"), default=10**6,
+                      help="random ones of the first probe, for each instruction; 1000000")
     tables = verbs.add_parser("table")
-    tables.add_argument("json", type=pathlib.Path)
+    tables.add_argument("json", type=pathlib.Path, help="the file that a run wrote")
     arguments = parser.parse_args()
     if arguments.verb == "pack":
         return pack(arguments.folder, arguments.build, arguments.limit)
@@ -457,10 +495,7 @@ def main():
                    arguments.presets)
     if arguments.verb == "sanitize":
         return sanitize(arguments.folder)
-    try:
-        print(table(json.loads(arguments.json.read_text())))
-    except (KeyError, TypeError, ValueError) as error:
-        sys.exit(f"gpu.py: '{arguments.json}' is no whole result of a run ({type(error).__name__}: {error})")
+    print(table_of(arguments.json))
     return 0
 
 
@@ -468,4 +503,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except OSError as error:
-        sys.exit(f"gpu.py: {error}")
+        refuse(FAILED, error)

@@ -1,6 +1,7 @@
 """scripts/gpu.py where there is no GPU: the folder that it packs runs on a device that is emulated, and tells what failed."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -23,6 +24,12 @@ class Gpu(unittest.TestCase):
         done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done
+
+    def refused(self, *command, code):
+        """The one line that it says."""
+        done = self.call(*command, code=code)
+        self.assertEqual((done.stdout, done.stderr.count("\n")), ("", 1), done.stderr)
+        return done.stderr
 
     def run_on(self, device, code):
         return self.call(self.folder / "gpu.py", "run", "--device", device, "--tiny", "--presets", "mlp", "--sums", "100", "--output",
@@ -114,6 +121,43 @@ esac
         self.output.write_text(json.dumps(kept))
         done = self.call(self.folder / "gpu.py", "table", self.output, code=0)
         self.assertIn("| tests of devices | not run: the time was over |", done.stdout)
+
+    def test_a_table_of_what_is_no_result_is_refused_in_one_line(self):
+        for text in ('{"date": 1, "gpu": 3, "device": "x"}', "[]", "{}", "", "[" * 10**5, '{"date": 1, "gpu": {}, "device": 1, "tests": 2}'):
+            self.output.write_text(text)
+            self.assertIn("is no whole result of a run", self.refused(self.folder / "gpu.py", "table", self.output, code=3))
+        self.assertIn("is not a regular file", self.refused(self.folder / "gpu.py", "table", self.folder, code=3))
+        self.assertIn("No such file", self.refused(self.folder / "gpu.py", "table", self.folder / "absent", code=3))
+
+    def test_what_is_no_regular_file_is_not_replaced_and_nothing_runs(self):
+        program, ran = self.folder / "bin/ulpscope", self.folder / "ran"
+        program.write_text(f"#!/bin/sh\ntouch '{ran}'\n")
+        self.output.mkdir()
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        for output in (self.output, pipe):
+            told = self.refused(self.folder / "gpu.py", "run", "--device", "emulated", "--output", output, code=2)
+            self.assertEqual(told, f"gpu.py: '{output}' is not a regular file, and is not replaced\n")
+            self.assertFalse(output.with_name(output.name + ".new").exists())
+        self.assertTrue(pipe.is_fifo())
+        self.assertFalse(ran.exists())
+
+    def test_a_folder_that_was_not_packed_is_told(self):
+        for verb, program in ((("run", "--output", self.output), "ulpscope"), (("sanitize",), "cuda_tests")):
+            told = self.refused(self.folder / "gpu.py", *verb, self.folder / "lib", code=2)
+            self.assertEqual(told, f"gpu.py: no program at '{self.folder}/lib/bin/{program}': expected a folder that gpu.py pack made\n")
+
+    def test_numbers_say_what_was_expected(self):
+        for option, wrong, expected in (("--minutes", ("-3", "0", "nan", "inf", "x"), "minutes, 0.1 or more"),
+                                        ("--sums", ("x", "0", "1.5"), "a whole number, 1 or more")):
+            for value in wrong:
+                done = self.call(self.folder / "gpu.py", "run", "--output", self.output, option, value, code=2)
+                self.assertIn(f"argument {option}: expected {expected}, got '{value}'\n", done.stderr)
+
+    def test_a_device_that_there_cannot_be_is_a_usage_error(self):
+        told = self.refused(self.folder / "gpu.py", "run", "--device", "emulated:A100", "--output", self.output, code=2)
+        self.assertIn("gpu.py: ulpscope: device: expected one of", told)
+        self.assertFalse(self.output.exists())
 
     def test_without_a_gpu_the_reason_is_told(self):
         done = self.run_on("cuda:99", 4)
