@@ -238,7 +238,8 @@ class Docs(Tree):
 class Dev(unittest.TestCase):
     def test_usage_errors_exit_with_2_and_say_what_there_is(self):
         for arguments, said in [(["biuld"], "did you mean 'build'?"), (["build", "relase"], "no preset 'relase': there are release"),
-                                (["test", "--al"], "test has no option '--al'"), (["setup", "gpu"], "not 'gpu'")]:
+                                (["test", "--al"], "test has no option '--al'"), (["setup", "gpu"], "not 'gpu'"),
+                                (["doctor", "x"], "doctor takes no arguments"), (["help", "x"], "help takes no arguments")]:
             result = run(ROOT / "dev", *arguments)
             self.assertEqual(result.returncode, 2, result.stderr)
             self.assertIn(said, result.stderr)
@@ -248,6 +249,13 @@ class Dev(unittest.TestCase):
         self.assertEqual(result.returncode, 0)
         for verb in ("setup", "build", "test", "demo", "bench", "format", "lint", "doctor"):
             self.assertIn(f"\n  {verb} ", result.stdout)
+
+    def test_every_verb_has_help_and_does_nothing_else(self):
+        text = run(ROOT / "dev", "help").stdout
+        for verb in ("setup", "build", "test", "demo", "bench", "gpu", "format", "lint", "doctor", "help"):
+            for arguments in (["--help"], ["-h"], ["word", "--help"]):
+                result = run(ROOT / "dev", verb, *arguments, timeout=10)
+                self.assertEqual((result.returncode, result.stdout, result.stderr), (0, text, ""), (verb, arguments))
 
     @unittest.skipUnless(shutil.which("shellcheck"), "no shellcheck")
     def test_shellcheck_finds_nothing(self):
