@@ -146,6 +146,8 @@ std::optional<int64_t> Arguments::integer(std::string_view option, int64_t least
   if (!has(option)) return std::nullopt;
   const std::string value = text(option);
   const std::optional<int64_t> number = parse_number<int64_t>(value);
+  const bool is_whole = !value.empty() && value.find_first_not_of("0123456789") == std::string::npos;
+  if (!number && is_whole) throw usage_error("{} takes an integer below 2^63, not '{}'", option, value);
   if (!number || *number < least) throw usage_error("{} takes an integer of at least {}, not '{}'", option, least, value);
   return number;
 }

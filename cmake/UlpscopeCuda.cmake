@@ -1,7 +1,6 @@
 # CUDA: the compiler, the shared runtime, and cuBLAS from the toolkit or from the Python wheel nvidia-cublas, which
 # `./dev setup cuda` puts into .venv-cuda where the toolkit has none. Targets: CUDA::cudart, ulpscope::cublas,
 # ulpscope::cublas_lt.
-include(UlpscopeDeviceCode)
 set(CMAKE_CUDA_ARCHITECTURES ${ULPSCOPE_CUDA_ARCHITECTURES} CACHE STRING "GPU architectures")
 set(CMAKE_CUDA_RUNTIME_LIBRARY Shared)
 enable_language(CUDA)

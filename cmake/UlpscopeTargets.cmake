@@ -113,6 +113,27 @@ function(ulpscope_test_deferred name)
   set_tests_properties(${name}.deferred PROPERTIES LABELS fast COST 1000 ENVIRONMENT ULPSCOPE_TEST_DEFERRED=1)
 endfunction()
 
+# ulpscope_test_ptx(NAME [FAST FILTER] [SLOW FILTER]): tests of NAME_tests again, as one with the label fast and one with the label slow,
+# with every emulated device made one that runs what nvcc made of the kernels (tests/ptx). The linker puts it in the place of
+# make_emulated_device_backend.
+function(ulpscope_test_ptx name)
+  cmake_parse_arguments(ARG "" "FAST;SLOW" "" ${ARGN})
+  if(NOT ULPSCOPE_CHECKS_DEVICE_CODE)
+    return()
+  endif()
+  target_link_libraries(${name}_tests PRIVATE ulpscope_ptx)
+  target_link_options(${name}_tests PRIVATE
+    LINKER:--wrap=_ZN8ulpscope28make_emulated_device_backendEmSt17basic_string_viewIcSt11char_traitsIcEE)
+  foreach(label fast slow)
+    string(TOUPPER ${label} filter)
+    if(ARG_${filter})
+      add_test(NAME ${name}.ptx_${label} COMMAND ${name}_tests --gtest_filter=${ARG_${filter}})
+      set_tests_properties(${name}.ptx_${label} PROPERTIES LABELS ${label} COST 1000 TIMEOUT 3600 FIXTURES_REQUIRED ptx
+        ENVIRONMENT ULPSCOPE_TEST_PTX=${ULPSCOPE_DEVICE_CODE_FOLDER}/cuda_backend.compute_90a.ptx)
+    endif()
+  endforeach()
+endfunction()
+
 # ulpscope_benchmark(NAME SOURCES ... LINK ...): the program bench/NAME_bench, which `./dev bench NAME` runs.
 function(ulpscope_benchmark name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})

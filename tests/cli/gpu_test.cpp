@@ -147,6 +147,8 @@ TEST(GpuCommand, MistakesAreOneLine) {
   expect_error({"--device", "gpu"}, 2, "got 'gpu'");
   expect_error({"--device", "emulated:h1000"}, 2, "got 'h1000'");
   expect_error({"--device", "emulated", "--probe", "--sums", "0"}, 2, "--sums takes an integer of at least 1, not '0'");
+  expect_error({"--device", "emulated", "--probe", "--seed", "9223372036854775808"}, 2,
+               "--seed takes an integer below 2^63, not '9223372036854775808'");
   expect_error({"--device", "emulated", "--probe", "--sums", "many"}, 2, "--sums");
   expect_error({"--device", "emulated", "--sums", "5"}, 2, "--sums: expected with --probe only");
   expect_error({"--device", "cpu", "--products", "mlp"}, 2, "--device cpu: it has no matrix units of a GPU");
