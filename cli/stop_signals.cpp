@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <chrono>
+
 #include "ulpscope/cli/output.h"
 
 namespace ulpscope::cli {
@@ -20,6 +22,8 @@ const char* name_of(int signal) {
       return "SIGHUP";
   }
 }
+
+constexpr std::chrono::milliseconds kOneRequest(100);
 
 // Ends the thread's wait for a signal when there is nothing more to wait for.
 int wake_up() { return SIGRTMIN; }
@@ -48,8 +52,12 @@ const char* StopSignals::name() const { return name_of(first_); }
 
 void StopSignals::take() {
   int number = 0;
+  std::chrono::steady_clock::time_point first_came;
   while (sigwait(&taken_, &number) == 0 && !ended_) {
-    if (number == wake_up() || first_.exchange(number) == 0) continue;
+    if (number == wake_up()) continue;
+    const auto now = std::chrono::steady_clock::now();
+    if (first_.exchange(number) == 0) first_came = now;
+    if (now - first_came < kOneRequest) continue;
     say("ulpscope: ended at once by {}, the second signal", name_of(number));
     std::signal(number, SIG_DFL);
     sigset_t last;

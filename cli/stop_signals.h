@@ -8,7 +8,8 @@
 namespace ulpscope::cli {
 
 // While it lives, a thread of its own takes these signals: the first one is told, the second ends the program as if nobody had
-// caught it, with a word about it on stderr. Those that the caller has ignored (nohup) stay ignored.
+// caught it, with a word about it on stderr. What comes within a tenth of a second of the first is no second one: timeout(1) asks
+// the program, and then its group. Those that the caller has ignored (nohup) stay ignored.
 //
 // Handlers would not do: the matrix products of oneDNN point the stack pointer into the heap while they run, and the frame of a
 // handler that interrupts them overwrites what lies there.
@@ -20,7 +21,7 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
 
   bool came() const { return first_ != 0; }
-  // "SIGINT", or "".
+  // "SIGINT", or "". For telling the user, who may then ask again.
   const char* name() const;
 
  private:
@@ -28,6 +29,7 @@ class StopSignals {
 
   sigset_t taken_, mask_before_;
   std::atomic<int> first_ = 0;  // the signal that came
+  mutable std::atomic<bool> is_told_ = false;
   std::atomic<bool> ended_ = false;
   std::thread thread_;
 };

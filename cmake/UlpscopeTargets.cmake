@@ -113,25 +113,24 @@ function(ulpscope_test_deferred name)
   set_tests_properties(${name}.deferred PROPERTIES LABELS fast COST 1000 ENVIRONMENT ULPSCOPE_TEST_DEFERRED=1)
 endfunction()
 
-# ulpscope_test_ptx(NAME [FAST FILTER] [SLOW FILTER]): tests of NAME_tests again, as one with the label fast and one with the label slow,
-# with every emulated device made one that runs what nvcc made of the kernels (tests/ptx). The linker puts it in the place of
-# make_emulated_device_backend.
-function(ulpscope_test_ptx name)
-  cmake_parse_arguments(ARG "" "FAST;SLOW" "" ${ARGN})
-  if(NOT ULPSCOPE_CHECKS_DEVICE_CODE)
-    return()
+# ulpscope_test_ptx(NAME LABEL ARCHITECTURE FILTER): tests of NAME_tests again, as one, with every emulated device made one that runs what
+# nvcc made of the kernels for that architecture (tests/ptx).
+function(ulpscope_test_ptx name label architecture filter)
+  if(ULPSCOPE_CHECKS_DEVICE_CODE)
+    set(test ${name}.ptx_${architecture}_${label})
+    add_test(NAME ${test} COMMAND ${name}_tests --gtest_filter=${filter})
+    set_tests_properties(${test} PROPERTIES LABELS ${label} COST 1000 TIMEOUT 3600 FIXTURES_REQUIRED ptx
+      FAIL_REGULAR_EXPRESSION "Running 0 tests"
+      ENVIRONMENT ULPSCOPE_TEST_PTX=${ULPSCOPE_DEVICE_CODE_FOLDER}/cuda_backend.compute_${architecture}.ptx)
   endif()
+endfunction()
+
+# ulpscope_runs_ptx(NAME): what ulpscope_test_ptx needs of NAME_tests. The linker puts it in the place of make_emulated_device_backend.
+function(ulpscope_runs_ptx name)
+  target_sources(${name}_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests/ptx/ptx_backend.cpp)
   target_link_libraries(${name}_tests PRIVATE ulpscope_ptx)
   target_link_options(${name}_tests PRIVATE
     LINKER:--wrap=_ZN8ulpscope28make_emulated_device_backendEmSt17basic_string_viewIcSt11char_traitsIcEE)
-  foreach(label fast slow)
-    string(TOUPPER ${label} filter)
-    if(ARG_${filter})
-      add_test(NAME ${name}.ptx_${label} COMMAND ${name}_tests --gtest_filter=${ARG_${filter}})
-      set_tests_properties(${name}.ptx_${label} PROPERTIES LABELS ${label} COST 1000 TIMEOUT 3600 FIXTURES_REQUIRED ptx
-        ENVIRONMENT ULPSCOPE_TEST_PTX=${ULPSCOPE_DEVICE_CODE_FOLDER}/cuda_backend.compute_90a.ptx)
-    endif()
-  endforeach()
 endfunction()
 
 # ulpscope_benchmark(NAME SOURCES ... LINK ...): the program bench/NAME_bench, which `./dev bench NAME` runs.

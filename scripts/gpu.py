@@ -82,9 +82,9 @@ def pack(folder, build, limit):
     paths = ("bin/ulpscope", "tests/cuda/cuda_tests", "bench/device_bench", "bench/step_bench")
     programs = [build / path for path in paths if (build / path).exists()]
     if not programs or programs[0].name != "ulpscope":
-        sys.exit(f"gpu.py: no program at '{build}/bin/ulpscope': expected a build with the preset cuda (./dev build cuda)")
+        refuse(USAGE, f"no program at '{build}/bin/ulpscope': expected a build with the preset cuda (./dev build cuda)")
     if folder.exists() and any(folder.iterdir()):
-        sys.exit(f"gpu.py: '{folder}' is not empty")
+        refuse(USAGE, f"'{folder}' is not empty")
     for part in ("bin", "lib"):
         (folder / part).mkdir(parents=True)
     for program in programs:
@@ -104,7 +104,7 @@ def pack(folder, build, limit):
         size = packed.tell()
     print(f"{folder}: {size / 2**20:.1f} MiB compressed")
     if size > limit << 20:
-        sys.exit(f"gpu.py: expected at most {limit} MiB")
+        refuse(FAILED, f"expected at most {limit} MiB")
 
 
 def execute(command, environment, seconds):

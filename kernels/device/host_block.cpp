@@ -471,11 +471,17 @@ HostShared& HostBlock::shared_memory(const void* key, std::string_view name, int
 }
 void* HostBlock::use(HostShared& memory, Access access, int index) { return runner_.use(thread_, memory, access, index); }
 
-void run_on_host(const Grid& grid, const std::function<void(HostBlock&)>& kernel, uint64_t seed, const MatrixUnits& units) {
+void check_grid(const Grid& grid) {
   if (grid.threads <= 0 || grid.threads % kWarpThreads != 0 || grid.threads > kMostThreads)
     throw failed_error("a block of {} threads: expected whole warps of {}, at most {} threads", grid.threads, kWarpThreads,
                        kMostThreads);
-  if (grid.blocks <= 0) throw failed_error("a grid of {} blocks: expected at least one, as a GPU does", grid.blocks);
+  constexpr int64_t kMostBlocks = (int64_t{1} << 31) - 1;
+  if (grid.blocks <= 0 || grid.blocks > kMostBlocks)
+    throw failed_error("a grid of {} blocks: expected 1 to {}, as a GPU does", grid.blocks, kMostBlocks);
+}
+
+void run_on_host(const Grid& grid, const std::function<void(HostBlock&)>& kernel, uint64_t seed, const MatrixUnits& units) {
+  check_grid(grid);
   thread_local Stacks stacks;
   HostBlockRunner runner(grid, kernel, seed, units, stacks);
   for (int64_t block = 0; block < grid.blocks; ++block) runner.run(block);

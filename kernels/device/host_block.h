@@ -139,6 +139,8 @@ void HostSharedArray<T>::add(int index, T value) const {
   *static_cast<T*>(block_.use(memory_, HostBlock::Access::add, index)) += value;
 }
 
+// Throws Error (failed) where a GPU takes no such grid.
+void check_grid(const Grid& grid);
 // Runs `kernel` as every thread of every block. Throws the first Error.
 void run_on_host(const Grid& grid, const std::function<void(HostBlock&)>& kernel, uint64_t seed = 0,
                  const MatrixUnits& units = MatrixUnits());

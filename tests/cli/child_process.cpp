@@ -123,23 +123,22 @@ Result run_program(const std::vector<std::string>& arguments, const RunOptions& 
     if (out.ends[0] >= 0 && options.interrupt_again_after.empty()) sources.push_back({out.ends[0], &result.out});
     sources.push_back({err.ends[0], &result.err});
   }
-  bool interrupted = options.interrupt_after.empty(), interrupted_again = options.interrupt_again_after.empty();
+  bool interrupted = options.interrupt_after.empty(), again = false;
   while (!sources.empty()) {
     std::vector<pollfd> polled;
     for (const Source& source : sources) polled.push_back({source.file, POLLIN, 0});
-    poll(polled.data(), polled.size(), -1);
+    constexpr int kMilliseconds = 20;
+    poll(polled.data(), polled.size(), again ? kMilliseconds : -1);
     for (size_t i = polled.size(); i-- > 0;) {
       if (polled[i].revents != 0 && !read_some(sources[i].file, *sources[i].text))
         sources.erase(sources.begin() + static_cast<long>(i));
     }
     if (!interrupted && result.err.find(options.interrupt_after) != std::string::npos) {
-      kill(child, options.signal);
+      for (int i = 0; i < options.signals; ++i) kill(child, options.signal);
       interrupted = true;
     }
-    if (!interrupted_again && result.err.find(options.interrupt_again_after) != std::string::npos) {
-      kill(child, options.signal);
-      interrupted_again = true;
-    }
+    again = !options.interrupt_again_after.empty() && result.err.find(options.interrupt_again_after) != std::string::npos;
+    if (again) kill(child, options.signal);
   }
   if (terminal >= 0) close(terminal);
   int status = 0;

@@ -27,9 +27,11 @@ struct RunOptions {
   std::string working_directory;
   std::string interrupt_after;  // `signal` once stderr holds this text
   int signal = SIGINT;
-  uint64_t file_limit = 0;            // bytes that a file may have (ulimit -f); 0: no limit
-  uint64_t memory_limit = 0;          // bytes of address space that it may have; 0: no limit
-  std::string interrupt_again_after;  // and a second one; stdout is a full pipe, so that the program cannot end otherwise
+  int signals = 1;            // that many at once
+  uint64_t file_limit = 0;    // bytes that a file may have (ulimit -f); 0: no limit
+  uint64_t memory_limit = 0;  // bytes of address space that it may have; 0: no limit
+  // And again, until it ends; stdout is a full pipe, so that the program cannot end otherwise.
+  std::string interrupt_again_after;
 };
 
 Result run_program(const std::vector<std::string>& arguments, const RunOptions& options = {});

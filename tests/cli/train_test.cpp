@@ -218,6 +218,17 @@ TEST_F(Train, ASecondInterruptEndsAtOnce) {
   EXPECT_THAT(result.err, HasSubstr("ulpscope: ended at once by SIGINT, the second signal\n"));
 }
 
+// As timeout(1) asks.
+TEST_F(Train, SignalsThatComeTogetherAreOneRequest) {
+  RunOptions options;
+  options.interrupt_after = "step 1/";
+  options.signal = SIGTERM;
+  options.signals = 10;
+  const Result result = train({"mlp", "--steps", "100000000", "-o", "run.h5", "--threads", "1"}, options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(info(file("run.h5"))["writer"], "closed");
+}
+
 TEST_F(Train, ProfilesTheOpsOfTheRun) {
   const Result result = train({"mlp", "--steps", "3", "--profile", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;

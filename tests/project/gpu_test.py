@@ -147,6 +147,12 @@ esac
             told = self.refused(self.folder / "gpu.py", *verb, self.folder / "lib", code=2)
             self.assertEqual(told, f"gpu.py: no program at '{self.folder}/lib/bin/{program}': expected a folder that gpu.py pack made\n")
 
+    def test_what_cannot_be_packed_is_a_usage_error(self):
+        told = self.refused(ROOT / "scripts/gpu.py", "pack", self.folder, "--build", BUILD, code=2)
+        self.assertEqual(told, f"gpu.py: '{self.folder}' is not empty\n")
+        told = self.refused(ROOT / "scripts/gpu.py", "pack", self.folder / "new", "--build", self.folder / "lib", code=2)
+        self.assertIn(f"gpu.py: no program at '{self.folder}/lib/bin/ulpscope': expected a build", told)
+
     def test_numbers_say_what_was_expected(self):
         for option, wrong, expected in (("--minutes", ("-3", "0", "nan", "inf", "x"), "minutes, 0.1 or more"),
                                         ("--sums", ("x", "0", "1.5"), "a whole number, 1 or more")):

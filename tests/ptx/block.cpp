@@ -22,6 +22,7 @@ using device::kWarpThreads;
 constexpr Word kNearNull = 65536;
 constexpr Word kSharedBegins = 1024;  // the address of its first byte in shared memory
 constexpr uint32_t kAllLanes = ~0u;
+constexpr uint32_t kLastLane = kWarpThreads - 1;
 
 // A call that is not over.
 struct Frame {
@@ -33,10 +34,17 @@ struct Frame {
   Word& operand(const Instruction& in, size_t i) { return registers[static_cast<size_t>(in.operands[i])]; }
 };
 
+// Where a thread is with wgmma: registers that it takes part with are not to be used before the end.
+enum class Group : uint8_t { none, fenced, runs, committed };
+
 struct Thread {
   std::vector<Frame> frames;
   size_t depth = 0;
   const Instruction* waits = nullptr;  // for other threads
+  Group group = Group::none;
+  // Whether it stored to shared memory what wgmma may not see yet; how many barriers it had passed when it fenced that.
+  bool has_unfenced = false;
+  int64_t fenced_at = -1;
 
   Frame& frame() { return frames[depth - 1]; }
   bool is_done() const { return depth == 0; }
@@ -127,18 +135,26 @@ class Block {
         kernel_(kernel),
         units_(units),
         threads_(static_cast<size_t>(grid.threads)),
-        shared_(static_cast<size_t>(program.shared_bytes) / sizeof(Word) + 1) {}
+        shared_(program.shared_bytes.size() / sizeof(Word) + 1) {}
 
-  void run(int64_t block) {
+  // `backwards`: the last thread of the last warp first.
+  void run(int64_t block, bool backwards) {
     block_ = block;
+    backwards_ = backwards;
+    barriers_ = 0;
     std::fill(shared_.begin(), shared_.end(), ~Word{0});  // NaN, as nobody wrote it
     for (size_t i = 0; i < threads_.size(); ++i) {
-      threads_[i].depth = 0;
-      threads_[i].waits = nullptr;
+      Thread& thread = threads_[i];
+      thread.depth = 0;
+      thread.waits = nullptr;
+      thread.group = Group::none;
+      thread.has_unfenced = false;
+      thread.fenced_at = -1;
       enter(i, function_);
     }
+    const size_t warps = threads_.size() / kWarpThreads;
     while (!is_done()) {
-      for (size_t first = 0; first < threads_.size(); first += kWarpThreads) run_warp(first);
+      for (size_t i = 0; i < warps; ++i) run_warp(in_order(i, warps) * kWarpThreads);
       meet();
     }
   }
@@ -148,6 +164,7 @@ class Block {
     throw failed_error("{}, block {}, line {} of the PTX: {}", function_.name, block_, in.line, what);
   }
   bool is_done() const { return threads_[0].is_done(); }
+  size_t in_order(size_t i, size_t n) const { return backwards_ ? n - 1 - i : i; }
   char* shared() { return reinterpret_cast<char*>(shared_.data()); }
 
   void enter(size_t number, const Function& function) {
@@ -187,10 +204,10 @@ class Block {
   void run_warp(size_t first) {
     const std::span<Thread> lanes = std::span(threads_).subspan(first, kWarpThreads);
     for (;;) {
-      for (size_t lane = 0; lane < lanes.size(); ++lane) run_thread(first + lane);
+      for (size_t i = 0; i < lanes.size(); ++i) run_thread(first + in_order(i, lanes.size()));
       const Instruction* const waits = lanes[0].waits;
       for (const Thread& lane : lanes) {
-        if (lane.waits == waits && lane.is_done() == lanes[0].is_done()) continue;
+        if (lane.waits == waits) continue;  // or both have ended
         fail(waits != nullptr ? *waits : *lane.waits, "not all lanes of a warp are there");
       }
       if (waits == nullptr || waits->kind == Kind::barrier || waits->kind == Kind::wgmma) return;
@@ -203,7 +220,14 @@ class Block {
     const Instruction* const waits = threads_[0].waits;
     for (const Thread& thread : threads_)
       if (thread.waits != waits) fail(waits != nullptr ? *waits : *thread.waits, "not all threads of the block are there");
-    if (waits != nullptr && waits->kind == Kind::wgmma) multiply_by_group(*waits);
+    if (waits == nullptr) return;
+    if (waits->kind == Kind::wgmma) {
+      multiply_by_group(*waits);
+    } else if (waits->count != 1 || threads_[0].frame().operand(*waits, 0) != 0) {
+      fail(*waits, "a barrier of some threads, or another than the first");
+    } else {
+      ++barriers_;
+    }
     for (Thread& thread : threads_) thread.waits = nullptr;
   }
 
@@ -232,6 +256,21 @@ class Block {
             break;
           case Kind::store:
             store(frame, *in);
+            if (in->is_shared) threads_[number].has_unfenced = true;
+            break;
+          case Kind::proxy_fence:
+            threads_[number].has_unfenced = false;
+            threads_[number].fenced_at = barriers_;
+            break;
+          case Kind::wgmma_fence:
+            go_on_with(number, Group::none, Group::fenced);
+            break;
+          case Kind::wgmma_commit:
+            go_on_with(number, Group::runs, Group::committed);
+            break;
+          case Kind::wgmma_wait:
+            if (frame.operand(*in, 0) != 0) throw failed_error("wgmma is not waited for");
+            go_on_with(number, Group::committed, Group::none);
             break;
           case Kind::add_to_memory:
             change(frame, *in, [](Word old, Word value) { return old + value; });
@@ -239,20 +278,20 @@ class Block {
           case Kind::largest_to_memory:
             change(frame, *in, [](Word old, Word value) { return std::max(old, value); });
             break;
-          case Kind::to_shared:
-            frame.operand(*in, 0) = frame.operand(*in, 1) - std::bit_cast<Word>(shared()) + kSharedBegins;
-            break;
-          case Kind::from_shared:
-            frame.operand(*in, 0) = frame.operand(*in, 1) - kSharedBegins + std::bit_cast<Word>(shared());
-            break;
           case Kind::trap:
             throw failed_error("trap");
           case Kind::leave:
+            check_not_in_group(number);
             return leave(threads_[number]);
           case Kind::call:
             frame.next = static_cast<size_t>(in - begin) + 1;
             return call(number, *in);
           default:
+            if (in->kind == Kind::wgmma) {
+              go_on_with(number, Group::fenced, Group::runs);
+            } else {
+              check_not_in_group(number);
+            }
             frame.next = static_cast<size_t>(in - begin) + 1;
             threads_[number].waits = in;
             return;
@@ -261,6 +300,15 @@ class Block {
     } catch (const Error& error) {
       fail(*in, fmt::format("thread {}: {}", number, error.what()));
     }
+  }
+
+  // Between an instruction of a group and its end there is nothing else that threads do together.
+  void check_not_in_group(size_t number) const {
+    if (threads_[number].group != Group::none) throw failed_error("wgmma was begun and not waited for");
+  }
+  void go_on_with(size_t number, Group from, Group to) {
+    if (threads_[number].group != from) throw failed_error("wgmma is not in the order fence, product, commit, wait");
+    threads_[number].group = to;
   }
 
   void call(size_t number, const Instruction& in) {
@@ -282,16 +330,20 @@ class Block {
     std::memcpy(caller.bytes() + in.result, callee.bytes() + result.offset, static_cast<size_t>(result.bytes));
   }
 
+  // Where so many bytes of one array are.
+  char* shared_at(Word address, Word bytes) {
+    const Word offset = static_cast<uint32_t>(address - kSharedBegins), end = offset + bytes - 1;
+    const std::vector<bool>& there = program_.shared_bytes;
+    if (end >= there.size() || !there[offset] || !there[end])
+      throw failed_error("an access to shared memory at {}, where there is no array",
+                         static_cast<int64_t>(address - kSharedBegins));
+    return shared() + offset;
+  }
   // Of `elements` from operand `base` on.
   char* place(Frame& frame, const Instruction& in, size_t base, int elements) {
     Word address = frame.operand(in, base) + static_cast<Word>(in.offset);
     const auto bytes = static_cast<Word>(in.bytes * elements);
-    if (in.is_shared) {
-      const Word offset = static_cast<uint32_t>(address) - kSharedBegins;
-      if (offset >= static_cast<Word>(program_.shared_bytes) || offset + bytes > static_cast<Word>(program_.shared_bytes))
-        throw failed_error("an access beyond shared memory, at {}", static_cast<int64_t>(offset));
-      address = std::bit_cast<Word>(shared() + offset);
-    }
+    if (in.is_shared) address = std::bit_cast<Word>(shared_at(static_cast<uint32_t>(address), bytes));
     if (address < kNearNull) throw failed_error("an access to address {}", address);
     if (address % bytes != 0) throw failed_error("an access to {} bytes at an address that is no multiple", bytes);
     return std::bit_cast<char*>(address);
@@ -342,8 +394,11 @@ class Block {
       smallest = std::min(smallest, value);
       largest = std::max(largest, value);
     }
+    const bool is_shuffle = in.kind == Kind::shuffle || in.kind == Kind::shuffle_down;
     for (size_t lane = 0; lane < lanes.size(); ++lane) {
       Word& result = lanes[lane].frame().operand(in, 0);
+      if (is_shuffle && (value_of_lane(lane, 2) > kLastLane || value_of_lane(lane, 3) != kLastLane))
+        fail(in, "a shuffle of part of a warp, or by more than it has");
       switch (in.kind) {
         case Kind::ballot:
           result = ballot;
@@ -358,7 +413,7 @@ class Block {
           result = largest;
           break;
         case Kind::shuffle:
-          result = values[value_of_lane(lane, 2) % kWarpThreads];
+          result = values[value_of_lane(lane, 2)];
           break;
         case Kind::shuffle_down: {
           const size_t from = lane + value_of_lane(lane, 2);
@@ -417,17 +472,20 @@ class Block {
     for (Thread& thread : threads_) {
       if (thread.frame().operand(in, operand) != descriptor) fail(in, "threads have other columns");
       if ((thread.frame().operand(in, operand + 1) & 1) == 0) fail(in, "it does not add to what was there");
+      // The signs of A and B, and of some types whether B is transposed.
+      for (size_t i = operand + 2; i < static_cast<size_t>(in.count); ++i)
+        if (thread.frame().operand(in, i) != (i <= operand + 3 ? 1u : 0u)) fail(in, "it is no plain sum of products");
+      if (thread.has_unfenced || thread.fenced_at >= barriers_)
+        fail(in, "what threads stored to shared memory has no fence, or no barrier behind that");
     }
-    if (descriptor >> 62 != 0) fail(in, "columns are swizzled");
+    if (descriptor >> 62 != 0 || (descriptor >> 49 & 7) != 0) fail(in, "columns are swizzled");
     const auto bytes_at = [&](int bit) { return (descriptor >> bit & 0x3FFF) << 4; };
     constexpr int kPartBytes = 16;
     Matrix b(device::kColumnsOfProduct, fragments.terms(), fragments.factor_bytes());
     for (int column = 0; column < device::kColumnsOfProduct; ++column) {
       for (int part = 0; part < fragments.terms() * fragments.factor_bytes() / kPartBytes; ++part) {
-        const Word offset =
-            bytes_at(0) - kSharedBegins + static_cast<Word>(part) * bytes_at(16) + static_cast<Word>(column * kPartBytes);
-        if (offset + kPartBytes > static_cast<Word>(program_.shared_bytes)) fail(in, "columns beyond shared memory");
-        std::memcpy(b.at(column, part * kPartBytes / fragments.factor_bytes()), shared() + offset, kPartBytes);
+        const Word address = bytes_at(0) + static_cast<Word>(part) * bytes_at(16) + static_cast<Word>(column * kPartBytes);
+        std::memcpy(b.at(column, part * kPartBytes / fragments.factor_bytes()), shared_at(address, kPartBytes), kPartBytes);
       }
     }
     for (size_t first = 0; first < threads_.size(); first += kWarpThreads)
@@ -441,17 +499,19 @@ class Block {
   const device::MatrixUnits& units_;
   std::vector<Thread> threads_;
   std::vector<Word> shared_;
-  int64_t block_ = 0;
+  int64_t block_ = 0, barriers_ = 0;
+  bool backwards_ = false;
 };
 
 }  // namespace
 
 void run(const Program& program, const Function& function, const device::Grid& grid, const void* kernel, size_t bytes,
-         const device::MatrixUnits& units) {
+         const device::MatrixUnits& units, bool backwards) {
+  device::check_grid(grid);
   if (function.parameters.size() != 1 || static_cast<size_t>(function.parameters[0].bytes) != bytes)
     throw failed_error("{}: a kernel of {} bytes is not what it expects", function.name, bytes);
   Block block(program, function, grid, kernel, units);
-  for (int64_t i = 0; i < grid.blocks; ++i) block.run(i);
+  for (int64_t i = 0; i < grid.blocks; ++i) block.run(backwards ? grid.blocks - 1 - i : i, backwards);
 }
 
 }  // namespace ulpscope::ptx

@@ -38,11 +38,10 @@ void put(Word* registers, const Instruction& in, T value) {
     std::memcpy(&word, &value, sizeof value);
   }
 }
-// GPUs give one NaN.
+// GPUs have one NaN of FP32.
 template <typename T>
 T as_gpu(T value) {
   if constexpr (std::is_same_v<T, float>) return std::isnan(value) ? std::bit_cast<float>(uint32_t{0x7FFFFFFF}) : value;
-  if constexpr (std::is_same_v<T, double>) return std::isnan(value) ? std::bit_cast<double>(uint64_t{0x7FF8000000000000}) : value;
   return value;
 }
 
@@ -84,8 +83,6 @@ void add_integers(Operations& all, const std::string& type) {
   binary<T, T>(all, "add." + type, [](T a, T b) { return static_cast<T>(static_cast<Word>(a) + static_cast<Word>(b)); });
   binary<T, T>(all, "sub." + type, [](T a, T b) { return static_cast<T>(static_cast<Word>(a) - static_cast<Word>(b)); });
   binary<T, T>(all, "mul.lo." + type, [](T a, T b) { return static_cast<T>(static_cast<Word>(a) * static_cast<Word>(b)); });
-  binary<T, T>(all, "mul.hi." + type,
-               [](T a, T b) { return static_cast<T>(static_cast<__int128>(a) * static_cast<__int128>(b) >> (8 * sizeof(T))); });
   ternary<T>(all, "mad.lo." + type,
              [](T a, T b, T c) { return static_cast<T>(static_cast<Word>(a) * static_cast<Word>(b) + static_cast<Word>(c)); });
   binary<T, T>(all, "div." + type, [](T a, T b) { return check_division(a, b), static_cast<T>(a / b); });
@@ -229,16 +226,12 @@ void add_float(Operations& all, const std::string& type) {
   add_conversions<T>(all, type);
 }
 
-// Two halves of a register, the lower one first.
+// mov of two halves of a register, the lower one first.
 template <typename Half, typename Whole>
-void add_halves(Operations& all, const std::string& type) {
-  constexpr int kBits = 8 * sizeof(Half);
-  all["join." + type] = [](Word* r, const Instruction& in) {
-    put<Whole>(r, in, static_cast<Whole>(Whole{get<Half>(r, in, 1)} | static_cast<Whole>(get<Half>(r, in, 2)) << kBits));
-  };
+void add_split(Operations& all, const std::string& type) {
   all["split." + type] = [](Word* r, const Instruction& in) {
     const Whole whole = get<Whole>(r, in, 2);
-    r[in.operands[1]] = static_cast<Half>(whole >> kBits);
+    r[in.operands[1]] = static_cast<Half>(whole >> (8 * sizeof(Half)));
     r[in.operands[0]] = static_cast<Half>(whole);
   };
 }
@@ -259,15 +252,20 @@ Operations make_operations() {
   add_untyped<uint64_t>(all, "b64");
   add_float<float>(all, "f32");
   add_float<double>(all, "f64");
-  add_halves<uint16_t, uint32_t>(all, "b32");
-  add_halves<uint32_t, uint64_t>(all, "b64");
+  add_split<uint16_t, uint32_t>(all, "b32");
+  add_split<uint32_t, uint64_t>(all, "b64");
   binary<uint32_t, uint16_t>(all, "mul.wide.u16", [](uint32_t a, uint32_t b) { return a * b; });
-  binary<int32_t, int16_t>(all, "mul.wide.s16", [](int32_t a, int32_t b) { return a * b; });
   binary<uint64_t, uint32_t>(all, "mul.wide.u32", [](uint64_t a, uint64_t b) { return a * b; });
   binary<int64_t, int32_t>(all, "mul.wide.s32", [](int64_t a, int64_t b) { return a * b; });
   unary<float, uint16_t>(all, "cvt.f32.f16", [](uint16_t a) { return f16_to_float(a); });
   unary<uint16_t, float>(all, "cvt.rn.f16.f32", [](float a) { return std::isnan(a) ? uint16_t{0x7FFF} : round_to_f16(a); });
   unary<uint16_t, float>(all, "cvt.rn.bf16.f32", [](float a) { return std::isnan(a) ? uint16_t{0x7FFF} : round_to_bf16(a); });
+  // `count` bits of a from bit `first` on.
+  all["bfe.u32"] = [](Word* r, const Instruction& in) {
+    const auto first = get<uint8_t>(r, in, 2), count = get<uint8_t>(r, in, 3);
+    const uint64_t rest = first < 32 ? uint64_t{get<uint32_t>(r, in, 1)} >> first : 0;
+    put<uint32_t>(r, in, static_cast<uint32_t>(count < 32 ? rest & ((uint64_t{1} << count) - 1) : rest));
+  };
   // Byte i is the one of (b, a) that digit i of c names; with its highest bit, the sign of that byte at all places.
   all["prmt.b32"] = [](Word* r, const Instruction& in) {
     const Word bytes = get<uint32_t>(r, in, 1) | static_cast<Word>(get<uint32_t>(r, in, 2)) << 32;

@@ -154,9 +154,11 @@ class Reader {
     const Array added = array();
     expect(";");
     if (program_.shared.contains(added.name)) return;  // what one function alone uses is in it
-    const int offset = aligned(program_.shared_bytes, added.alignment);
+    constexpr int kBetween = 64;
+    const int offset = aligned(static_cast<int>(program_.shared_bytes.size()) + kBetween, std::max(added.alignment, 16));
     program_.shared[added.name] = offset;
-    program_.shared_bytes = offset + added.bytes;
+    program_.shared_bytes.resize(static_cast<size_t>(offset));
+    program_.shared_bytes.resize(static_cast<size_t>(offset + added.bytes), true);
   }
   Function::Parameter in_frame() {
     expect(".param");
@@ -222,7 +224,8 @@ class Reader {
       return expect(";");
     }
     if (tokens_[at_ + 1].text == ":") {
-      labels_[std::string(next())] = static_cast<int>(made_.code.size());
+      if (!labels_.try_emplace(std::string(token()), static_cast<int>(made_.code.size())).second) fail("is a label twice");
+      ++at_;
       return expect(":");
     }
     Instruction instruction;
@@ -266,7 +269,7 @@ class Reader {
       return constant(Constant::Kind::shared, static_cast<Word>(found->second));
     --at_;
     const int offset = offset_in_frame();
-    const bool is_of_kernel = made_.is_kernel && offset == made_.parameters[0].offset;
+    const bool is_of_kernel = made_.is_kernel && !made_.parameters.empty() && offset == made_.parameters[0].offset;
     return constant(is_of_kernel ? Constant::Kind::kernel : Constant::Kind::frame, static_cast<Word>(offset));
   }
   int offset_in_frame() {
@@ -282,7 +285,7 @@ class Reader {
   // Vectors and addresses are taken apart.
   void operands(Instruction& to) {
     while (!is(";")) {
-      if (take("|")) {
+      if ((to.kind == Kind::shuffle || to.kind == Kind::shuffle_down) && take("|")) {
         next();  // whether the lane that is shuffled from is there, which is not used
       } else if (take("+")) {
         to.offset = number<int64_t>(next());
@@ -308,8 +311,6 @@ class Reader {
                                                         {"ld", Kind::load},
                                                         {"st", Kind::store},
                                                         {"mma", Kind::mma},
-                                                        {"cvta.to.shared.u64", Kind::to_shared},
-                                                        {"cvta.shared.u64", Kind::from_shared},
                                                         {"bar.warp.sync", Kind::warp_barrier},
                                                         {"bar.sync", Kind::barrier},
                                                         {"shfl.sync.down.b32", Kind::shuffle_down},
@@ -318,11 +319,10 @@ class Reader {
                                                         {"redux.sync.add.u32", Kind::sum},
                                                         {"redux.sync.min.u32", Kind::smallest},
                                                         {"redux.sync.max.u32", Kind::largest},
-                                                        // Here everything is done in its order.
-                                                        {"fence.proxy.async.shared::cta", Kind::nothing},
-                                                        {"wgmma.fence.sync.aligned", Kind::nothing},
-                                                        {"wgmma.commit_group.sync.aligned", Kind::nothing},
-                                                        {"wgmma.wait_group.sync.aligned", Kind::nothing}};
+                                                        {"fence.proxy.async.shared::cta", Kind::proxy_fence},
+                                                        {"wgmma.fence.sync.aligned", Kind::wgmma_fence},
+                                                        {"wgmma.commit_group.sync.aligned", Kind::wgmma_commit},
+                                                        {"wgmma.wait_group.sync.aligned", Kind::wgmma_wait}};
     auto kind = kinds.find(name);
     if (kind == kinds.end()) kind = kinds.find(what);
     to.is_shared = modifier("shared");
@@ -333,9 +333,7 @@ class Reader {
     } else if (what == "atom" && parts.back()[0] == 'u' && (modifier("add") || modifier("max"))) {
       to.kind = modifier("add") ? Kind::add_to_memory : Kind::largest_to_memory;
     } else {
-      // mov takes halves together and apart too.
       if (what == "mov" && is("{")) name.replace(0, 3, "split");
-      if (what == "mov" && tokens_[at_ + 2].text == "{") name.replace(0, 3, "join");
       to.compute = operation(name);
       to.kind = Kind::plain;
       if (to.compute == nullptr) {
@@ -348,9 +346,10 @@ class Reader {
       to.bytes = bytes_of(parts.back());
       to.is_signed = parts.back()[0] == 's';
     }
+    operands(to);
+    if (name.starts_with("split") && to.count != 3) fail("follows other parts than two halves");
     if (to.kind == Kind::mma) to.matrix = {InstructionFamily::mma, factors(parts[7]), factors(parts[8]), sums(parts[6])};
     if (to.kind == Kind::wgmma) to.matrix = {InstructionFamily::wgmma, factors(parts[6]), factors(parts[7]), sums(parts[5])};
-    operands(to);
   }
   // call (result), name, (argument, ...)
   void call(Instruction& to) {
@@ -418,7 +417,7 @@ const Function& Program::kernel(const std::type_info& type) const {
 Program read_program(const std::string& path) {
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!file.good() && !file.eof()) throw failed_error("{}: cannot be read", path);
+  if (!file.good()) throw failed_error("{}: cannot be read", path);
   try {
     Program program;
     Reader(program, text).read();

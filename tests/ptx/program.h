@@ -28,8 +28,11 @@ enum class Kind : uint8_t {
   store,
   add_to_memory,
   largest_to_memory,
-  to_shared,    // the address in shared memory of one that is an address anywhere
-  from_shared,  // and back
+  // Of wgmma: that what was stored to shared memory is seen, that registers are its own from here to where it is waited for.
+  proxy_fence,
+  wgmma_fence,
+  wgmma_commit,
+  wgmma_wait,
   // What all lanes of a warp do together:
   warp_barrier,
   shuffle,
@@ -89,7 +92,7 @@ struct Function {
 struct Program {
   std::vector<Function> functions;
   std::map<std::string, int, std::less<>> shared;  // where an array is
-  int shared_bytes = 0;
+  std::vector<bool> shared_bytes;                  // which bytes are of an array: there are some between
 
   // The instance of run_on_gpu for a kernel of that type. Throws Error (failed) where there is none.
   const Function& kernel(const std::type_info& type) const;

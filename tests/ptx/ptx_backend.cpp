@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "tests/ptx/block.h"
@@ -21,11 +22,15 @@ const ptx::Program& program() {
 class PtxMachine : public device::HostMachine {
  public:
   using HostMachine::HostMachine;
+  std::string description() const { return HostMachine::description() + ", as nvcc compiled them"; }
   template <class Kernel>
   void launch(const device::Grid& grid, const Kernel& kernel) {
     static const ptx::Function& function = program().kernel(typeid(Kernel));
-    ptx::run(program(), function, grid, &kernel, sizeof kernel, units());
+    ptx::run(program(), function, grid, &kernel, sizeof kernel, units(), launches_++ % 2 == 1);
   }
+
+ private:
+  uint64_t launches_ = 0;
 };
 
 }  // namespace
