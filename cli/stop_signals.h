@@ -21,7 +21,7 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
 
   bool came() const { return first_ != 0; }
-  // "SIGINT", or "". For telling the user, who may then ask again.
+  // "SIGINT", or "".
   const char* name() const;
 
  private:
@@ -29,7 +29,6 @@ class StopSignals {
 
   sigset_t taken_, mask_before_;
   std::atomic<int> first_ = 0;  // the signal that came
-  mutable std::atomic<bool> is_told_ = false;
   std::atomic<bool> ended_ = false;
   std::thread thread_;
 };

@@ -20,7 +20,7 @@ namespace {
 using device::kWarpThreads;
 
 constexpr Word kNearNull = 65536;
-constexpr Word kSharedBegins = 1024;  // the address of its first byte in shared memory
+constexpr uint32_t kSharedBegins = 1024;  // the address of its first byte in shared memory
 constexpr uint32_t kAllLanes = ~0u;
 constexpr uint32_t kLastLane = kWarpThreads - 1;
 
@@ -37,14 +37,18 @@ struct Frame {
 // Where a thread is with wgmma: registers that it takes part with are not to be used before the end.
 enum class Group : uint8_t { none, fenced, runs, committed };
 
-struct Thread {
-  std::vector<Frame> frames;
-  size_t depth = 0;
+// How far a thread is.
+struct Progress {
+  size_t depth = 0;                    // of calls
   const Instruction* waits = nullptr;  // for other threads
   Group group = Group::none;
   // Whether it stored to shared memory what wgmma may not see yet; how many barriers it had passed when it fenced that.
   bool has_unfenced = false;
   int64_t fenced_at = -1;
+};
+
+struct Thread : Progress {
+  std::vector<Frame> frames;
 
   Frame& frame() { return frames[depth - 1]; }
   bool is_done() const { return depth == 0; }
@@ -144,12 +148,7 @@ class Block {
     barriers_ = 0;
     std::fill(shared_.begin(), shared_.end(), ~Word{0});  // NaN, as nobody wrote it
     for (size_t i = 0; i < threads_.size(); ++i) {
-      Thread& thread = threads_[i];
-      thread.depth = 0;
-      thread.waits = nullptr;
-      thread.group = Group::none;
-      thread.has_unfenced = false;
-      thread.fenced_at = -1;
+      static_cast<Progress&>(threads_[i]) = {};
       enter(i, function_);
     }
     const size_t warps = threads_.size() / kWarpThreads;
@@ -331,12 +330,12 @@ class Block {
   }
 
   // Where so many bytes of one array are.
-  char* shared_at(Word address, Word bytes) {
-    const Word offset = static_cast<uint32_t>(address - kSharedBegins), end = offset + bytes - 1;
+  char* shared_at(uint32_t address, Word bytes) {
+    const uint32_t offset = address - kSharedBegins;
+    const Word end = offset + bytes - 1;
     const std::vector<bool>& there = program_.shared_bytes;
     if (end >= there.size() || !there[offset] || !there[end])
-      throw failed_error("an access to shared memory at {}, where there is no array",
-                         static_cast<int64_t>(address - kSharedBegins));
+      throw failed_error("an access to shared memory at {}, where there is no array", static_cast<int32_t>(offset));
     return shared() + offset;
   }
   // Of `elements` from operand `base` on.
@@ -484,7 +483,8 @@ class Block {
     Matrix b(device::kColumnsOfProduct, fragments.terms(), fragments.factor_bytes());
     for (int column = 0; column < device::kColumnsOfProduct; ++column) {
       for (int part = 0; part < fragments.terms() * fragments.factor_bytes() / kPartBytes; ++part) {
-        const Word address = bytes_at(0) + static_cast<Word>(part) * bytes_at(16) + static_cast<Word>(column * kPartBytes);
+        const auto address =
+            static_cast<uint32_t>(bytes_at(0) + static_cast<Word>(part) * bytes_at(16) + static_cast<Word>(column * kPartBytes));
         std::memcpy(b.at(column, part * kPartBytes / fragments.factor_bytes()), shared_at(address, kPartBytes), kPartBytes);
       }
     }

@@ -64,9 +64,7 @@ void ternary(Operations& operations, const std::string& name, Body) {
 }
 template <typename T, typename Body>
 void shift(Operations& operations, const std::string& name, Body) {
-  operations[name] = [](Word* r, const Instruction& in) {
-    put<T>(r, in, Body{}(get<T>(r, in, 1), std::min<uint32_t>(get<uint32_t>(r, in, 2), 8 * sizeof(T))));
-  };
+  operations[name] = [](Word* r, const Instruction& in) { put<T>(r, in, Body{}(get<T>(r, in, 1), get<uint32_t>(r, in, 2))); };
 }
 
 template <typename T>

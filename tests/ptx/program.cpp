@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -153,10 +154,10 @@ class Reader {
     expect(".shared");
     const Array added = array();
     expect(";");
-    if (program_.shared.contains(added.name)) return;  // what one function alone uses is in it
+    if (shared_.contains(added.name)) return;  // what one function alone uses is in it
     constexpr int kBetween = 64;
     const int offset = aligned(static_cast<int>(program_.shared_bytes.size()) + kBetween, std::max(added.alignment, 16));
-    program_.shared[added.name] = offset;
+    shared_[added.name] = offset;
     program_.shared_bytes.resize(static_cast<size_t>(offset));
     program_.shared_bytes.resize(static_cast<size_t>(offset + added.bytes), true);
   }
@@ -236,7 +237,7 @@ class Reader {
     }
     read(instruction);
     expect(";");
-    if (instruction.kind != Kind::nothing) made_.code.push_back(instruction);
+    made_.code.push_back(instruction);
   }
   // .reg .b32 %r<12>, or .reg .pred name
   void declare_registers() {
@@ -265,7 +266,7 @@ class Reader {
     if (text[0] == '-') return constant(Constant::Kind::number, static_cast<Word>(number<int64_t>(text)));
     if (is_digit(text[0])) return constant(Constant::Kind::number, number<Word>(text));
     if (text[0] == '%' || registers_.contains(std::string(text))) return register_of(text);
-    if (const auto found = program_.shared.find(text); found != program_.shared.end())
+    if (const auto found = shared_.find(text); found != shared_.end())
       return constant(Constant::Kind::shared, static_cast<Word>(found->second));
     --at_;
     const int offset = offset_in_frame();
@@ -296,7 +297,7 @@ class Reader {
   }
 
   void read(Instruction& to) {
-    std::string name(next());
+    const std::string_view name = next();
     const auto parts = parts_of(name);
     const std::string_view what = parts[0];
     const auto modifier = [&](std::string_view text) { return std::find(parts.begin(), parts.end(), text) != parts.end(); };
@@ -326,6 +327,7 @@ class Reader {
     auto kind = kinds.find(name);
     if (kind == kinds.end()) kind = kinds.find(what);
     to.is_shared = modifier("shared");
+    bool takes_apart = false;
     if (kind != kinds.end()) {
       to.kind = kind->second;
     } else if (name.starts_with("wgmma.mma_async.sync.aligned.")) {
@@ -333,9 +335,9 @@ class Reader {
     } else if (what == "atom" && parts.back()[0] == 'u' && (modifier("add") || modifier("max"))) {
       to.kind = modifier("add") ? Kind::add_to_memory : Kind::largest_to_memory;
     } else {
-      if (what == "mov" && is("{")) name.replace(0, 3, "split");
-      to.compute = operation(name);
-      to.kind = Kind::plain;
+      // mov takes a register apart too, which is no move of one type.
+      takes_apart = what == "mov" && is("{");
+      to.compute = operation(takes_apart ? "split" + std::string(name.substr(what.size())) : std::string(name));
       if (to.compute == nullptr) {
         --at_;
         fail("is an instruction that is not known");
@@ -347,7 +349,7 @@ class Reader {
       to.is_signed = parts.back()[0] == 's';
     }
     operands(to);
-    if (name.starts_with("split") && to.count != 3) fail("follows other parts than two halves");
+    if (takes_apart && to.count != 3) fail("follows other parts than two halves");
     if (to.kind == Kind::mma) to.matrix = {InstructionFamily::mma, factors(parts[7]), factors(parts[8]), sums(parts[6])};
     if (to.kind == Kind::wgmma) to.matrix = {InstructionFamily::wgmma, factors(parts[6]), factors(parts[7]), sums(parts[5])};
   }
@@ -390,7 +392,7 @@ class Reader {
   std::vector<Token> tokens_;
   size_t at_ = 0;
   Function made_;
-  std::map<std::string, int, std::less<>> registers_, frame_, labels_, numbers_;
+  std::map<std::string, int, std::less<>> registers_, frame_, labels_, numbers_, shared_;
   std::map<Constant, int> constants_;
   std::vector<std::pair<size_t, std::string>> branches_;
   std::vector<Call> calls_;

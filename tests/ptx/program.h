@@ -5,7 +5,6 @@
 #include <array>
 #include <compare>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <typeinfo>
 #include <vector>
@@ -23,7 +22,6 @@ enum class Kind : uint8_t {
   call,
   leave,
   trap,
-  nothing,
   load,
   store,
   add_to_memory,
@@ -51,7 +49,7 @@ struct Instruction {
   using Compute = void (*)(Word* registers, const Instruction& instruction);
   static constexpr int kMostOperands = 16;
 
-  Kind kind = Kind::nothing;
+  Kind kind = Kind::plain;
   bool unless = false;  // it is left out where `guard` is true, not where it is false
   bool is_shared = false, is_signed = false;
   int bytes = 0;   // of an element of memory
@@ -91,8 +89,7 @@ struct Function {
 
 struct Program {
   std::vector<Function> functions;
-  std::map<std::string, int, std::less<>> shared;  // where an array is
-  std::vector<bool> shared_bytes;                  // which bytes are of an array: there are some between
+  std::vector<bool> shared_bytes;  // of shared memory, which are of an array: there are some between
 
   // The instance of run_on_gpu for a kernel of that type. Throws Error (failed) where there is none.
   const Function& kernel(const std::type_info& type) const;
