@@ -17,7 +17,7 @@ namespace ulpscope {
 
 namespace {
 
-constexpr uint64_t kStepsAtOnce = 32;
+constexpr uint64_t kStepsComparedAtOnce = 32;
 
 // A row of an output in a step, in either run.
 struct Place {
@@ -127,7 +127,7 @@ class Steps {
       return !options_.cancelled();
     });
     for (size_t at = 0; at < steps.size() && !options_.cancelled();) {
-      const size_t end = std::min(at + kStepsAtOnce, steps.size());
+      const size_t end = std::min(at + kStepsComparedAtOnce, steps.size());
       compare(a, b, {steps[at], steps[end - 1] + 1});
       at = end;
     }

@@ -27,11 +27,7 @@ bool is_power_of_two(double scale) {
 // 2^e, e being the exponent of a bin: a normal number, made without a call.
 double lower_edge(int bin) { return std::bit_cast<double>(static_cast<uint64_t>(ExponentHistogram::exponent(bin) + 1023) << 52); }
 
-double square(double x) { return x * x; }
-
 double significand(double magnitude) { return std::ldexp(magnitude, -std::ilogb(magnitude)); }
-
-bool is_stored(const TensorRow& row, const TensorInfo& tensor) { return !row.before_rounding && is_narrow(tensor.dtype); }
 
 // Half an ulp at values of that exponent, stored in the format.
 double half_ulp(const FloatFormat& stored, int exponent) {

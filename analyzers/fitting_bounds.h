@@ -13,6 +13,8 @@
 
 namespace ulpscope {
 
+inline double square(double x) { return x * x; }
+
 // Exponents k, lower <= k <= upper. kNoLower, kNoUpper: not bounded on that side.
 struct ExponentBounds {
   static constexpr int kNoLower = std::numeric_limits<int>::min();

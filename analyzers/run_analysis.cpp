@@ -10,7 +10,7 @@ namespace ulpscope {
 
 namespace {
 
-constexpr size_t kStepsAtOnce = 4096;
+constexpr size_t kStepRowsAtOnce = 4096;
 constexpr size_t kParametersAtOnce = 65536;
 
 // Steps of one part, of which rows are read together.
@@ -157,7 +157,7 @@ bool visit_blocks(const AnalysisContext& context, PartSteps steps, TablesRead ta
   };
   context.trace.of_part(steps.part).visit_steps(steps.steps, [&](std::span<const StepRow> more) {
     rows.insert(rows.end(), more.begin(), more.end());
-    return rows.size() < kStepsAtOnce || read();
+    return rows.size() < kStepRowsAtOnce || read();
   });
   return goes_on && read();
 }

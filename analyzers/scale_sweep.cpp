@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulpscope/analyzers/fitting_bounds.h"
+
 namespace ulpscope {
 
 namespace {
@@ -10,16 +12,12 @@ namespace {
 constexpr double kSumError = 0x1p-40;  // of sums of squares, far more than they err by
 constexpr int kMostShift = 64;
 
-double square(double x) { return x * x; }
-
 // log2 of a power of two; nullopt of anything else, and of what is too far from 1 to be shifted by.
 std::optional<int> shift_of(double scale) {
   int exponent = 0;
   if (!(scale > 0) || std::frexp(scale, &exponent) != 0.5 || std::abs(exponent - 1) > kMostShift) return std::nullopt;
   return exponent - 1;
 }
-
-bool is_stored(const TensorRow& row, const TensorInfo& tensor) { return !row.before_rounding && is_narrow(tensor.dtype); }
 
 // The row's rounding was into the format itself, and was counted.
 bool is_counted(const TensorRow& row, const TensorInfo& tensor, const FloatFormat& format) {

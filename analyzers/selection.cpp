@@ -19,7 +19,7 @@ bool module_matches(const std::string& pattern, std::string_view module) {
 namespace {
 
 template <typename T>
-bool passes(const std::vector<T>& wanted, T value) {
+bool is_wanted(const std::vector<T>& wanted, T value) {
   return wanted.empty() || std::find(wanted.begin(), wanted.end(), value) != wanted.end();
 }
 
@@ -41,7 +41,7 @@ Selection::Selection(const Snapshot& reader, const AnalysisOptions& options)
     };
     selected_.push_back(any(options.modules, [&](const std::string& pattern) { return module_matches(pattern, op.module); }) &&
                         any(options.ops, [&](const std::string& pattern) { return glob_match(pattern, op.name); }) &&
-                        passes(options.phases, op.phase) && passes(options.roles, tensor.role));
+                        is_wanted(options.phases, op.phase) && is_wanted(options.roles, tensor.role));
   }
 }
 

@@ -98,15 +98,15 @@ std::optional<FieldDifference> difference(const StepRow& a, const StepRow& b) {
 }
 
 // What a row is of, in either trace: the micro-batch, the loss and the output.
-struct Place {
+struct RowPlace {
   OutputId output;
   uint32_t micro_batch = 0;
   uint8_t loss_index = 0;
-  auto operator<=>(const Place&) const = default;  // NOLINT(modernize-use-nullptr): of Clang 14's own making
+  auto operator<=>(const RowPlace&) const = default;  // NOLINT(modernize-use-nullptr): of Clang 14's own making
 };
 
 template <typename Row>
-Place place_of(const Selection& selection, const Row& row) {
+RowPlace place_of(const Selection& selection, const Row& row) {
   if constexpr (std::is_same_v<Row, TensorRow>) return {selection.output(row.tensor), row.micro_batch, row.loss_index};
   return {selection.output(row.tensor), 0, 0};
 }
@@ -197,7 +197,7 @@ class Comparison {
   bool compare_rows(uint64_t step, bool may_begin) {
     const std::vector<Row> recorded = rows_of_step<Row>(first_, a_, step);
     // Rows of one place, if there are several, are those of each other in their order.
-    std::map<Place, std::vector<size_t>> left;
+    std::map<RowPlace, std::vector<size_t>> left;
     for (size_t i = recorded.size(); i-- > 0;) left[place_of(a_, recorded[i])].push_back(i);
     size_t matched = 0;
     for (const Row& row : rows_of_step<Row>(second_, b_, step)) {

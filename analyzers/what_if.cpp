@@ -113,6 +113,7 @@ RoundingBounds& RoundingBounds::operator+=(const RoundingBounds& other) {
 
 bool is_narrow(DType dtype) { return is_float(dtype) && is_narrow(*info(dtype).format); }
 bool is_plainly_narrow(DType dtype) { return is_narrow(dtype) && !is_quantized(dtype); }
+bool is_stored(const TensorRow& row, const TensorInfo& tensor) { return !row.before_rounding && is_narrow(tensor.dtype); }
 
 uint64_t share_base(const TensorRow& row) {
   const uint64_t stored = row.statistics.finite_nonzero();

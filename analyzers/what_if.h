@@ -76,6 +76,8 @@ std::optional<RoundingBounds> as_seen(const TensorRow& row);
 bool is_narrow(DType dtype);
 // The same, but for FP8, where not the loss scale but the quantisation scale decides what is lost.
 bool is_plainly_narrow(DType dtype);
+// The row holds the values of a narrow format as they are stored, not as they were before rounding.
+bool is_stored(const TensorRow& row, const TensorInfo& tensor);
 
 // Elements that were finite and nonzero before the rounding, as well as that is known.
 uint64_t share_base(const TensorRow& row);

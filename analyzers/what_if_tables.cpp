@@ -32,8 +32,8 @@ double lower_of(const Cell& cell) {
 double at_most_lost(const SweepAnswer& answer) { return share(answer.lost_elements().upper, answer.bounds.base); }
 
 // Larger is worse: the part of the norm that is lost, then the elements that are, then those that lose bits.
-using Badness = std::tuple<double, double, double>;
-Badness badness(const SweepAnswer& answer) {
+using SweepBadness = std::tuple<double, double, double>;
+SweepBadness sweep_badness(const SweepAnswer& answer) {
   return {upper_of(answer.lost_norm()), at_most_lost(answer), share(answer.bounds.subnormal.upper, answer.bounds.base)};
 }
 
@@ -241,18 +241,18 @@ void WhatIfTables::add_worst_lines(Table& table) const {
     size_t format;
     std::optional<size_t> scale;
     const SweepAnswer* answer;
-    std::tuple<bool, bool, Badness> key;
+    std::tuple<bool, bool, SweepBadness> key;
   };
   std::vector<Line> lines;
   for (const Group& group : groups_) {
     for (size_t format = 0; format < options_.formats.size(); ++format) {
       if (!group.unscaled.empty()) {
         const SweepAnswer& answer = group.unscaled[format];
-        lines.push_back({&group, format, {}, &answer, {true, !group.comes_last, badness(answer)}});
+        lines.push_back({&group, format, {}, &answer, {true, !group.comes_last, sweep_badness(answer)}});
       }
       for (size_t i = 0; i < exponents.size() && !group.scaled.empty(); ++i) {
         const SweepAnswer& answer = group.scaled[place(format, i)];
-        lines.push_back({&group, format, i, &answer, {i == least_[format].scale, !group.comes_last, badness(answer)}});
+        lines.push_back({&group, format, i, &answer, {i == least_[format].scale, !group.comes_last, sweep_badness(answer)}});
       }
     }
   }
@@ -271,15 +271,16 @@ WhatIfTables::WholeGroups WhatIfTables::whole_groups() const {
   const size_t scales = options_.exponents.size(), formats = options_.formats.size();
   struct Ranked {
     const Group* group;
-    std::tuple<bool, bool, Badness, double> key;
+    std::tuple<bool, bool, SweepBadness, double> key;
   };
   std::vector<Ranked> ranked;
   for (const Group& group : groups_) {
-    Badness worst{};
+    SweepBadness worst{};
     double over_all_scales = 0;
     for (size_t format = 0; format < formats; ++format) {
       const bool is_scaled = !group.scaled.empty();
-      worst = std::max(worst, badness(is_scaled ? group.scaled[place(format, least_[format].scale)] : group.unscaled[format]));
+      worst =
+          std::max(worst, sweep_badness(is_scaled ? group.scaled[place(format, least_[format].scale)] : group.unscaled[format]));
       for (size_t i = 0; i < scales && is_scaled; ++i) over_all_scales += upper_of(group.scaled[place(format, i)].lost_norm());
     }
     ranked.push_back({&group, {!group.scaled.empty(), !group.comes_last, worst, over_all_scales}});
@@ -360,7 +361,7 @@ Plot WhatIfTables::lost_plot() const {
     for (const Group& group : groups_)
       if (is_drawn(group) && !options_.at_every_scale) worst.push_back(&group);
     std::stable_sort(worst.begin(), worst.end(), [&](const Group* a, const Group* b) {
-      const auto key = [&](const Group* group) { return badness(group->scaled[least_[0].scale]); };
+      const auto key = [&](const Group* group) { return sweep_badness(group->scaled[least_[0].scale]); };
       return key(a) > key(b);
     });
     if (options_.limit > 0 && worst.size() > options_.limit) worst.resize(options_.limit);

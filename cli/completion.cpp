@@ -147,7 +147,7 @@ std::string fish() {
   return text;
 }
 
-int run(const Arguments& arguments) {
+int run_completion(const Arguments& arguments) {
   const std::string& shell = arguments.positional(0);
   write_stdout(shell == "bash" ? bash() : shell == "zsh" ? zsh() : fish());
   return kClean;
@@ -163,7 +163,7 @@ Verb completion_verb() {
           {},
           {{"ulpscope completion bash > ~/.local/share/bash-completion/completions/ulpscope", "complete in bash from now on"},
            {"ulpscope completion fish > ~/.config/fish/completions/ulpscope.fish", "the same in fish"}},
-          run};
+          run_completion};
 }
 
 }  // namespace ulpscope::cli

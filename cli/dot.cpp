@@ -112,7 +112,7 @@ std::string aligned_bits(const TensorCoreTerm& term, int unit, int fraction_bits
 
 std::string term_name(const TensorCoreTerm& term, const TensorCoreModel& model) {
   if (term.element == TensorCoreTerm::kAccumulator) return "accumulator";
-  if (model.scales == BlockScales::mxfp4 || model.scales == BlockScales::nvfp4)
+  if (model.scales == BlockScales::mxf4 || model.scales == BlockScales::nvf4)
     return fmt::format("a b [{}..{}]", term.element, term.element + 15);
   return fmt::format("a b [{}]", term.element);
 }
@@ -167,7 +167,7 @@ Table explain(const TensorCoreModel& model, const TensorCoreSum& sum, size_t ind
   return table;
 }
 
-int run(const Arguments& arguments) {
+int run_dot(const Arguments& arguments) {
   const TensorCore core = asked_core(arguments);
   const TensorCoreModel& model = *core.model;
   const FloatFormat& output = *model.output;
@@ -253,7 +253,7 @@ Verb dot_verb() {
           {{"ulpscope dot --gpu h100 --input fp16 vectors.csv", "FP16 vectors, FP32 results"},
            {"ulpscope dot --gpu a100 --input bf16 - --check", "from standard input"},
            {"ulpscope dot --gpu rtx4090 --input e4m3 vectors.csv.gz --check", "is the file's d what the model says?"}},
-          run};
+          run_dot};
 }
 
 }  // namespace ulpscope::cli

@@ -11,7 +11,7 @@ namespace ulpscope::cli {
 
 namespace {
 
-int run(const Arguments& arguments) {
+int run_export(const Arguments& arguments) {
   const std::string table = arguments.text("--table");
   if (table.empty()) throw usage_error("export needs --table: {}", join_words(export_tables(), "or"));
   const ExportFormat format =
@@ -49,7 +49,7 @@ Verb export_verb() {
                 selection_options()}),
           {{"ulpscope export run.h5 --table steps", "loss, scale and time of each step"},
            {"ulpscope export run.h5 --table stats --phase backward --json -o rows.json", "every recorded gradient"}},
-          run};
+          run_export};
 }
 
 }  // namespace ulpscope::cli

@@ -25,7 +25,7 @@ std::string section(const FindingRule& rule) {
   return text;
 }
 
-int run(const Arguments& arguments) {
+int run_findings(const Arguments& arguments) {
   if (arguments.positionals().empty()) {
     std::string text;
     for (const FindingRule* rule : finding_rules()) text += (text.empty() ? "" : "\n") + section(*rule);
@@ -50,7 +50,7 @@ Verb findings_verb() {
           {{"CODE", "of one finding: range.gradients_vanish", true}},
           {},
           {{"ulpscope findings range.gradients_vanish", "one of them"}, {"ulpscope findings", "all"}},
-          run};
+          run_findings};
 }
 
 }  // namespace ulpscope::cli

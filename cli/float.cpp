@@ -27,7 +27,7 @@ std::vector<const FloatFormat*> formats_of(const std::vector<std::string>& names
   return formats;
 }
 
-int run(const Arguments& arguments) {
+int run_float(const Arguments& arguments) {
   if (arguments.has("--table")) {
     if (!arguments.positionals().empty())
       throw usage_error("float --table prints formats; expected no value, got '{}'", arguments.positional(0));
@@ -80,7 +80,7 @@ Verb float_verb() {
            {"ulpscope float 65520 --format fp16 --round rz", "all about one value in one format"},
            {"ulpscope float 0x7E00", "an encoding of 16 bits, read as FP16 and as BF16"},
            {"ulpscope float --table all", "the limits of all formats"}},
-          run};
+          run_float};
 }
 
 }  // namespace ulpscope::cli

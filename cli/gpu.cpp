@@ -37,7 +37,7 @@ Report compare_products(Backend& backend, const DescribedDevice& device, const E
   return describe_products(device, experiment, products, compared, limit);
 }
 
-int run(const Arguments& arguments) {
+int run_gpu(const Arguments& arguments) {
   const size_t limit = analysis_options(arguments).limit;
   const std::optional<int64_t> sums = arguments.integer("--sums", 1);
   const bool probes = arguments.has("--probe"), has_products = arguments.has("--products");
@@ -99,7 +99,7 @@ Verb gpu_verb() {
            {"ulpscope gpu --probe --device cuda:1", "does the second one add like that?"},
            {"ulpscope gpu --probe --device emulated:a100 --sums 1000", "the same of the kernels on the CPU"},
            {"ulpscope gpu --products mlp --precision fp16", "which products of a step does cuBLASLt add as the matrix units do?"}},
-          run};
+          run_gpu};
 }
 
 }  // namespace ulpscope::cli

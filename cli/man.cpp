@@ -108,7 +108,7 @@ std::string verb_page(const Verb& verb) {
   return text + exit_status() + examples(verb.examples) + ".SH SEE ALSO\n" + bold("ulpscope") + "(1)\n";
 }
 
-int run(const Arguments& arguments) {
+int run_man(const Arguments& arguments) {
   if (arguments.has("--output")) {
     if (!arguments.positionals().empty()) throw usage_error("man: --output writes all pages, and takes no COMMAND");
     const std::filesystem::path folder = arguments.text("--output");
@@ -138,7 +138,7 @@ Verb man_verb(std::vector<std::string> commands) {
           {{"COMMAND", "the page of this command; without it, that of ulpscope itself", true, std::move(commands)}},
           {{"--output", "-o", "FOLDER", "write all pages there instead"}, {"--force", "", "", "replace those that exist"}},
           {{"ulpscope man train | man -l -", "read one"}, {"ulpscope man -o ~/.local/share/man/man1", "install all of them"}},
-          run};
+          run_man};
 }
 
 }  // namespace ulpscope::cli

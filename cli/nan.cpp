@@ -16,7 +16,7 @@ namespace {
 // Of a tree and of two ways, which are all long.
 constexpr size_t kLimit = 6;
 
-int run(const Arguments& arguments) {
+int run_nan(const Arguments& arguments) {
   const AnalysisOptions options = analysis_options(arguments, kLimit);
   FixOptions fixes;
   fixes.budget = trial_budget(arguments);
@@ -51,7 +51,7 @@ Verb nan_verb() {
           {{"ulpscope nan run.h5", "the beginning that did most harm, and what helps"},
            {"ulpscope nan nan.capsule", "the same from a capsule"},
            {"ulpscope nan run.h5 --no-trials --limit 0 --json", "all operands and steps of the way, for programs"}},
-          run};
+          run_nan};
 }
 
 }  // namespace ulpscope::cli

@@ -8,7 +8,7 @@ namespace ulpscope::cli {
 
 namespace {
 
-int run(const Arguments& arguments) {
+int run_ranges(const Arguments& arguments) {
   RangeOptions options;
   static_cast<AnalysisOptions&>(options) = analysis_options(arguments);
   options.by = group_by(arguments);
@@ -28,7 +28,7 @@ Verb ranges_verb() {
           {{"ulpscope ranges run.h5 --phase backward", "do the gradients fit?"},
            {"ulpscope ranges run.h5 --by module --step 0..9", "the first ten steps, by module"},
            {"ulpscope ranges run.h5 --format bf16 --role weight_gradient", "weight gradients against BF16's limits"}},
-          run};
+          run_ranges};
 }
 
 }  // namespace ulpscope::cli

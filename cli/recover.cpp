@@ -9,7 +9,7 @@ namespace ulpscope::cli {
 
 namespace {
 
-int run(const Arguments& arguments) {
+int run_recover(const Arguments& arguments) {
   const std::string from = trace_path(arguments.positional(0)), to = arguments.positional(1);
   const bool force = arguments.has("--force");
   check_replaceable(to, force, {from});
@@ -29,7 +29,7 @@ Verb recover_verb() {
           {{"TRACE", "a trace file, or a folder with one"}, {"NEW", "the file to write"}},
           {{"--force", "", "", "replace NEW where it exists"}},
           {{"ulpscope recover run.h5 recovered.h5", "after a crash: a trace that every HDF5 tool reads"}},
-          run};
+          run_recover};
 }
 
 }  // namespace ulpscope::cli

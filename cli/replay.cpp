@@ -67,7 +67,7 @@ int run_minimize(const Arguments& arguments) {
   return kClean;
 }
 
-int run(const Arguments& arguments) {
+int run_replay(const Arguments& arguments) {
   if (arguments.has("--minimize")) return run_minimize(arguments);
   if (arguments.has("--budget")) throw usage_error("--budget belongs to --minimize");
   Trial trial = trial_of(arguments);
@@ -163,7 +163,7 @@ Verb replay_verb() {
        {"ulpscope replay nan.capsule --minimize small.capsule", "which samples, layers and places does it take?"},
        {"ulpscope replay nan.capsule --set arithmetic.accumulate=h100 --against run.h5",
         "the first op that an H100's sums change"}},
-      run};
+      run_replay};
 }
 
 }  // namespace ulpscope::cli

@@ -11,7 +11,7 @@ namespace ulpscope::cli {
 
 namespace {
 
-int run(const Arguments& arguments) {
+int run_report(const Arguments& arguments) {
   ReportOptions options;
   static_cast<AnalysisOptions&>(options) = analysis_options(arguments);
   options.only = arguments.list("--only");
@@ -49,7 +49,7 @@ Verb report_verb() {
            {"ulpscope report run.h5 --fail-on warning", "for CI: exit code 1 where the run is not healthy"},
            {"ulpscope report run.h5 --format html -o report.html", "with pictures, to look at in a browser and to pass on"},
            {"ulpscope report run.h5 --only ranges,scale --format json -o report.json", "two parts, for programs"}},
-          run};
+          run_report};
 }
 
 }  // namespace ulpscope::cli

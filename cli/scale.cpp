@@ -8,7 +8,7 @@ namespace ulpscope::cli {
 
 namespace {
 
-int run(const Arguments& arguments) {
+int run_scale(const Arguments& arguments) {
   ScaleOptions options;
   static_cast<AnalysisOptions&>(options) = analysis_options(arguments);
   if (const auto formats = asked_formats(arguments); !formats.empty()) options.format = formats.back();
@@ -25,7 +25,7 @@ Verb scale_verb() {
           join({follow_option(), selection_options(), what_if_options()}),
           {{"ulpscope scale run.h5", "each backoff with the tensor that caused it"},
            {"ulpscope scale fp32.h5 --format fp16", "which loss scale FP16 would need"}},
-          run};
+          run_scale};
 }
 
 }  // namespace ulpscope::cli

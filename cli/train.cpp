@@ -303,7 +303,7 @@ StepResult take_step(Trainer& trainer, Progress& progress) {
   }
 }
 
-int run(const Arguments& arguments) {
+int run_train(const Arguments& arguments) {
   const Experiment experiment = load(arguments);
   TrainerOptions options = trainer_options(arguments, experiment);
   const std::string checkpoint = arguments.text("--checkpoint"), weights = arguments.text("--save-weights");
@@ -433,7 +433,7 @@ Verb train_verb() {
            {"ulpscope train --resume mlp.ckpt --steps 200 -o more.h5", "the next 100 steps, as if it had never stopped"},
            {"ulpscope train mlp --precision pure_fp16 --check", "which constants FP16 makes others of: Adam's eps, for one"},
            {"ulpscope train mlp --precision fp16 --capsule nan.capsule", "and where a NaN comes, the steps before it, for replay"}},
-          run};
+          run_train};
 }
 
 }  // namespace ulpscope::cli

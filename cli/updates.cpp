@@ -31,7 +31,7 @@ int run_with_trials(const Arguments& arguments, const AnalysisOptions& options) 
   return finish(report, arguments);
 }
 
-int run(const Arguments& arguments) {
+int run_updates(const Arguments& arguments) {
   const AnalysisOptions options = analysis_options(arguments);
   if (arguments.positionals().size() == 1 && !arguments.has("--follow")) return run_with_trials(arguments, options);
   for (const char* option : {"--no-trials", "--budget"})
@@ -61,7 +61,7 @@ Verb updates_verb() {
        {"ulpscope updates run.h5 --no-trials", "only the first of these"},
        {"ulpscope updates run.h5 --module 'layers.*' --limit 0", "all parameters of these modules"},
        {"ulpscope updates run.h5 --step 500..", "from step 500 on"}},
-      run};
+      run_updates};
 }
 
 }  // namespace ulpscope::cli

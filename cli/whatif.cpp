@@ -9,7 +9,7 @@ namespace ulpscope::cli {
 
 namespace {
 
-int run(const Arguments& arguments) {
+int run_whatif(const Arguments& arguments) {
   WhatIfOptions options;
   static_cast<AnalysisOptions&>(options) = analysis_options(arguments);
   options.by = group_by(arguments);
@@ -57,7 +57,7 @@ Verb whatif_verb() {
        {"ulpscope whatif run.h5 --format fp16,bf16,e4m3 --scale 2^0..2^24", "three formats side by side"},
        {"ulpscope whatif run.h5 --format fp16 --scaling dynamic --scaling static:2^12", "would a scaler have skipped steps?"},
        {"ulpscope whatif run.h5 --by module --scale 2^12 --limit 0", "all modules at one scale"}},
-      run};
+      run_whatif};
 }
 
 }  // namespace ulpscope::cli

@@ -19,8 +19,20 @@ endforeach()
 # Flags of our own code. Contraction is off so that no compiler fuses a multiplication and an addition: the SIMD kernels and
 # their plain twins must round at the same places.
 add_library(ulpscope_flags INTERFACE)
+set(baseline x86-64-v2)
+if(ULPSCOPE_ONE_INSTRUCTION_SET)
+  # What the baseline has is what Highway compiles for where it compiles once.
+  file(STRINGS /proc/cpuinfo cpu_flags REGEX "^flags" LIMIT_COUNT 1)
+  if(cpu_flags MATCHES " avx512f " AND cpu_flags MATCHES " avx512bw " AND cpu_flags MATCHES " avx512dq " AND cpu_flags MATCHES " avx512vl " AND
+     cpu_flags MATCHES " avx512cd ")
+    set(baseline x86-64-v4)
+  elseif(cpu_flags MATCHES " avx2 " AND cpu_flags MATCHES " fma " AND cpu_flags MATCHES " bmi2 ")
+    set(baseline x86-64-v3)
+  endif()
+  target_compile_definitions(ulpscope_flags INTERFACE HWY_COMPILE_ONLY_STATIC)
+endif()
 target_compile_options(ulpscope_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wno-psabi;-ffp-contract=off;-march=x86-64-v2>
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wno-psabi;-ffp-contract=off;-march=${baseline}>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${ULPSCOPE_WERROR}>>:-Werror>)
 target_compile_definitions(ulpscope_flags INTERFACE HWY_DISABLE_PCLMUL_AES)
 # Without any optimisation GCC 12 does not see that what Highway gives some AVX-512 intrinsics is constant.
@@ -41,20 +53,32 @@ set(ULPSCOPE_PRECOMPILED_HEADERS
   <algorithm> <array> <bit> <cmath> <cstdint> <cstring> <filesystem> <functional> <limits> <map> <memory> <numeric> <optional> <set>
   <span> <string> <string_view> <tuple> <unordered_map> <utility> <vector> <fmt/format.h>)
 
-# ulpscope_precompile_headers(TARGET KIND [HEADER ...]): the first target of a kind precompiles the headers above and HEADER, the
-# others of the kind reuse them. Targets of one kind are compiled with the same flags, but for -W, -I and names that no precompiled
-# header asks for. GCC says where they are not, but for -O: that of the precompiled header would hold for what reuses it. It needs
-# -fpch-preprocess for ccache to see the header in what it hashes.
-function(ulpscope_precompile_headers target kind)
-  get_property(first GLOBAL PROPERTY ULPSCOPE_FIRST_OF_${kind})
-  if(first)
-    target_precompile_headers(${target} REUSE_FROM ${first})
-  else()
-    set_property(GLOBAL PROPERTY ULPSCOPE_FIRST_OF_${kind} ${target})
-    set(headers ${ULPSCOPE_PRECOMPILED_HEADERS} ${ARGN})
-    list(TRANSFORM headers REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:\\1>")
-    target_precompile_headers(${target} PRIVATE ${headers})
+# ulpscope_precompiled(KIND [COMPILE_FAST] [OF_PROGRAMS] [HEADERS ...] [LINK ...]): the library of a kind, which is empty but for the headers
+# above and HEADERS, precompiled for what is compiled fast, for sources of programs.
+function(ulpscope_precompiled kind)
+  cmake_parse_arguments(ARG "COMPILE_FAST;OF_PROGRAMS" "" "HEADERS;LINK" ${ARGN})
+  set(headers ${ULPSCOPE_PRECOMPILED_HEADERS} ${ARG_HEADERS})
+  list(TRANSFORM headers REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:\\1>")
+  set(source ${PROJECT_BINARY_DIR}/precompiled_${kind}.cpp)
+  file(CONFIGURE OUTPUT ${source} CONTENT "")
+  add_library(ulpscope_precompiled_${kind} OBJECT ${source})
+  target_link_libraries(ulpscope_precompiled_${kind} PRIVATE ${ARG_LINK} ulpscope_flags)
+  target_precompile_headers(ulpscope_precompiled_${kind} PRIVATE ${headers})
+  target_compile_options(ulpscope_precompiled_${kind} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
+  if(ARG_COMPILE_FAST)
+    ulpscope_compile_fast(ulpscope_precompiled_${kind})
   endif()
+  if(ARG_OF_PROGRAMS)
+    set_target_properties(ulpscope_precompiled_${kind} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(ulpscope_precompiled_${kind} PRIVATE ${CMAKE_CXX_COMPILE_OPTIONS_PIE})
+  endif()
+endfunction()
+
+# ulpscope_precompile_headers(TARGET KIND): the target uses the headers of a kind. Targets of one kind are compiled with the same flags,
+# but for -W, -I and names that no precompiled header asks for. GCC says where they are not, but for -O: that of the precompiled header
+# would hold for what uses it. It needs -fpch-preprocess for ccache to see the header in what it hashes.
+function(ulpscope_precompile_headers target kind)
+  target_precompile_headers(${target} REUSE_FROM ulpscope_precompiled_${kind})
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 endfunction()
 
@@ -63,24 +87,47 @@ function(ulpscope_compile_fast target)
   target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
 endfunction()
 
-# ulpscope_library(NAME [COMPILE_FAST] SOURCES ... [HEADERS ...] [PUBLIC ...] [PRIVATE ...]): static library ulpscope_NAME, alias
-# ulpscope::NAME. PUBLIC and PRIVATE are what it links; HEADERS are its public headers, which are installed.
+# Sources of a target are compiled, `count` at a time, as one, so that what they include, and the templates that they share, are compiled once
+# for all of them. Their unnamed namespaces are then one, too: a name that two of them define is an error of the compiler.
+function(ulpscope_compile_together target count)
+  if(ULPSCOPE_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${count})
+    # GCC takes what the one source includes for headers, where a class with a member of an unnamed namespace would be wrong.
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+  endif()
+endfunction()
+
+# ulpscope_library(NAME [SOURCES ...] [COMPILE_FAST ...] [APART ...] [HEADERS ...] [PUBLIC ...] [PRIVATE ...]): static library
+# ulpscope_NAME, alias ulpscope::NAME. SOURCES are compiled to run fast and COMPILE_FAST to compile fast; APART are sources that are compiled to
+# run fast, each by itself, as Highway's are, which include themselves once for each instruction set. PUBLIC and PRIVATE are what it links;
+# HEADERS are its public headers, which are installed.
 function(ulpscope_library name)
-  cmake_parse_arguments(ARG "COMPILE_FAST" "" "SOURCES;HEADERS;PUBLIC;PRIVATE" ${ARGN})
-  add_library(ulpscope_${name} STATIC ${ARG_SOURCES} ${ARG_HEADERS})
+  cmake_parse_arguments(ARG "" "" "SOURCES;COMPILE_FAST;APART;HEADERS;PUBLIC;PRIVATE" ${ARGN})
+  set_source_files_properties(${ARG_APART} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  set(include_folders $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  set(objects "")
+  if(ARG_COMPILE_FAST)
+    add_library(ulpscope_${name}_fast OBJECT ${ARG_COMPILE_FAST})
+    target_include_directories(ulpscope_${name}_fast PRIVATE ${include_folders})
+    set(links ${ARG_PUBLIC} ${ARG_PRIVATE})
+    list(REMOVE_ITEM links OpenMP::OpenMP_CXX)  # a loop that is worth threads is worth a fast one
+    target_link_libraries(ulpscope_${name}_fast PRIVATE ${links} ulpscope_flags)
+    ulpscope_compile_fast(ulpscope_${name}_fast)
+    ulpscope_compile_together(ulpscope_${name}_fast 16)
+    ulpscope_precompile_headers(ulpscope_${name}_fast fast)
+    set(objects $<TARGET_OBJECTS:ulpscope_${name}_fast>)
+  endif()
+  add_library(ulpscope_${name} STATIC ${ARG_SOURCES} ${ARG_APART} ${ARG_HEADERS} ${objects})
   add_library(ulpscope::${name} ALIAS ulpscope_${name})
-  set_target_properties(ulpscope_${name} PROPERTIES EXPORT_NAME ${name})
+  set_target_properties(ulpscope_${name} PROPERTIES EXPORT_NAME ${name} LINKER_LANGUAGE CXX)
   target_compile_features(ulpscope_${name} PUBLIC cxx_std_20)
-  target_include_directories(ulpscope_${name} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_include_directories(ulpscope_${name} PUBLIC ${include_folders})
   target_link_libraries(ulpscope_${name} PUBLIC ${ARG_PUBLIC} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:ulpscope_flags>)
+  ulpscope_compile_together(ulpscope_${name} 16)
   if("OpenMP::OpenMP_CXX" IN_LIST ARG_PRIVATE)
-    ulpscope_precompile_headers(ulpscope_${name} LIBRARY_WITH_OPENMP)
-  elseif(ARG_COMPILE_FAST)
-    ulpscope_compile_fast(ulpscope_${name})
-    ulpscope_precompile_headers(ulpscope_${name} FAST_LIBRARY)
-  else()
-    ulpscope_precompile_headers(ulpscope_${name} LIBRARY)
+    ulpscope_precompile_headers(ulpscope_${name} openmp)
+  elseif(ARG_SOURCES OR ARG_APART)
+    ulpscope_precompile_headers(ulpscope_${name} library)
   endif()
   set_property(GLOBAL APPEND PROPERTY ULPSCOPE_LIBRARIES ulpscope_${name})
   foreach(header IN LISTS ARG_HEADERS)
@@ -90,16 +137,26 @@ function(ulpscope_library name)
   endforeach()
 endfunction()
 
+# ulpscope_definitions(NAME DEFINITION ...): what all sources of ulpscope_NAME are compiled with.
+function(ulpscope_definitions name)
+  foreach(target IN ITEMS ulpscope_${name} ulpscope_${name}_fast)
+    if(TARGET ${target})
+      target_compile_definitions(${target} PRIVATE ${ARGN})
+    endif()
+  endforeach()
+endfunction()
+
 # ulpscope_test(NAME SOURCES ... LINK ...): one GoogleTest program for one folder. Tests whose suite or name contains "Slow" carry
 # the label slow, and only `./dev test --all` runs them.
 function(ulpscope_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
   add_executable(${name}_tests ${ARG_SOURCES})
-  target_link_libraries(${name}_tests PRIVATE ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main ulpscope_flags)
+  target_link_libraries(${name}_tests PRIVATE ulpscope_test_support ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main ulpscope_flags)
   target_include_directories(${name}_tests PRIVATE ${PROJECT_BINARY_DIR}/test_include)
   ulpscope_compile_fast(${name}_tests)
+  ulpscope_compile_together(${name}_tests 8)
   target_link_libraries(${name}_tests PRIVATE nlohmann_json::nlohmann_json)
-  ulpscope_precompile_headers(${name}_tests TEST <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
+  ulpscope_precompile_headers(${name}_tests test)
   gtest_discover_tests(${name}_tests TEST_PREFIX ${name}. TEST_FILTER -*Slow* DISCOVERY_MODE PRE_TEST PROPERTIES LABELS fast)
   gtest_discover_tests(${name}_tests TEST_PREFIX ${name}. TEST_FILTER *Slow* DISCOVERY_MODE PRE_TEST PROPERTIES LABELS slow)
 endfunction()

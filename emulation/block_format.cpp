@@ -29,7 +29,7 @@ void for_blocks(const BlockAxis& axis, size_t block_size, Body body) {
 // What a block's values reach with the largest scale and element.
 double largest_product(const BlockFormat& format) { return format.element->largest_finite() * format.scale->largest_finite(); }
 
-void check(const BlockArray& array, const float* values, size_t count) {
+void check_array(const BlockArray& array, const float* values, size_t count) {
   const BlockFormat& format = *array.format;
   const BlockAxis& axis = array.axis;
   if (format.block_size == 0) throw usage_error("{}: expected a block size of at least 1, got 0", format.name);
@@ -50,7 +50,7 @@ void check(const BlockArray& array, const float* values, size_t count) {
 
 // The same of an array that quantise() has filled.
 void check_filled(const BlockArray& array, const float* values, size_t count) {
-  check(array, values, count);
+  check_array(array, values, count);
   const size_t blocks = array.axis.blocks(array.format->block_size);
   if (array.elements.size() != count || array.scales.size() != blocks)
     throw usage_error("{}: expected a quantised array of {} elements and {} scales, got {} and {}", array.format->name, count,
@@ -134,7 +134,7 @@ const BlockFormat& find_block_format(std::string_view given) {
 }
 
 void quantise(BlockArray& array, std::span<const float> values, const Rounding& rounding, const RandomStream& random) {
-  check(array, values.data(), values.size());
+  check_array(array, values.data(), values.size());
   const BlockFormat& format = *array.format;
   array.elements.resize(values.size());
   array.scales.resize(array.axis.blocks(format.block_size));

@@ -17,11 +17,11 @@ namespace {
 
 constexpr ExactAccumulators kOneAccumulator{};
 
-void check(int64_t extent, const char* name) {
+void check_argument(int64_t extent, const char* name) {
   if (extent < 0) throw usage_error("exact matrix product: {} is {}, expected at least 0", name, extent);
 }
 
-void check(const void* data, bool needed, const char* name) {
+void check_argument(const void* data, bool needed, const char* name) {
   if (needed && data == nullptr) throw usage_error("exact matrix product: {} is a null pointer", name);
 }
 
@@ -43,9 +43,9 @@ BitRange both(const BitRange& a, const BitRange& b) {
 
 ExactProduct::ExactProduct(const FloatMatrix& b, int64_t k, int64_t n, const float* c, const ParallelFor& parallel_for)
     : k_(k), n_(n), terms_(k + (c != nullptr ? 1 : 0)) {
-  check(k, "k");
-  check(n, "n");
-  check(b.data, k > 0 && n > 0, "b");
+  check_argument(k, "k");
+  check_argument(n, "n");
+  check_argument(b.data, k > 0 && n > 0, "b");
   panels_.resize(static_cast<size_t>((n + kExactPanel - 1) / kExactPanel));
   columns_.assign(panels_.size() * static_cast<size_t>(terms_ * kExactPanel), 0.0f);
   parallel_for(static_cast<int64_t>(panels_.size()), [&](int64_t index) { prepare(b, c, index); });
@@ -115,11 +115,11 @@ void ExactProduct::compute_panel(const float* row, const BitRange& range, bool i
 }
 
 void ExactProduct::compute(const FloatMatrix& a, double* d, int64_t first, int64_t last, RoundingMode mode) const {
-  check(first, "the first row");
-  check(last - first, "the number of rows");
+  check_argument(first, "the first row");
+  check_argument(last - first, "the number of rows");
   if (first == last || n_ == 0) return;
-  check(a.data, k_ > 0, "a");
-  check(d, true, "d");
+  check_argument(a.data, k_ > 0, "a");
+  check_argument(d, true, "d");
   const FloatingPointMode cpu_mode;
   const int64_t rows = last - first, panels = static_cast<int64_t>(panels_.size());
   std::vector<float> values(static_cast<size_t>(rows * terms_), 1.0f);  // the last one of a row meets c

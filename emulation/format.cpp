@@ -111,7 +111,7 @@ void read_options(std::string_view text, std::string_view rest, FloatFormat& for
   }
 }
 
-void check(std::string_view text, const FloatFormat& format) {
+void check_text(std::string_view text, const FloatFormat& format) {
   if (format.exponent_bits > binary32.exponent_bits || format.fraction_bits > binary32.fraction_bits)
     throw impossible(text, fmt::format("expected at most {} exponent and {} fraction bits, those of fp32", binary32.exponent_bits,
                                        binary32.fraction_bits));
@@ -149,7 +149,7 @@ FloatFormat read_base(std::string_view text, std::string_view& rest) {
     }
   }
   if (!rest.empty() && rest[0] != ':') throw no_format(text);
-  check(text, format);
+  check_text(text, format);
   const int least = format.special_values == SpecialValues::negative_zero ? 0 : 1;
   format.bias = format.exponent_bits == 0 ? 1 : (1 << (format.exponent_bits - 1)) - least;
   return format;
@@ -161,7 +161,7 @@ FloatFormat read_format(std::string_view text) {
   std::optional<int> bias;
   std::optional<double> largest;
   read_options(text, rest, format, bias, largest);
-  check(text, format);
+  check_text(text, format);
   format.bias = bias.value_or(format.bias);
   if (format.smallest_exponent() < binary32.smallest_exponent() || format.largest_exponent() > binary32.largest_exponent())
     throw impossible(text, fmt::format("its numbers go from 2^{} to 2^{}, expected none that fp32 has not, from 2^{} to 2^{}",

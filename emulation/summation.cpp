@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kBlock = 1024;  // elements that are widened at a time: they stay in the first cache
 constexpr Number kOne{.kind = Number::Kind::finite, .significand = 1};
 
-void check(const Summation& summation) {
+void check_summation(const Summation& summation) {
   if (summation.accumulator == nullptr) throw usage_error("sum: expected the format of an accumulator, got a null pointer");
   const Rounding& rounding = summation.rounding;
   if (rounding.mode == RoundingMode::stochastic && (rounding.random_bits < 1 || rounding.random_bits > 24))
@@ -176,7 +176,7 @@ const float* EncodedArray::values(size_t begin, size_t count, float* buffer) con
 }
 
 uint64_t sum(const EncodedArray& terms, const Summation& summation) {
-  check(summation);
+  check_summation(summation);
   if (summation.order != SumOrder::exact) return rounded_sum(SingleTerms(terms), summation);
   ExactSum total;
   if (&terms.format() == &binary64) {
@@ -192,7 +192,7 @@ uint64_t sum(const EncodedArray& terms, const Summation& summation) {
 }
 
 uint64_t dot(const EncodedArray& a, const EncodedArray& b, const Summation& summation) {
-  check(summation);
+  check_summation(summation);
   if (a.size() != b.size())
     throw usage_error("dot product of {} and {}: lengths {} and {} differ", a.format().name, b.format().name, a.size(), b.size());
   if (summation.order != SumOrder::exact) return rounded_sum(ProductTerms(a, b), summation);

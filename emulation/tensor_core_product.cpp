@@ -106,7 +106,7 @@ struct ScaleFactor {
   float significand;
   int32_t exponent;
 };
-ScaleFactor read_scale(BlockScales scales, uint8_t encoding) {
+ScaleFactor read_scale_factor(BlockScales scales, uint8_t encoding) {
   const FloatFormat& format = format_of_scale(scales);
   const Number number = decode_scale(scales, encoding);
   if (number.kind == Number::Kind::nan) return {std::numeric_limits<float>::quiet_NaN(), 0};
@@ -139,7 +139,7 @@ class FactorLine {
   std::vector<std::pair<size_t, float>> specials;  // place, value
 };
 
-void check(const EncodedMatrix& matrix, bool needed, const char* name) {
+void check_matrix(const EncodedMatrix& matrix, bool needed, const char* name) {
   if (needed && matrix.data == nullptr) throw usage_error("matrix product: {} is a null pointer", name);
 }
 
@@ -200,7 +200,7 @@ void TensorCoreProduct::pack_groups(const Factors& factors, int64_t first, int64
         groups.elements[2 * (pair * lanes + line) + i % 2] = static_cast<int16_t>(number.negative ? -magnitude : magnitude);
       }
       groups.signs[index] = signs;
-      const ScaleFactor scale = read_scale(model.scales, factors.scale(first + line, begin / each));
+      const ScaleFactor scale = read_scale_factor(model.scales, factors.scale(first + line, begin / each));
       groups.scales[index] = scale.significand;
       groups.exponents[index] = scale.exponent;
     }
@@ -222,9 +222,9 @@ TensorCoreProduct::TensorCoreProduct(const TensorCore& core, const EncodedMatrix
   const TensorCoreModel& model = *core.model;
   check_extent(k, "k");
   check_extent(n, "n");
-  check(b, k > 0 && n > 0, "b");
+  check_matrix(b, k > 0 && n > 0, "b");
   const int64_t each = elements_of_scale(model.scales);
-  check(b_scales, each > 0 && k > 0 && n > 0, "the scales of b");
+  check_matrix(b_scales, each > 0 && k > 0 && n > 0, "the scales of b");
   if (each == 0 && b_scales.data != nullptr) throw usage_error("matrix product: b has scales, and the instruction has none");
   const int64_t all = model.products_of_instruction();
   positions_ = (k + all - 1) / all * all;
@@ -342,9 +342,9 @@ void TensorCoreProduct::compute(const EncodedMatrix& a, const EncodedMatrix& c, 
   check_extent(first, "the first row");
   check_extent(last - first, "the number of rows");
   if (first == last || n_ == 0) return;
-  check(a, k_ > 0, "a");
-  check({d}, true, "d");
-  check(a_scales, model.scales != BlockScales::none && k_ > 0, "the scales of a");
+  check_matrix(a, k_ > 0, "a");
+  check_matrix({d}, true, "d");
+  check_matrix(a_scales, model.scales != BlockScales::none && k_ > 0, "the scales of a");
   if (model.scales == BlockScales::none && a_scales.data != nullptr)
     throw usage_error("matrix product: a has scales, and the instruction has none");
 

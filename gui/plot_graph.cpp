@@ -14,7 +14,7 @@ namespace ulpscope::gui {
 
 namespace {
 
-constexpr float kMargin = 2;  // lines of text, left of all nodes: links that pass over rows
+constexpr float kMarginLines = 2;  // lines of text, left of all nodes: links that pass over rows
 
 // A link between neighbouring rows goes from the middle of one box to that of the other; one that passes over rows goes around
 // them at the left.
@@ -23,7 +23,7 @@ void draw_link(ImDrawList& list, const Theme& theme, const Rectangle& from, cons
   const ImU32 color = is_marked ? theme.error : theme.dim;
   if (goes_around) {
     const ImVec2 start{from.from.x, from.middle().y}, end{to.from.x, to.middle().y};
-    const float out = start.x - kMargin * line;
+    const float out = start.x - kMarginLines * line;
     list.AddBezierCubic(start, {out, start.y + line}, {out, end.y - line}, end, color, thickness);
     list.AddTriangleFilled({end.x - 6, end.y - 4}, {end.x - 6, end.y + 4}, end, color);
     return;
@@ -40,7 +40,7 @@ void show_graph(const Canvas& canvas, const Plot& plot, const PlotLook&) {
   const float line = line_height();
   ImGui::TextUnformatted(plot.title.c_str());
   if (plot.nodes.empty()) return;
-  const float room = ImGui::GetContentRegionAvail().x - kMargin * line;
+  const float room = ImGui::GetContentRegionAvail().x - kMarginLines * line;
   const auto most_columns = static_cast<size_t>(std::max(1.0F, room / (20 * line)));
   struct Graph {
     std::vector<PlotLink> links;
@@ -58,7 +58,7 @@ void show_graph(const Canvas& canvas, const Plot& plot, const PlotLook&) {
   place(plot.name, {ImGui::GetContentRegionAvail().x, distance * static_cast<float>(layout.rows())}, box);
   ImDrawList& list = *ImGui::GetWindowDrawList();
   const auto rectangle = [&, &layout = layout](size_t i) {
-    const float left = box.from.x + kMargin * line + width * static_cast<float>(layout.column[i]);
+    const float left = box.from.x + kMarginLines * line + width * static_cast<float>(layout.column[i]);
     const float top = box.from.y + distance * static_cast<float>(layout.row[i]);
     return Rectangle{{left, top}, {left + width - 8, top + box_height}};
   };

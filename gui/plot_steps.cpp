@@ -14,10 +14,10 @@ namespace ulpscope::gui {
 
 namespace {
 
-constexpr float kMargin = 3;  // pixels above the highest and below the lowest value
+constexpr float kMarginPixels = 3;  // pixels above the highest and below the lowest value
 
 float y_of(const ValueScale& scale, double value, const Area& area) {
-  return area.to.y - kMargin - static_cast<float>(scale.place(value)) * (area.height() - 2 * kMargin);
+  return area.to.y - kMarginPixels - static_cast<float>(scale.place(value)) * (area.height() - 2 * kMarginPixels);
 }
 
 // Numbers at their values, from below upwards as far as there is room between them. `left`: where room for them begins.

@@ -10,7 +10,9 @@
 #include "ulpscope/base/parse_number.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/emulation/tensor_core.h"
+#if defined(ULPSCOPE_EMULATED_DEVICES)
 #include "ulpscope/kernels/device/emulated_backend.h"
+#endif
 #if defined(ULPSCOPE_CUDA)
 #include "ulpscope/kernels/device/cuda_backend.h"
 #endif
@@ -58,6 +60,13 @@ Error built_without_cuda(int device) {
 }
 std::unique_ptr<Backend> make_cuda_backend(int device) { throw built_without_cuda(device); }
 std::string gpu_of_device(int device) { throw built_without_cuda(device); }
+#endif
+#if !defined(ULPSCOPE_EMULATED_DEVICES)
+std::unique_ptr<Backend> make_emulated_device_backend(uint64_t /*seed*/, std::string_view gpu) {
+  throw failed_error(
+      "emulated:{}: this ulpscope was built without the kernels of GPUs for the host (a quick build); `./dev build` builds them",
+      gpu);
+}
 #endif
 
 }  // namespace

@@ -89,6 +89,12 @@ def twice_defined(root, headers):
     return [f"{name} is defined in {' and in '.join(files)}" for name, files in sorted(places.items()) if len(files) > 1]
 
 
+def sources_of(entry):
+    """What a compile command compiles: a source, or those that CMake has put together into one."""
+    file = pathlib.Path(entry["file"])
+    return [pathlib.Path(name) for name in INCLUDE.findall(file.read_text())] if file.parent.name == "Unity" else [file]
+
+
 def compile_problems(root, headers, build):
     """What the compiler says of the headers that no source includes first. Those that end in -inl.h are parts of sources.
 
@@ -99,18 +105,18 @@ def compile_problems(root, headers, build):
     commands = json.loads((build / "compile_commands.json").read_text())
     flags, first = {}, set()
     for entry in commands:
-        source = pathlib.Path(entry["file"])
-        if not source.is_relative_to(root) or source.relative_to(root).parts[0] in FREE:
-            continue
+        sources = [source for source in sources_of(entry)
+                   if source.is_relative_to(root) and source.relative_to(root).parts[0] not in FREE]
         words = shlex.split(entry["command"])
         words = words[:words.index("-o")]
         precompiled = "-include" in words
         while "-include" in words:
             del words[(place := words.index("-include")):place + 2]
         # ccache keeps nothing of what is compiled with -fpch-preprocess, unless told what it may overlook.
-        flags.setdefault(source.parent, [word for word in words if word != "-fpch-preprocess"])
-        if (include := INCLUDE.search(source.read_text())) and not precompiled:
-            first.add(include.group(1))
+        for source in sources:
+            flags.setdefault(source.parent, [word for word in words if word != "-fpch-preprocess"])
+            if (include := INCLUDE.search(source.read_text())) and not precompiled:
+                first.add(include.group(1))
 
     def compile_error(source, words):
         result = subprocess.run([*launcher, *words, "-O0", "-c", source, "-o", source.with_suffix(".o")], cwd=build, env=environment,

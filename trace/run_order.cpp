@@ -135,7 +135,7 @@ RunOrder order_runs(const std::string& name, std::span<const RunTrace> traces) {
     for (const size_t member : members) of_rank.push_back(traces[member]);
     const RunOrder in_time = order_in_time(name, of_rank);
     for (const RunPlace& place : in_time.places) order.places.push_back({members[place.trace], place.steps});
-    for (const Replacement& one : in_time.replaced) order.replaced.push_back({members[one.trace], members[one.by]});
+    for (const ReplacedPart& one : in_time.replaced) order.replaced.push_back({members[one.trace], members[one.by]});
   }
   return order;
 }

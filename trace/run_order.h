@@ -20,14 +20,14 @@ struct RunPlace {
   StepRange steps;   // those that count of it
 };
 
-struct Replacement {
+struct ReplacedPart {
   size_t trace = 0;  // index
   size_t by = 0;     // of the one that takes its place
 };
 
 struct RunOrder {
-  std::vector<RunPlace> places;       // by rank, then by step
-  std::vector<Replacement> replaced;  // those of which nothing is left
+  std::vector<RunPlace> places;        // by rank, then by step
+  std::vector<ReplacedPart> replaced;  // those of which nothing is left
 };
 
 // A resumed run begins with the step it resumed at, and replaces what earlier ones had from there on. `name` is what messages call

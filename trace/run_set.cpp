@@ -242,7 +242,7 @@ RunSet::State::State(std::string name, std::span<const std::string> paths, const
     for (const PartView& part : view.parts) traces.push_back({part.file->path(), *part.run});
     std::vector<PartView> ordered;
     const RunOrder order = order_runs(view.name, traces);
-    for (const Replacement& one : order.replaced) {
+    for (const ReplacedPart& one : order.replaced) {
       const RunTrace& by = traces[one.by];
       view.replaced.push_back({traces[one.trace].path, view.parts[one.trace].file->steps_end(), by.run, by.path});
     }

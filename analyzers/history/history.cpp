@@ -11,7 +11,7 @@ namespace ulpscope {
 namespace {
 
 // All tensors together have at most so many cells, of about 100 bytes.
-constexpr size_t kMostCells = size_t{1} << 21;
+constexpr size_t kMostKeptCells = size_t{1} << 21;
 constexpr size_t kLeastColumns = 16;
 
 constexpr std::array<const char*, kMeasured> kNames{"flushed", "subnormal", "overflowed", "rescued",
@@ -134,7 +134,7 @@ void History::see(uint64_t step) {
   if (!seen_) seen_ = StepRange{step, step};
   seen_->first = std::min(seen_->first, step);
   seen_->last = std::max(seen_->last, step);
-  const size_t most = std::clamp(kMostCells / std::max<size_t>(1, tensors_.size()), kLeastColumns, most_columns_);
+  const size_t most = std::clamp(kMostKeptCells / std::max<size_t>(1, tensors_.size()), kLeastColumns, most_columns_);
   while (seen_->last / width_ - seen_->first / width_ >= most) widen();
 }
 

@@ -15,7 +15,7 @@ namespace ulpscope {
 
 namespace {
 
-constexpr size_t kMostCells = size_t{1} << 16;
+constexpr size_t kMostPicturedCells = size_t{1} << 16;
 constexpr size_t kScales = kLargestScale - kLeastScale + 1;
 // Of tensors whose rows of one column are not counted yet: each takes a few kilobytes.
 constexpr size_t kMostSwept = 4096;
@@ -114,7 +114,7 @@ ScaledHeatmap scaled_heatmap(const Snapshot& trace, const Plot& recorded, std::s
   layout->rows = rows.size();
   layout->measured = measured;
   const auto first = static_cast<uint64_t>(recorded.series.front().x.front()), last = static_cast<uint64_t>(recorded.x_end) - 1;
-  const size_t most = std::max<size_t>(1, kMostCells / rows.size());
+  const size_t most = std::max<size_t>(1, kMostPicturedCells / rows.size());
   layout->columns = StepColumns::over(first, last, std::min(most, recorded.series.front().x.size()));
   std::map<std::pair<const FloatFormat*, bool>, std::shared_ptr<const SweepQuestion>> questions;
   for (size_t row = 0; row < rows.size(); ++row) {

@@ -11,7 +11,7 @@ namespace {
 // Of a picture that nobody could look at.
 constexpr double kMostCells = 1 << 14;
 
-constexpr double kMostColumns = 1e15;  // of a plot; places nearer to each other are taken for one
+constexpr double kMostPlaces = 1e15;  // of a plot; places nearer to each other are taken for one
 
 // Whether the row has a value in each column, and nowhere else.
 bool has_all(const Series& row, const HeatColumns& columns) {
@@ -41,7 +41,7 @@ HeatColumns heat_columns(const Plot& plot) {
   if (!std::isfinite(narrowest)) narrowest = plot.x_end > last ? plot.x_end - last : 1;
   columns.first = first;
   columns.end = plot.x_end > last ? plot.x_end : last + narrowest;
-  columns.width = std::max(narrowest, (columns.end - first) / kMostColumns);
+  columns.width = std::max(narrowest, (columns.end - first) / kMostPlaces);
   if (!(columns.end > first) || !std::isfinite(columns.end)) return columns;
   columns.count = std::ceil((columns.end - first) / columns.width - 1e-9);
   return columns;

@@ -14,30 +14,30 @@ namespace ulpscope {
 
 namespace {
 
-constexpr size_t kMostNodes = 200, kMostLinks = 1000, kMostColumns = 3;  // three are as wide as the page
-constexpr int kWidth = 372, kHeight = 56, kAcross = 32, kDown = 36;      // of a node, and between two
-constexpr int kMargin = 48;                                              // left of all nodes: links that pass over layers
-constexpr size_t kNameColumns = 46, kDetailColumns = 60;                 // of text that fits a node
+constexpr size_t kMostNodes = 200, kMostLinks = 1000, kMostNodeColumns = 3;  // three are as wide as the page
+constexpr int kNodeWidth = 372, kNodeHeight = 56, kAcross = 32, kDown = 36;  // of a node, and between two
+constexpr int kMargin = 48;                                                  // left of all nodes: links that pass over layers
+constexpr size_t kNameColumns = 46, kDetailColumns = 60;                     // of text that fits a node
 
 struct Places {
   GraphLayout layout;
 
-  int left(size_t node) const { return kMargin + static_cast<int>(layout.column[node]) * (kWidth + kAcross); }
-  int top(size_t node) const { return 2 + static_cast<int>(layout.row[node]) * (kHeight + kDown); }
-  int width() const { return kMargin + static_cast<int>(layout.columns) * (kWidth + kAcross) - kAcross + 2; }
-  int height() const { return static_cast<int>(layout.rows()) * (kHeight + kDown) - kDown + 4; }
+  int left(size_t node) const { return kMargin + static_cast<int>(layout.column[node]) * (kNodeWidth + kAcross); }
+  int top(size_t node) const { return 2 + static_cast<int>(layout.row[node]) * (kNodeHeight + kDown); }
+  int width() const { return kMargin + static_cast<int>(layout.columns) * (kNodeWidth + kAcross) - kAcross + 2; }
+  int height() const { return static_cast<int>(layout.rows()) * (kNodeHeight + kDown) - kDown + 4; }
 };
 
 std::string link_html(const Places& places, const PlotLink& link, size_t number) {
   const char* marked = link.marked ? " marked" : "";
   if (places.layout.goes_around(link)) {
-    const int left = kMargin, from = places.top(link.from) + kHeight / 2 + 6, to = places.top(link.to) + kHeight / 2 - 6;
+    const int left = kMargin, from = places.top(link.from) + kNodeHeight / 2 + 6, to = places.top(link.to) + kNodeHeight / 2 - 6;
     const int out = left - 14 - static_cast<int>(number % 4) * 8;
     return fmt::format("<path class=\"link{}\" d=\"M{} {}C{} {} {} {} {} {}\"/><path class=\"head{}\" d=\"M{} {}l-8 -4v8z\"/>\n",
                        marked, left, from, out, from, out, to, left - 7, to, marked, left, to);
   }
-  const int x1 = places.left(link.from) + kWidth / 2, y1 = places.top(link.from) + kHeight;
-  const int x2 = places.left(link.to) + kWidth / 2, y2 = places.top(link.to);
+  const int x1 = places.left(link.from) + kNodeWidth / 2, y1 = places.top(link.from) + kNodeHeight;
+  const int x2 = places.left(link.to) + kNodeWidth / 2, y2 = places.top(link.to);
   const int bend = std::max(kDown / 2, (y2 - y1) / 3);
   return fmt::format("<path class=\"link{}\" d=\"M{} {}C{} {} {} {} {} {}\"/><path class=\"head{}\" d=\"M{} {}l-4 -8h8z\"/>\n",
                      marked, x1, y1, x1, y1 + bend, x2, y2 - bend, x2, y2 - 7, marked, x2, y2);
@@ -52,7 +52,7 @@ std::string node_html(const Places& places, const PlotNode& node, size_t i) {
   std::string html =
       fmt::format("<g class=\"node{}\"><title>{}{}{}</title><rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"8\"/>",
                   node.marked ? " marked" : "", html_text(node.name), has_detail ? ": " : "",
-                  html_text(node.detail, kMostSentenceBytes), x, y, kWidth, kHeight);
+                  html_text(node.detail, kMostSentenceBytes), x, y, kNodeWidth, kNodeHeight);
   html += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>", x + 14, y + (has_detail ? 24 : 33), shortened(node.name, kNameColumns));
   if (has_detail)
     html +=
@@ -81,7 +81,7 @@ std::string node_list_html(const Plot& plot, size_t count, const std::vector<Plo
 std::string graph_html(const Plot& plot, size_t number) {
   const size_t count = std::min(plot.nodes.size(), kMostNodes);
   const std::vector<PlotLink> links = links_between(plot, count, kMostLinks);
-  const Places places{graph_layout(plot, count, links, kMostColumns)};
+  const Places places{graph_layout(plot, count, links, kMostNodeColumns)};
   std::string html = fmt::format(
       "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{0}\">\n"
       "<svg class=\"graph\" id=\"graph-{1}\" width=\"{2}\" height=\"{3}\" viewBox=\"0 0 {2} {3}\" role=\"img\" "

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kShownSeries = 12, kMostSeries = 200;
 constexpr int kMostExponents = 1200;  // more than FP64 has between its limits: about 2100 are cut at their low end
-constexpr int kHeight = 100;          // of the tallest bar, whatever its size on the screen
+constexpr int kBarHeight = 100;       // of the tallest bar, whatever its size on the screen
 
 struct HistogramFrame {
   int first = std::numeric_limits<int>::max(), last = std::numeric_limits<int>::min();
@@ -25,7 +25,7 @@ struct HistogramFrame {
   double place(int exponent) const { return static_cast<double>(exponent - first) / width(); }
 };
 
-std::optional<HistogramFrame> frame_of(const Plot& plot) {
+std::optional<HistogramFrame> histogram_frame(const Plot& plot) {
   HistogramFrame frame;
   for (const Series& series : plot.series) {
     for (size_t i = 0; i < series.points(); ++i) {
@@ -66,18 +66,19 @@ std::string bars_html(const Plot& plot, const Series& series, const HistogramFra
   for (size_t i = 0; i < counts.size(); ++i) {
     values += fmt::format("{}{:.0f}", i == 0 ? "" : " ", counts[i]);
     if (!(counts[i] > 0)) continue;
-    const int height = std::clamp(static_cast<int>(std::lround(kHeight * std::sqrt(counts[i] / tallest))), 4, kHeight);
+    const int height = std::clamp(static_cast<int>(std::lround(kBarHeight * std::sqrt(counts[i] / tallest))), 4, kBarHeight);
     const char* const of = zone(plot, frame.first + static_cast<int>(i));
     if (paths.empty() || paths.back().first != of) paths.emplace_back(of, "");
-    paths.back().second += fmt::format("M{} {}v-{}h1v{}z", i, kHeight, height, height);
+    paths.back().second += fmt::format("M{} {}v-{}h1v{}z", i, kBarHeight, height, height);
   }
   std::string limits;
   for (const Limit& limit : plot.limits)
-    if (limit.exponent > frame.first) limits += fmt::format("M{} 0V{}", limit.exponent - frame.first, kHeight);
+    if (limit.exponent > frame.first) limits += fmt::format("M{} 0V{}", limit.exponent - frame.first, kBarHeight);
   std::string html = fmt::format(
       "<svg class=\"bars\" role=\"img\" aria-label=\"{}\" viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\" "
       "data-v=\"{}\"><title>{}: at most {} in one exponent</title>",
-      html_text(series.name), frame.width(), kHeight, values, html_text(series.name), html_text(cell_text(tallest, plot.y.unit)));
+      html_text(series.name), frame.width(), kBarHeight, values, html_text(series.name),
+      html_text(cell_text(tallest, plot.y.unit)));
   if (!limits.empty()) html += fmt::format("<path class=\"limit\" d=\"{}\"/>", limits);
   for (const auto& [of, path] : paths) html += fmt::format("<path class=\"{}\" d=\"{}\"/>", of, path);
   html += "</svg>";
@@ -104,7 +105,7 @@ std::string zone_legend(const Plot& plot) {
 }  // namespace
 
 std::string histogram_html(const Plot& plot) {
-  const std::optional<HistogramFrame> frame = frame_of(plot);
+  const std::optional<HistogramFrame> frame = histogram_frame(plot);
   if (!frame) return "";
   std::vector<AxisTick> limits, exponents;
   for (const Limit& limit : plot.limits) limits.push_back({frame->place(limit.exponent), limit.name});

@@ -14,10 +14,10 @@ namespace ulpscope {
 
 namespace {
 
-constexpr size_t kMostSeries = 24, kColors = 8;
-constexpr size_t kMostPoints = 1200, kStretches = 300;  // a line of more points keeps four of each stretch
-constexpr double kWidth = 10000, kHeight = 1000;        // of the area that lines are drawn in, whatever its size on the screen
-constexpr double kPadding = 0.06;                       // of the height, above the highest and below the lowest value
+constexpr size_t kMostSeries = 24, kLineColors = 8;
+constexpr size_t kMostPoints = 1200, kStretches = 300;    // a line of more points keeps four of each stretch
+constexpr double kAreaWidth = 10000, kAreaHeight = 1000;  // of the area that lines are drawn in, whatever its size on the screen
+constexpr double kPadding = 0.06;                         // of the height, above the highest and below the lowest value
 
 // From where to where steps reach, and what the height stands for.
 struct StepsFrame {
@@ -29,7 +29,7 @@ struct StepsFrame {
   double down(double y) const { return kPadding + (1 - 2 * kPadding) * (1 - scale.place(y)); }
 };
 
-std::optional<StepsFrame> frame_of(const Plot& plot) {
+std::optional<StepsFrame> steps_frame(const Plot& plot) {
   StepsFrame frame;
   for (const Series& series : plot.series) {
     for (size_t i = 0; i < series.points(); ++i) {
@@ -78,10 +78,10 @@ std::string series_html(const Plot& plot, const Series& series, const StepsFrame
     const double at = series.x[points[i]], value = series.y[points[i]];
     const bool is_last = i + 1 == points.size();
     const double until = std::min(is_last ? plot.end_of(series, points[i]) : series.x[points[i + 1]], frame.end);
-    const int from = static_cast<int>(std::lround(kWidth * frame.across(at))),
-              to = static_cast<int>(std::lround(kWidth * frame.across(std::max(at, until))));
+    const int from = static_cast<int>(std::lround(kAreaWidth * frame.across(at))),
+              to = static_cast<int>(std::lround(kAreaWidth * frame.across(std::max(at, until))));
     if (std::isfinite(value)) {
-      const int y = static_cast<int>(std::lround(kHeight * frame.down(value)));
+      const int y = static_cast<int>(std::lround(kAreaHeight * frame.down(value)));
       // What is seen once is seen.
       const int least = is_down ? 0 : 40;
       line += fmt::format("{}{}H{}", is_down ? "V" : fmt::format("M{} ", from), y, std::max(to, from + (is_last ? least : 0)));
@@ -97,8 +97,8 @@ std::string series_html(const Plot& plot, const Series& series, const StepsFrame
   }
   std::string html;
   if (!nonfinite.empty()) html += fmt::format("<path class=\"nonfinite\" d=\"{}\"/>", nonfinite);
-  html += fmt::format("<path class=\"s{}{}\" d=\"{}\" data-name=\"{}\" data-x=\"{}\" data-t=\"{}\"/>", number % kColors,
-                      number >= kColors ? " dashed" : "", line.empty() ? "M0 0" : line, html_text(series.name), x,
+  html += fmt::format("<path class=\"s{}{}\" d=\"{}\" data-name=\"{}\" data-x=\"{}\" data-t=\"{}\"/>", number % kLineColors,
+                      number >= kLineColors ? " dashed" : "", line.empty() ? "M0 0" : line, html_text(series.name), x,
                       html_text(texts, SIZE_MAX));
   return html;
 }
@@ -119,14 +119,14 @@ std::string legend_html(const Plot& plot, size_t drawn) {
   std::string html = "<ul class=\"legend\">";
   for (size_t i = 0; i < drawn; ++i)
     html += fmt::format("<li><svg class=\"key\" aria-hidden=\"true\"><path class=\"s{}{}\" d=\"M0 6H22\"/></svg>{}</li>",
-                        i % kColors, i >= kColors ? " dashed" : "", html_text(plot.series[i].name));
+                        i % kLineColors, i >= kLineColors ? " dashed" : "", html_text(plot.series[i].name));
   return html + "</ul>\n";
 }
 
 }  // namespace
 
 std::string steps_html(const Plot& plot) {
-  const std::optional<StepsFrame> frame = frame_of(plot);
+  const std::optional<StepsFrame> frame = steps_frame(plot);
   if (!frame) return "";
   const size_t drawn = std::min(plot.series.size(), kMostSeries);
   std::string grid, lines, html;
@@ -140,8 +140,8 @@ std::string steps_html(const Plot& plot) {
       "<div class=\"chart\">{}<svg class=\"area\" role=\"img\" aria-label=\"{}\" data-first=\"{}\" data-end=\"{}\" "
       "data-x=\"{}\">",
       values, html_text(plot.title, kMostSentenceBytes), frame->first, frame->end, html_text(shown_name(plot.x.name)));
-  html += grid + fmt::format("<svg viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\">", kWidth, kHeight) + lines + "</svg>" +
-          mark_shapes_html(plot, frame->first, frame->end) + "</svg>" + axis_html(ticks) + "</div>\n";
+  html += grid + fmt::format("<svg viewBox=\"0 0 {} {}\" preserveAspectRatio=\"none\">", kAreaWidth, kAreaHeight) + lines +
+          "</svg>" + mark_shapes_html(plot, frame->first, frame->end) + "</svg>" + axis_html(ticks) + "</div>\n";
   html += legend_html(plot, drawn);
   std::string caption = frame->scale.is_logarithmic ? "Logarithmic scale. " : "";
   if (frame->scale.has_nonfinite) caption += "Red at the top: NaN or infinity.";

@@ -15,8 +15,8 @@ namespace ulpscope {
 
 namespace {
 
-constexpr size_t kChunk = size_t{1} << 18;
-constexpr uint8_t kMagic[] = {0x1F, 0x8B};
+constexpr size_t kReadAtOnce = size_t{1} << 18;
+constexpr uint8_t kGzipMagic[] = {0x1F, 0x8B};
 constexpr int kGzipWindow = 15 + 16;  // zlib: the largest window, and gzip's header and check sum around the data
 
 }  // namespace
@@ -38,7 +38,7 @@ GzipFile::GzipFile(const std::string& path, const std::string& expected) : name_
   const bool is_open = descriptor_.value >= 0;
   const bool is_folder = is_open && ::fstat(descriptor_.value, &status) == 0 && S_ISDIR(status.st_mode);
   if (is_open && !is_folder) {
-    while (input_.size() < std::size(kMagic) && fill()) continue;
+    while (input_.size() < std::size(kGzipMagic) && fill()) continue;
     compressed_ = begin_part();
     return;
   }
@@ -59,10 +59,10 @@ bool GzipFile::fill() {
   input_.erase(input_.begin(), input_.begin() + static_cast<std::ptrdiff_t>(begin_));
   begin_ = 0;
   const size_t kept = input_.size();
-  input_.resize(kept + kChunk);
+  input_.resize(kept + kReadAtOnce);
   ssize_t got = 0;
   do {
-    got = ::read(descriptor_.value, input_.data() + kept, kChunk);
+    got = ::read(descriptor_.value, input_.data() + kept, kReadAtOnce);
   } while (got < 0 && errno == EINTR);
   input_.resize(kept + static_cast<size_t>(std::max<ssize_t>(got, 0)));
   if (got < 0) throw unreadable_error("{}: cannot be read: {}", name_, std::strerror(errno));
@@ -70,7 +70,7 @@ bool GzipFile::fill() {
 }
 
 bool GzipFile::begin_part() {
-  if (input_.size() - begin_ < std::size(kMagic) || std::memcmp(input_.data() + begin_, kMagic, std::size(kMagic)) != 0)
+  if (input_.size() - begin_ < std::size(kGzipMagic) || std::memcmp(input_.data() + begin_, kGzipMagic, std::size(kGzipMagic)) != 0)
     return false;
   if (!inflater_) inflater_ = std::make_unique<Inflater>();
   inflateReset(&inflater_->stream);
@@ -113,13 +113,13 @@ size_t GzipFile::read_compressed(uint8_t* out, size_t size) {
     if (!in_part_) {
       // gzip pads with zeros where files end in blocks, as on tapes.
       while (begin_ < input_.size() && input_[begin_] == 0) ++begin_;
-      const bool is_end = input_.size() - begin_ < std::size(kMagic) && !fill();
+      const bool is_end = input_.size() - begin_ < std::size(kGzipMagic) && !fill();
       if (is_end && begin_ == input_.size()) break;
-      if (!is_end && (begin_ == input_.size() || input_[begin_] == 0 || input_.size() - begin_ < std::size(kMagic))) continue;
+      if (!is_end && (begin_ == input_.size() || input_[begin_] == 0 || input_.size() - begin_ < std::size(kGzipMagic))) continue;
       if (!begin_part()) throw unreadable_error("{}: damaged gzip data (bytes follow that are not compressed)", name_);
     }
     if (begin_ == input_.size() && !fill()) throw unreadable_error("{}: damaged gzip data (the file is truncated)", name_);
-    const size_t given = std::min(input_.size() - begin_, kChunk), wanted = std::min(size - done, kChunk);
+    const size_t given = std::min(input_.size() - begin_, kReadAtOnce), wanted = std::min(size - done, kReadAtOnce);
     stream.next_in = input_.data() + begin_;
     stream.avail_in = static_cast<uInt>(given);
     stream.next_out = out + done;

@@ -13,8 +13,8 @@ namespace {
 
 constexpr uint8_t kUnsignedByte = 8;
 constexpr int kMaximumRank = 4;
-constexpr int64_t kMaximumElements = int64_t{1} << 34;
-constexpr size_t kChunk = size_t{1} << 20;
+constexpr int64_t kMaximumArrayElements = int64_t{1} << 34;
+constexpr size_t kReadBytes = size_t{1} << 20;
 
 }  // namespace
 
@@ -44,8 +44,8 @@ IdxArray read_idx(const std::string& path) {
     const int64_t extent = int64_t{bytes[0]} << 24 | bytes[1] << 16 | bytes[2] << 8 | bytes[3];
     if (extent == 0) throw unreadable_error("{}: extent {} in the header is 0, expected at least 1", path, i);
     array.shape.push_back(extent);
-    if (extent > kMaximumElements / count) {
-      throw unreadable_error("{}: the header claims more than {} elements (extents {})", path, kMaximumElements,
+    if (extent > kMaximumArrayElements / count) {
+      throw unreadable_error("{}: the header claims more than {} elements (extents {})", path, kMaximumArrayElements,
                              fmt::join(array.shape, " x "));
     }
     count *= extent;
@@ -54,7 +54,7 @@ IdxArray read_idx(const std::string& path) {
   const auto expected = static_cast<size_t>(count);
   while (array.values.size() < expected) {
     const size_t before = array.values.size();
-    const size_t wanted = std::min(expected - before, kChunk);
+    const size_t wanted = std::min(expected - before, kReadBytes);
     array.values.resize(before + wanted);
     const size_t got = file.read(array.values.data() + before, wanted);
     if (got < wanted) {

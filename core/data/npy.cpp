@@ -14,7 +14,7 @@ namespace ulpscope {
 
 namespace {
 
-constexpr std::string_view kMagic("\x93NUMPY", 6);
+constexpr std::string_view kNpyMagic("\x93NUMPY", 6);
 constexpr size_t kLengthAt = 8;  // behind the magic string and two bytes of version
 
 struct Header {
@@ -105,7 +105,7 @@ class HeaderParser {
   size_t at_ = 0;
 };
 
-NumberType parse_type(const std::string& text, const std::string& path) {
+NumberType parse_number_type(const std::string& text, const std::string& path) {
   NumberType type;
   const bool known_order = !text.empty() && std::string_view("<>|=").find(text[0]) != std::string_view::npos;
   if (known_order && text.size() == 3 && text[2] >= '0' && text[2] <= '9') {
@@ -126,11 +126,11 @@ std::shared_ptr<const SampleArray> open_array(const std::string& path) {
   if (file->size() == 0) throw unreadable_error("{}: empty, expected a file of numpy.save", path);
   const std::vector<uint8_t> start = read(0, std::min<size_t>(file->size(), kLengthAt + 4));
   const std::string_view magic(reinterpret_cast<const char*>(start.data()), start.size());
-  if (!magic.starts_with(kMagic)) {
+  if (!magic.starts_with(kNpyMagic)) {
     throw unreadable_error("{}: not a file of numpy.save{}", path,
                            magic.starts_with("PK") ? ", but an archive (.npz): save each array alone" : "");
   }
-  const size_t length_bytes = magic.size() > kMagic.size() && start[kMagic.size()] == 1 ? 2 : 4;
+  const size_t length_bytes = magic.size() > kNpyMagic.size() && start[kNpyMagic.size()] == 1 ? 2 : 4;
   const size_t header_at = kLengthAt + length_bytes;
   size_t length = 0;
   for (size_t i = header_at; i-- > kLengthAt && header_at <= start.size();) length = length << 8 | start[i];
@@ -139,7 +139,7 @@ std::shared_ptr<const SampleArray> open_array(const std::string& path) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 
   const Header header = HeaderParser(text, path).parse();
-  const NumberType type = parse_type(header.type, path);
+  const NumberType type = parse_number_type(header.type, path);
   if (header.shape.empty()) throw unreadable_error("{}: expected an array, found a single value", path);
   if (header.column_major && header.shape.size() > 1) {
     throw unreadable_error(

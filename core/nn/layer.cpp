@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kMaximumElements = int64_t{1} << 31;  // of a parameter, and of one sample after any layer
 
 // A double, since hostile extents overflow integers.
-double elements_of(const std::vector<int64_t>& shape) {
+double element_count(const std::vector<int64_t>& shape) {
   double elements = 1;
   for (const int64_t extent : shape) elements *= static_cast<double>(extent);
   return elements;
@@ -83,15 +83,15 @@ Tensor Layer::operator()(const Tensor& x, bool training) {
 }
 
 void Layer::set_output_shape(SampleShape shape) {
-  if (elements_of(shape) > static_cast<double>(kMaximumElements)) {
+  if (element_count(shape) > static_cast<double>(kMaximumElements)) {
     throw usage_error("its output of {} is larger than the {} elements a sample may have", describe_shape(shape), kMaximumElements);
   }
   output_shape_ = std::move(shape);
 }
 
 Layer::Declared Layer::declare(Tensor& tensor, std::string_view name, std::vector<int64_t> shape, InitialValues initial) const {
-  if (elements_of(shape) > static_cast<double>(kMaximumElements)) {
-    throw usage_error("its {} has {:.3g} elements, more than the {} that a parameter may have", name, elements_of(shape),
+  if (element_count(shape) > static_cast<double>(kMaximumElements)) {
+    throw usage_error("its {} has {:.3g} elements, more than the {} that a parameter may have", name, element_count(shape),
                       kMaximumElements);
   }
   return {{intern(join_path(*path_, name)), path_, {}}, &tensor, std::move(shape), initial};
@@ -129,7 +129,7 @@ Tensor Layer::run_layers(const Tensor& x, bool training) {
 void Layer::create_tensors(uint64_t seed, const ParameterTypes& types) {
   const DType dtype = parameter_type(types);
   const auto create = [&](Declared& declared) {
-    const auto count = static_cast<size_t>(elements_of(declared.shape));
+    const auto count = static_cast<size_t>(element_count(declared.shape));
     const std::vector<double> values = declared.initial.values(count, seed, *declared.named.name);
     Tensor tensor = from_host(*context().backend, dtype, declared.shape, values);
     tensor.body()->parameter = declared.named.name;

@@ -12,7 +12,7 @@ namespace ulpscope {
 
 namespace {
 
-int64_t elements_of(const SampleShape& shape) {
+int64_t elements_of_sample(const SampleShape& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
@@ -26,7 +26,7 @@ class Identity : public Layer {
 
 class Flatten : public Layer {
  public:
-  explicit Flatten(const LayerArguments& a) : Layer(a) { set_output_shape({elements_of(a.input)}); }
+  explicit Flatten(const LayerArguments& a) : Layer(a) { set_output_shape({elements_of_sample(a.input)}); }
 
  private:
   Tensor forward(const Tensor& x, bool) override {
@@ -43,7 +43,7 @@ class Reshape : public Layer {
     if (std::count(shape.begin(), shape.end(), -1) > 1)
       throw usage_error("shape: expected at most one extent that is -1, found {}", describe_shape(shape));
     const auto open = std::find(shape.begin(), shape.end(), -1);
-    const int64_t elements = elements_of(a.input);
+    const int64_t elements = elements_of_sample(a.input);
     double known = 1;  // a double, since hostile extents overflow integers
     for (const int64_t extent : shape) known *= extent == -1 ? 1.0 : static_cast<double>(extent);
     const bool left = open != shape.end() && known > 0 && std::fmod(static_cast<double>(elements), known) == 0;

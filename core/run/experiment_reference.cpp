@@ -8,7 +8,7 @@ namespace ulpscope {
 
 namespace {
 
-constexpr std::string_view kIntroduction = R"(# Experiments
+constexpr std::string_view kExperimentsIntroduction = R"(# Experiments
 
 An experiment is a TOML file that says everything about a training run. `ulpscope train FILE` runs it; `--set key=value` sets a key by
 its full name, after the file and in the order given, for instance `--set optimizer.learning_rate=0.01`. The trace keeps the effective
@@ -213,7 +213,7 @@ std::string layer_rows() {
 std::string experiment_reference() {
   std::vector<std::string> presets;
   for (const std::string& name : preset_names()) presets.push_back('`' + name + '`');
-  std::string text = fmt::format(kIntroduction, join_words(presets)), table = "none yet";
+  std::string text = fmt::format(kExperimentsIntroduction, join_words(presets)), table = "none yet";
   const auto add_row = [&](const OptionInfo& option, const std::optional<OptionValue>& by_default) {
     text += fmt::format("| `{}` | {} | {} | {} |\n", option.key, cell(type_of(option.type)), default_of(option, by_default),
                         cell(option.meaning));

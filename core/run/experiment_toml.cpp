@@ -116,13 +116,13 @@ void assign(const Option<Experiment>& option, Experiment& experiment, std::strin
 }
 
 // fp32, fp16 or bf16.
-Precision parse_type(const RawValue& raw) { return find_precision(std::get<std::string>(check_value(precision_type(), raw))); }
+Precision parse_precision(const RawValue& raw) { return find_precision(std::get<std::string>(check_value(precision_type(), raw))); }
 
 // Overrides of autocast: a name that is free, and a type.
 void assign_precision(Experiment& experiment, std::string_view place, bool is_module, const std::string& name,
                       const RawValue& raw) {
   const std::string key = fmt::format("{}: {}.{}", place, is_module ? kAutocastModules : kAutocastOps, one_line(name));
-  const Precision precision = at_place(key, [&] { return parse_type(raw); });
+  const Precision precision = at_place(key, [&] { return parse_precision(raw); });
   if (!is_module) {
     experiment.autocast.ops[name] = precision;
     return;
@@ -293,7 +293,7 @@ class FileParser {
         layer.name = at_place(key, [&] { return parse_layer_name(raw); });
         layer.place.text += ' ' + toml_string(layer.name);
       } else if (member.key == "dtype") {
-        layer.dtype = at_place(key, [&] { return dtype_of(parse_type(raw)); });
+        layer.dtype = at_place(key, [&] { return dtype_of(parse_precision(raw)); });
       } else if (const LayerOption* option = find_layer_option(*layer.type, member.key)) {
         at_place(key, [&] { layer.set(option->key, check_value(option->type, raw)); });
       } else if (const auto list = find_layer_list(*layer.type, member.key)) {

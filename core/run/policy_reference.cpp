@@ -12,7 +12,7 @@ namespace ulpscope {
 
 namespace {
 
-constexpr std::string_view kIntroduction = R"(# Policies of mixed precision
+constexpr std::string_view kPoliciesIntroduction = R"(# Policies of mixed precision
 
 `precision` in an experiment, or `--precision` on the command line, names a policy: which type parameters, gradients, activations and the
 loss have, what autocast does with each op, and which gradient scaler follows. They do as the libraries that they are named after, with
@@ -91,7 +91,7 @@ constexpr std::string_view kEnd = R"(
   backward pass ends, Transformer Engine at the end of the forward and of the backward pass: the scales are the same.
 )";
 
-std::string type_name(DType dtype) {
+std::string shown_type(DType dtype) {
   switch (dtype) {
     case DType::f16:
       return "FP16";
@@ -106,7 +106,7 @@ std::string type_name(DType dtype) {
 
 std::string types_row(const PrecisionRow& row) {
   const ParameterTypes types = row.parameter_types();
-  const std::string parameters = type_name(types.others), narrow = type_name(row.dtype);
+  const std::string parameters = shown_type(types.others), narrow = shown_type(row.dtype);
   const std::string gradients = row.master_weights ? parameters + ", FP32 for the master weights" : parameters;
   const std::string output = row.dtype == DType::f32 || row.output_fp32 ? "FP32" : row.casts_model ? narrow : "as computed";
   std::string scaler = "none";
@@ -118,7 +118,7 @@ std::string types_row(const PrecisionRow& row) {
                      row.master_weights                      ? "FP32"
                      : is_narrow(*info(types.others).format) ? "none"
                                                              : "the parameters",
-                     type_name(types.of_batch_norm), output, row.narrow_loss || row.dtype == DType::f64 ? narrow : "FP32", scaler);
+                     shown_type(types.of_batch_norm), output, row.narrow_loss || row.dtype == DType::f64 ? narrow : "FP32", scaler);
 }
 
 std::string class_name(AutocastClass autocast) {
@@ -178,7 +178,7 @@ std::string class_table() {
 }  // namespace
 
 std::string policy_reference() {
-  std::string text(kIntroduction);
+  std::string text(kPoliciesIntroduction);
   for (const PrecisionRow& row : precision_rows()) text += types_row(row);
   return text + std::string(kTypesText) + class_table() + std::string(kEnd);
 }

@@ -18,7 +18,7 @@ namespace ulpscope::cpu {
 namespace {
 
 // Multiplications below which a second thread costs more than it brings, and rows that a thread takes at a time.
-constexpr int64_t kSerialWork = 1 << 14;
+constexpr int64_t kSerialAccumulations = 1 << 14;
 constexpr int64_t kTileRows = 32;
 
 // `n` elements that lie this far apart; E holds an encoding.
@@ -67,7 +67,7 @@ void multiply_all(Context& context, const OpCall& call, const AccumulatedProduct
   std::vector<Value> values(static_cast<size_t>(call.outputs[0].size()));
   const auto bytes = static_cast<int64_t>(info(how.factors[0]).size);
   const bool many = product.batches >= context.threads;
-  const bool large = product.rows * n * k * product.batches >= kSerialWork;
+  const bool large = product.rows * n * k * product.batches >= kSerialAccumulations;
   const ParallelFor within = [&](int64_t count, const std::function<void(int64_t)>& body) {
     parallel_for(context, count, !many && large, body);
   };

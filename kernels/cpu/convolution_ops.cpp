@@ -54,7 +54,7 @@ TensorView pixels_under(const ConvolutionShape& s, TensorView image) {
 }
 
 // Multiplications below which a second thread costs more than it brings.
-constexpr int64_t kSerialWork = 1 << 18;
+constexpr int64_t kSerialTerms = 1 << 18;
 
 // How the images are shared out: groups of equal size, but for the last; each is run by one thread. With fewer images than threads,
 // oneDNN shares out the one group itself.
@@ -64,7 +64,7 @@ struct Groups {
   int planned_threads = 1;  // of each group
 
   Groups(const ConvolutionShape& s, int threads) {
-    const bool large = s.images * s.output_image() * s.terms() >= kSerialWork;
+    const bool large = s.images * s.output_image() * s.terms() >= kSerialTerms;
     parallel = large && s.images >= threads && threads > 1;
     if (!parallel) {
       if (large) planned_threads = threads;

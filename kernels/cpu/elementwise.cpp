@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kMaxInputs = 4;
 // Four inputs of this many FP32 values are 16 KiB.
-constexpr int64_t kChunk = 1024;
+constexpr int64_t kElementsAtOnce = 1024;
 // Below this many elements moving them takes no parallel region: a thread moves twice as many in a microsecond as it computes.
 constexpr int64_t kParallelMoves = 2 * kParallelElements;
 
@@ -39,11 +39,11 @@ void elementwise(Context& context, const OpCall& call, int index, int inputs) {
       kernel(*call.attributes, pointers, out.place(begin), n);
       return out.put(begin, out.place(begin), n);
     }
-    alignas(64) float buffers[kMaxInputs][kChunk];
+    alignas(64) float buffers[kMaxInputs][kElementsAtOnce];
     alignas(64) float wide[kStatisticsBlock];
     float* result = out.place(begin) != nullptr ? out.place(begin) : wide;
-    for (int64_t at = 0; at < n; at += kChunk) {
-      const int64_t count = std::min(kChunk, n - at);
+    for (int64_t at = 0; at < n; at += kElementsAtOnce) {
+      const int64_t count = std::min(kElementsAtOnce, n - at);
       for (int i = 0; i < inputs; ++i) pointers[i] = readers[i].read(begin + at, count, buffers[i]);
       kernel(*call.attributes, pointers, result + at, count);
     }

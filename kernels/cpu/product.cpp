@@ -15,7 +15,7 @@ namespace {
 // Multiplications below which calling oneDNN costs more than a plain loop, and below which a second thread costs more than it
 // brings.
 constexpr int64_t kPlainWork = 512;
-constexpr int64_t kSerialWork = 1 << 18;
+constexpr int64_t kSerialMultiplications = 1 << 18;
 // FP32 values of a tile of one factor and of the result: 384 KiB of an L2 of 1 MiB, which also holds the other factor.
 constexpr int64_t kTileValues = 96 * 1024;
 
@@ -32,7 +32,7 @@ int64_t& extent_of(Cut cut, GemmShape& shape) { return cut == Cut::rows ? shape.
 
 Tiling choose_tiling(GemmShape shape, int threads) {
   const auto [m, n, k] = std::array{shape.m, shape.n, shape.k};
-  if (m * n * k < kSerialWork) return {};
+  if (m * n * k < kSerialMultiplications) return {};
   Tiling tiling;
   int64_t multiple = 16, other;
   if (k >= 4 * std::max(m, n) && m * n <= kTileValues) {
@@ -276,7 +276,7 @@ void multiply_batch(Context& context, const OpCall& call, int64_t batch, const M
   const ThreadScratch wide_a(context.allocator, context.threads, bytes_of(first_a.tile_values(shape.m, shape.k)));
   const ThreadScratch wide_b(context.allocator, context.threads, bytes_of(first_b.tile_values(shape.k, shape.n)));
   const ThreadTiles tiles(context, out, context.threads, size);
-  parallel_for(context, batch, batch * size * shape.k >= kSerialWork, [&](int64_t i) {
+  parallel_for(context, batch, batch * size * shape.k >= kSerialMultiplications, [&](int64_t i) {
     const int thread = omp_get_thread_num();
     float* c = tiles.at(thread, i * size);
     gemm.run(thread, a(i).tile(0, 0, shape.m, shape.k, wide_a.of(thread)), b(i).tile(0, 0, shape.k, shape.n, wide_b.of(thread)),

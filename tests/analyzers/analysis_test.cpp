@@ -59,7 +59,7 @@ AnalysisOptions every_row(StepRange steps = {}) {
 }
 
 // What the analyses say, every number of it.
-std::string report_of(const AnalysisContext& context, const StepFacts& steps, const All& all) {
+std::string analyzed(const AnalysisContext& context, const StepFacts& steps, const All& all) {
   Report report = info_for_report(context, steps);
   const FittingScales fitting = all.get<FittingScale>().result();
   const RunFacts facts(context, steps, {&all.get<RangeFacts>(), &fitting, &all.get<ScaleFacts>(), &all.get<UpdateFacts>()});
@@ -73,10 +73,10 @@ std::string report_of(const AnalysisContext& context, const StepFacts& steps, co
   return render_json(report);
 }
 
-std::string report_of(const Snapshot& trace, size_t threads = 1) {
+std::string analyzed(const Snapshot& trace, size_t threads = 1) {
   Followed<All> seen(make_all, every_row(), threads);
   EXPECT_TRUE(seen.update(trace));
-  return report_of(seen.context(), seen.steps(), seen.analysis());
+  return analyzed(seen.context(), seen.steps(), seen.analysis());
 }
 
 // A run of FP16, FP8 and FP32 tensors with everything that analyses tell apart by what came before or after: losses that are
@@ -228,7 +228,7 @@ TEST(Analysis, MergesOfRandomSplitsAreTheWhole) {
       std::vector<Piece> pieces;
       for (size_t i = 1; i < cuts.size(); ++i) pieces.push_back(see(context, 0, {cuts[i - 1], cuts[i]}));
       const Piece merged = merge_all(std::move(pieces), random);
-      ASSERT_EQ(report_of(context, merged.steps, merged.all), report_of(trace)) << "seed " << seed << ", round " << round;
+      ASSERT_EQ(analyzed(context, merged.steps, merged.all), analyzed(trace)) << "seed " << seed << ", round " << round;
     }
   }
 }
@@ -330,8 +330,7 @@ TEST(Analysis, FollowsAGrowingTrace) {
     ASSERT_TRUE(live.refresh());
     for (int again = 0; again < 2; ++again) {  // then nothing is new
       ASSERT_TRUE(followed.update(live.snapshot()));
-      ASSERT_EQ(report_of(followed.context(), followed.steps(), followed.analysis()), report_of(live.snapshot()))
-          << "step " << step;
+      ASSERT_EQ(analyzed(followed.context(), followed.steps(), followed.analysis()), analyzed(live.snapshot())) << "step " << step;
     }
   }
 }
@@ -409,7 +408,7 @@ TEST(Analysis, TwoThreadsSayWhatOneSays) {
     trace.end_step(row);
   }
   const Snapshot reader = trace.read();
-  EXPECT_EQ(report_of(reader, 2), report_of(reader, 1));
+  EXPECT_EQ(analyzed(reader, 2), analyzed(reader, 1));
 }
 
 // Ranks side by side: what they add up to is the sum, and a row's key has its rank.
@@ -454,7 +453,7 @@ TEST(Analysis, RanksAddUp) {
     EXPECT_EQ(context.selection.key(i, *first).rank, first->rank);
   }
   EXPECT_EQ(seen.steps().whole().count, 30u);
-  EXPECT_EQ(report_of(all, 2), report_of(all, 1));
+  EXPECT_EQ(analyzed(all, 2), analyzed(all, 1));
 
   // In pieces, of ranks and steps in any order.
   std::mt19937 random(1);
@@ -465,7 +464,7 @@ TEST(Analysis, RanksAddUp) {
     by_rank.push_back(merge_all(std::move(pieces), random));
   }
   const Piece merged = merge_all(std::move(by_rank), random);
-  EXPECT_EQ(report_of(context, merged.steps, merged.all), report_of(all));
+  EXPECT_EQ(analyzed(context, merged.steps, merged.all), analyzed(all));
 }
 
 // Steps as they come, one by one, in ranges that touch or overlap.

@@ -11,8 +11,8 @@ namespace ulpscope {
 namespace {
 
 // In every `every`th step from `first` on.
-std::vector<UpdateStep> run_of(size_t count, const std::function<double(double)>& share, uint64_t nonzero = 1000000,
-                               uint64_t first = 0, uint64_t every = 1) {
+std::vector<UpdateStep> updated_run(size_t count, const std::function<double(double)>& share, uint64_t nonzero = 1000000,
+                                    uint64_t first = 0, uint64_t every = 1) {
   std::vector<UpdateStep> steps;
   for (size_t i = 0; i < count; ++i) {
     const uint64_t step = first + i * every;
@@ -49,7 +49,7 @@ TEST(LostUpdates, SharesAreOfNonzeroUpdatesInTenths) {
 
 TEST(LostUpdates, BlocksHoldEachStepOnce) {
   for (const size_t count : {0u, 1u, 31u, 32u, 33u, 100u}) {
-    const auto steps = run_of(count, [](double) { return 0.5; });
+    const auto steps = updated_run(count, [](double) { return 0.5; });
     size_t seen = 0, least = count, most = 0;
     for (const auto block : blocks_of(steps, 32)) {
       for (const UpdateStep& step : block) EXPECT_EQ(step.step, seen++);
@@ -71,22 +71,22 @@ TEST(LostUpdates, TheMedianIsOfStepsWithAWeight) {
 
 TEST(LostUpdates, AStallThatWasRecordedBeginsWhereAllIsLostToTheEnd) {
   const auto from = [](double first) { return [first](double step) { return step < first ? 0.5 : 0.995; }; };
-  const auto stall = find_stall(run_of(200, from(120)));
+  const auto stall = find_stall(updated_run(200, from(120)));
   ASSERT_TRUE(stall);
   EXPECT_FALSE(stall->extrapolated);
   EXPECT_EQ(stall->first, 120u);
   EXPECT_EQ(stall->last, 120u);
-  EXPECT_EQ(find_stall(run_of(200, from(0)))->first, 0u);
-  EXPECT_EQ(find_stall(run_of(40, from(300), 1000, 200, 5))->first, 300u);  // steps are steps, however few were taken
-  EXPECT_FALSE(find_stall(run_of(9, from(0))));                             // too few to tell
-  EXPECT_FALSE(find_stall(run_of(200, from(195))));
+  EXPECT_EQ(find_stall(updated_run(200, from(0)))->first, 0u);
+  EXPECT_EQ(find_stall(updated_run(40, from(300), 1000, 200, 5))->first, 300u);  // steps are steps, however few were taken
+  EXPECT_FALSE(find_stall(updated_run(9, from(0))));                             // too few to tell
+  EXPECT_FALSE(find_stall(updated_run(200, from(195))));
   // A step that is not as bad is no recovery; ten are.
-  auto steps = run_of(200, from(120));
+  auto steps = updated_run(200, from(120));
   steps[150].lost = steps[150].nonzero * 98 / 100;
   EXPECT_EQ(find_stall(steps)->first, 120u);
-  EXPECT_FALSE(find_stall(run_of(200, [](double step) { return step < 20 || step >= 180 ? 0.6 : 1.0; })));
+  EXPECT_FALSE(find_stall(updated_run(200, [](double step) { return step < 20 || step >= 180 ? 0.6 : 1.0; })));
   // Without updates nothing is lost.
-  EXPECT_FALSE(find_stall(run_of(200, from(0), 0)));
+  EXPECT_FALSE(find_stall(updated_run(200, from(0), 0)));
 }
 
 TEST(LostUpdates, ATrendIsFollowedToWhereItStalls) {
@@ -94,16 +94,16 @@ TEST(LostUpdates, ATrendIsFollowedToWhereItStalls) {
   const auto share = [](double step) { return logistic(-3 + 0.02 * step); };
   const double truth = (std::log(99) + 3) / 0.02;  // 379.8
   for (const size_t count : {270u, 300u, 350u}) {
-    const auto stall = find_stall(run_of(count, share));
+    const auto stall = find_stall(updated_run(count, share));
     ASSERT_TRUE(stall) << count;
     EXPECT_TRUE(stall->extrapolated);
     EXPECT_TRUE(static_cast<double>(stall->first) <= truth && truth <= static_cast<double>(stall->last)) << stall->first;
     EXPECT_LE(stall->last - stall->first, 2u);
   }
   // Too far ahead: half of these steps lead up to where 99% is still more than as many steps away.
-  EXPECT_FALSE(find_stall(run_of(200, share)));
+  EXPECT_FALSE(find_stall(updated_run(200, share)));
   // The same law, of every fourth step.
-  const auto thinned = find_stall(run_of(75, share, 1000000, 0, 4));
+  const auto thinned = find_stall(updated_run(75, share, 1000000, 0, 4));
   ASSERT_TRUE(thinned);
   EXPECT_NEAR(static_cast<double>(thinned->first), truth, 3);
 }
@@ -111,7 +111,7 @@ TEST(LostUpdates, ATrendIsFollowedToWhereItStalls) {
 // Where the learning rate falls to zero, what is lost does not keep to its trend.
 TEST(LostUpdates, ALearningRateThatBendsHidesTheTrend) {
   const auto stalls = [](const std::function<double(double)>& rate) {
-    auto steps = run_of(300, [](double step) { return logistic(-3 + 0.02 * step); });
+    auto steps = updated_run(300, [](double step) { return logistic(-3 + 0.02 * step); });
     for (UpdateStep& step : steps) step.learning_rate = rate(static_cast<double>(step.step));
     return find_stall(steps).has_value();
   };
@@ -145,11 +145,11 @@ TEST(LostUpdates, WithoutATrendNothingIsSaid) {
     EXPECT_FALSE(find_stall(random_run(300, seed, [](double step) { return 0.8 + 0.15 * std::sin(step / 15); }))) << "swings";
   }
   EXPECT_EQ(found, 0);
-  EXPECT_FALSE(find_stall(run_of(60, [](double step) { return logistic(0.06 * step); }))) << "too few steps";
+  EXPECT_FALSE(find_stall(updated_run(60, [](double step) { return logistic(0.06 * step); }))) << "too few steps";
   // An accelerating one would be told too late: these stall in steps 309 and 305.
-  EXPECT_FALSE(find_stall(run_of(300, [](double step) { return logistic(-1 + 5 * std::pow(step / 300, 4)); })));
-  EXPECT_FALSE(find_stall(run_of(300, [](double step) { return logistic(4.2 * std::pow(step / 300, 5)); })));
-  auto gap = run_of(300, [](double step) { return logistic(-3 + 0.02 * step); });
+  EXPECT_FALSE(find_stall(updated_run(300, [](double step) { return logistic(-1 + 5 * std::pow(step / 300, 4)); })));
+  EXPECT_FALSE(find_stall(updated_run(300, [](double step) { return logistic(4.2 * std::pow(step / 300, 5)); })));
+  auto gap = updated_run(300, [](double step) { return logistic(-3 + 0.02 * step); });
   for (size_t i = 200; i < 220; ++i) gap[i].nonzero = gap[i].lost = 0;
   EXPECT_FALSE(find_stall(gap)) << "steps without updates";
 }

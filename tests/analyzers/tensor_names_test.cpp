@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-OpInfo op_of(uint64_t id, const char* name, const char* module, Phase phase, OpFunction function, uint64_t forward_id = 0) {
+OpInfo named_op(uint64_t id, const char* name, const char* module, Phase phase, OpFunction function, uint64_t forward_id = 0) {
   OpInfo op;
   op.id = id;
   op.name = name;
@@ -24,7 +24,7 @@ OpInfo op_of(uint64_t id, const char* name, const char* module, Phase phase, OpF
   return op;
 }
 
-TensorInfo tensor_of(Role role, DType dtype = DType::f32, std::vector<int64_t> shape = {4}) {
+TensorInfo named_tensor(Role role, DType dtype = DType::f32, std::vector<int64_t> shape = {4}) {
   TensorInfo tensor;
   tensor.role = role;
   tensor.dtype = dtype;
@@ -33,7 +33,7 @@ TensorInfo tensor_of(Role role, DType dtype = DType::f32, std::vector<int64_t> s
 }
 
 TensorInfo gradient_of(uint64_t op, int32_t input = -1, std::vector<int64_t> shape = {4}) {
-  TensorInfo tensor = tensor_of(Role::activation_gradient, DType::f32, std::move(shape));
+  TensorInfo tensor = named_tensor(Role::activation_gradient, DType::f32, std::move(shape));
   tensor.gradient_of = op;
   tensor.gradient_input = input;
   return tensor;
@@ -48,16 +48,16 @@ std::vector<std::string> names_of(SyntheticTrace& trace) {
 
 TEST(TensorNames, GradientsOfOneValueAreThoseOfTheInputsThatReadItAndTheirSum) {
   SyntheticTrace trace;
-  trace.add_output(op_of(1, "gelu", "a", Phase::forward, OpFunction::gelu), tensor_of(Role::activation));
-  trace.add_output(op_of(2, "mul", "b", Phase::forward, OpFunction::mul), tensor_of(Role::activation));
-  trace.add_output(op_of(3, "exp", "b", Phase::forward, OpFunction::exp), tensor_of(Role::activation));
+  trace.add_output(named_op(1, "gelu", "a", Phase::forward, OpFunction::gelu), named_tensor(Role::activation));
+  trace.add_output(named_op(2, "mul", "b", Phase::forward, OpFunction::mul), named_tensor(Role::activation));
+  trace.add_output(named_op(3, "exp", "b", Phase::forward, OpFunction::exp), named_tensor(Role::activation));
   // b mul reads it twice, b exp once, and a matmul that is not recorded a part of it.
-  trace.add_output(op_of(4, "mul", "b", Phase::backward, OpFunction::mul, 3), gradient_of(1, 0));
-  trace.add_output(op_of(5, "mul", "b", Phase::backward, OpFunction::mul, 2), gradient_of(1, 0));
-  trace.add_output(op_of(6, "mul", "b", Phase::backward, OpFunction::mul, 2), gradient_of(1, 1));
-  trace.add_output(op_of(7, "add", "a", Phase::backward, OpFunction::add, 1), gradient_of(1));
-  trace.add_output(op_of(8, "add", "a", Phase::backward, OpFunction::add, 1), gradient_of(1));
-  trace.add_output(op_of(9, "matmul", "c", Phase::backward, OpFunction::matmul, 77), gradient_of(1, 0, {2}));
+  trace.add_output(named_op(4, "mul", "b", Phase::backward, OpFunction::mul, 3), gradient_of(1, 0));
+  trace.add_output(named_op(5, "mul", "b", Phase::backward, OpFunction::mul, 2), gradient_of(1, 0));
+  trace.add_output(named_op(6, "mul", "b", Phase::backward, OpFunction::mul, 2), gradient_of(1, 1));
+  trace.add_output(named_op(7, "add", "a", Phase::backward, OpFunction::add, 1), gradient_of(1));
+  trace.add_output(named_op(8, "add", "a", Phase::backward, OpFunction::add, 1), gradient_of(1));
+  trace.add_output(named_op(9, "matmul", "c", Phase::backward, OpFunction::matmul, 77), gradient_of(1, 0, {2}));
   EXPECT_THAT(names_of(trace),
               ElementsAre("a gelu", "b mul", "b exp", "b exp input gradient", "b mul first input gradient",
                           "b mul second input gradient", "a gelu partial gradient", "a gelu gradient", "a gelu gradient part"));
@@ -65,13 +65,13 @@ TEST(TensorNames, GradientsOfOneValueAreThoseOfTheInputsThatReadItAndTheirSum) {
 
 TEST(TensorNames, CastsHaveTheNamesOfWhatTheyHold) {
   SyntheticTrace trace;
-  trace.add_output(op_of(1, "gelu", "a", Phase::forward, OpFunction::gelu), tensor_of(Role::activation));
-  trace.add_output(op_of(2, "cast", "b", Phase::forward, OpFunction::cast), tensor_of(Role::activation, DType::f16));
-  trace.add_output(op_of(3, "cast", "c", Phase::forward, OpFunction::cast), tensor_of(Role::activation, DType::f16));
-  trace.add_output(op_of(4, "cast", "c", Phase::forward, OpFunction::cast), tensor_of(Role::activation, DType::bf16));
-  trace.add_output(op_of(5, "matmul", "c", Phase::backward, OpFunction::matmul), gradient_of(4, 0));
-  trace.add_output(op_of(6, "cast", "c", Phase::backward, OpFunction::cast, 4), gradient_of(1, 0));
-  trace.add_output(op_of(7, "cast", "d", Phase::forward, OpFunction::cast), tensor_of(Role::activation, DType::f16));
+  trace.add_output(named_op(1, "gelu", "a", Phase::forward, OpFunction::gelu), named_tensor(Role::activation));
+  trace.add_output(named_op(2, "cast", "b", Phase::forward, OpFunction::cast), named_tensor(Role::activation, DType::f16));
+  trace.add_output(named_op(3, "cast", "c", Phase::forward, OpFunction::cast), named_tensor(Role::activation, DType::f16));
+  trace.add_output(named_op(4, "cast", "c", Phase::forward, OpFunction::cast), named_tensor(Role::activation, DType::bf16));
+  trace.add_output(named_op(5, "matmul", "c", Phase::backward, OpFunction::matmul), gradient_of(4, 0));
+  trace.add_output(named_op(6, "cast", "c", Phase::backward, OpFunction::cast, 4), gradient_of(1, 0));
+  trace.add_output(named_op(7, "cast", "d", Phase::forward, OpFunction::cast), named_tensor(Role::activation, DType::f16));
   for (const auto& [consumer, producer] : {std::pair{1u, 0u}, {2u, 0u}, {3u, 2u}, {5u, 4u}})
     trace.sink().add_edge({0, consumer, 0, producer, 0});
   EXPECT_THAT(names_of(trace), ElementsAre("a gelu", "a gelu (FP16) for b", "a gelu (FP16) for c", "a gelu (BF16)",
@@ -81,19 +81,19 @@ TEST(TensorNames, CastsHaveTheNamesOfWhatTheyHold) {
 // Ops of one name in one module are told apart by their order; evaluation and the start of a run by what they are.
 TEST(TensorNames, WhatWouldBeCalledTheSameIsToldApart) {
   SyntheticTrace trace;
-  TensorInfo weight = tensor_of(Role::weight);
+  TensorInfo weight = named_tensor(Role::weight);
   weight.parameter = "a.weight";
-  trace.add_output(op_of(1, "source", "a", Phase::data, OpFunction::source), weight);
-  trace.add_output(op_of(2, "matmul", "a", Phase::forward, OpFunction::matmul), tensor_of(Role::activation));
-  trace.add_output(op_of(3, "matmul", "a", Phase::forward, OpFunction::matmul), tensor_of(Role::activation));
-  trace.add_output(op_of(4, "sgd_update", "a", Phase::optimizer, OpFunction::sgd_update), weight);
-  trace.add_output(op_of(5, "matmul", "a", Phase::evaluation, OpFunction::matmul), tensor_of(Role::activation));
-  TensorInfo second = tensor_of(Role::activation);
+  trace.add_output(named_op(1, "source", "a", Phase::data, OpFunction::source), weight);
+  trace.add_output(named_op(2, "matmul", "a", Phase::forward, OpFunction::matmul), named_tensor(Role::activation));
+  trace.add_output(named_op(3, "matmul", "a", Phase::forward, OpFunction::matmul), named_tensor(Role::activation));
+  trace.add_output(named_op(4, "sgd_update", "a", Phase::optimizer, OpFunction::sgd_update), weight);
+  trace.add_output(named_op(5, "matmul", "a", Phase::evaluation, OpFunction::matmul), named_tensor(Role::activation));
+  TensorInfo second = named_tensor(Role::activation);
   second.slot = 1;
-  trace.add_output(op_of(5, "matmul", "a", Phase::evaluation, OpFunction::matmul), second);
-  trace.add_output(op_of(6, "matmul", "a", Phase::backward, OpFunction::matmul, 3), gradient_of(3, 0));
-  trace.add_output(op_of(7, "matmul", "", Phase::backward, OpFunction::matmul), tensor_of(Role::activation_gradient));
-  trace.add_output(op_of(8, "mul", "a", Phase::backward, OpFunction::mul, 2), tensor_of(Role::activation_gradient));
+  trace.add_output(named_op(5, "matmul", "a", Phase::evaluation, OpFunction::matmul), second);
+  trace.add_output(named_op(6, "matmul", "a", Phase::backward, OpFunction::matmul, 3), gradient_of(3, 0));
+  trace.add_output(named_op(7, "matmul", "", Phase::backward, OpFunction::matmul), named_tensor(Role::activation_gradient));
+  trace.add_output(named_op(8, "mul", "a", Phase::backward, OpFunction::mul, 2), named_tensor(Role::activation_gradient));
   EXPECT_THAT(names_of(trace), ElementsAre("a.weight at the start", "a first matmul", "a second matmul", "a.weight",
                                            "a matmul in evaluation", "a matmul second output", "a second matmul gradient",
                                            "matmul in backward", "a first matmul backward mul"));
@@ -102,7 +102,7 @@ TEST(TensorNames, WhatWouldBeCalledTheSameIsToldApart) {
 TEST(TensorNames, ManyAreCountedInWords) {
   SyntheticTrace trace;
   for (uint64_t i = 1; i <= 113; ++i)
-    trace.add_output(op_of(i, "cell", "lstm", Phase::forward, OpFunction::other), tensor_of(Role::activation));
+    trace.add_output(named_op(i, "cell", "lstm", Phase::forward, OpFunction::other), named_tensor(Role::activation));
   const std::vector<std::string> names = names_of(trace);
   EXPECT_EQ(names[0], "lstm first cell");
   EXPECT_EQ(names[9], "lstm tenth cell");
@@ -117,21 +117,21 @@ TEST(TensorNames, ManyAreCountedInWords) {
 // names.
 TEST(TensorNames, NonsenseIsNamedToo) {
   SyntheticTrace trace;
-  trace.add_output(op_of(1, "cast", "a", Phase::forward, OpFunction::cast), tensor_of(Role::activation));
-  trace.add_output(op_of(2, "cast", "a", Phase::forward, OpFunction::cast), tensor_of(Role::activation));
-  trace.add_output(op_of(3, "cast", "a", Phase::backward, OpFunction::cast), gradient_of(3));
-  trace.add_output(op_of(4, "mul", "a", Phase::backward, OpFunction::mul, 4), gradient_of(99, 7));
-  trace.add_output(op_of(5, "mul", "a", Phase::backward, OpFunction::mul, 3), gradient_of(4, 1 << 30));
+  trace.add_output(named_op(1, "cast", "a", Phase::forward, OpFunction::cast), named_tensor(Role::activation));
+  trace.add_output(named_op(2, "cast", "a", Phase::forward, OpFunction::cast), named_tensor(Role::activation));
+  trace.add_output(named_op(3, "cast", "a", Phase::backward, OpFunction::cast), gradient_of(3));
+  trace.add_output(named_op(4, "mul", "a", Phase::backward, OpFunction::mul, 4), gradient_of(99, 7));
+  trace.add_output(named_op(5, "mul", "a", Phase::backward, OpFunction::mul, 3), gradient_of(4, 1 << 30));
   TensorInfo beyond = gradient_of(1);
   beyond.gradient_slot = 255;
-  trace.add_output(op_of(6, "mul", "a", Phase::backward, OpFunction::mul, 1), beyond);
-  trace.add_output(op_of(7, "", "", Phase::forward, OpFunction::other), tensor_of(Role::activation));
-  trace.add_output(op_of(8, "", "", Phase::forward, OpFunction::other), tensor_of(Role::activation));
-  trace.add_output(op_of(9, "b", "a", Phase::forward, OpFunction::other), tensor_of(Role::activation));
-  trace.add_output(op_of(10, "a b", "", Phase::backward, OpFunction::sum), tensor_of(Role::weight_gradient));
-  TensorInfo parameter = tensor_of(Role::weight_gradient);
+  trace.add_output(named_op(6, "mul", "a", Phase::backward, OpFunction::mul, 1), beyond);
+  trace.add_output(named_op(7, "", "", Phase::forward, OpFunction::other), named_tensor(Role::activation));
+  trace.add_output(named_op(8, "", "", Phase::forward, OpFunction::other), named_tensor(Role::activation));
+  trace.add_output(named_op(9, "b", "a", Phase::forward, OpFunction::other), named_tensor(Role::activation));
+  trace.add_output(named_op(10, "a b", "", Phase::backward, OpFunction::sum), named_tensor(Role::weight_gradient));
+  TensorInfo parameter = named_tensor(Role::weight_gradient);
   parameter.parameter = "a b";
-  trace.add_output(op_of(11, "sum", "", Phase::backward, OpFunction::sum), parameter);
+  trace.add_output(named_op(11, "sum", "", Phase::backward, OpFunction::sum), parameter);
   trace.sink().add_edge({0, 0, 0, 1, 0});
   trace.sink().add_edge({0, 1, 0, 0, 0});
   trace.sink().add_edge({0, 2, 0, 2, 0});
@@ -142,9 +142,9 @@ TEST(TensorNames, NonsenseIsNamedToo) {
 // Of runs that are read as one, an output may have had several types and roundings: one output, and its tensors with them.
 TEST(TensorNames, AnOutputOfSeveralTypesIsOneOutput) {
   SyntheticTrace trace;
-  const OpInfo gelu = op_of(1, "gelu", "a", Phase::forward, OpFunction::gelu);
-  trace.add_output(gelu, tensor_of(Role::activation));
-  trace.add_output(gelu, tensor_of(Role::activation, DType::f16));
+  const OpInfo gelu = named_op(1, "gelu", "a", Phase::forward, OpFunction::gelu);
+  trace.add_output(gelu, named_tensor(Role::activation));
+  trace.add_output(gelu, named_tensor(Role::activation, DType::f16));
   trace.end_step();
   const std::vector<TensorName> names = tensor_names(trace.read());
   EXPECT_EQ(names[0].output, "a gelu");

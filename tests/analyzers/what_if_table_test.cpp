@@ -32,7 +32,7 @@ void add_norm(NormTruth& truth, const std::vector<double>& values, const FloatFo
   }
 }
 
-void add(RoundingTruth& into, const RoundingTruth& other) {
+void add_row(RoundingTruth& into, const RoundingTruth& other) {
   into.base += other.base;
   into.flushed += other.flushed;
   into.subnormal += other.subnormal;
@@ -69,7 +69,7 @@ WhatIfOptions asking(const std::string& scales) {
 }
 
 // A tensor's rows: values as recorded, and the scale that they contain.
-struct Recorded {
+struct RecordedRun {
   std::string name;
   DType dtype = DType::f32;
   std::vector<std::pair<std::vector<double>, double>> rows = {};
@@ -82,7 +82,7 @@ TEST(WhatIfTable, SaysWhatRoundingTheValuesAtEveryScaleSays) {
       trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16, "fc.weight");
   const uint32_t wide = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::activation_gradient, DType::f32);
   const uint32_t activation = trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);
-  Recorded gradients{"fc.weight gradient", DType::f16}, others{"fc linear_backward"}, activations{"fc linear", DType::f16};
+  RecordedRun gradients{"fc.weight gradient", DType::f16}, others{"fc linear_backward"}, activations{"fc linear", DType::f16};
   for (int step = 0; step < 12; ++step) {
     // Another scale in some steps: values without it are what counts.
     const double scale = step < 5 ? 0x1p12 : 0x1p10;
@@ -101,15 +101,15 @@ TEST(WhatIfTable, SaysWhatRoundingTheValuesAtEveryScaleSays) {
   const Report report = analyze_what_if(trace.read(), asking("2^-3..2^24"));
   const Table& what_if = table(report, "what_if");
   uint64_t exact = 0, cells = 0;
-  const auto check = [&](const std::string& name, const std::vector<const Recorded*>& tensors, bool scaled) {
+  const auto check = [&](const std::string& name, const std::vector<const RecordedRun*>& tensors, bool scaled) {
     for (const FloatFormat* format : kAsked) {
       for (int k = scaled ? -3 : 0; k <= (scaled ? 24 : 0); ++k) {
         RoundingTruth truth;
         NormTruth norm;
-        for (const Recorded* tensor : tensors) {
+        for (const RecordedRun* tensor : tensors) {
           for (const auto& [values, scale] : tensor->rows) {
             const double contained = scaled ? scale : 1.0;
-            add(truth, round_all(values, *format, std::ldexp(contained, -k)));
+            add_row(truth, round_all(values, *format, std::ldexp(contained, -k)));
             add_norm(norm, values, *format, contained, k);
           }
         }
@@ -143,7 +143,7 @@ TEST(WhatIfTable, SaysWhatRoundingTheValuesAtEveryScaleSays) {
       uint64_t surely = 0, perhaps = 0;
       for (size_t step = 0; step < 12; ++step) {
         uint64_t overflowed = 0;
-        for (const Recorded* tensor : {&gradients, &others})
+        for (const RecordedRun* tensor : {&gradients, &others})
           overflowed += round_all(tensor->rows[step].first, *format, std::ldexp(tensor->rows[step].second, -k)).overflowed;
         // Of a step that holds infinities it is not known what they would have been at a smaller scale.
         const bool nonfinite = step % 4 == 1;
@@ -302,7 +302,7 @@ TEST(WhatIfTable, RanksAddUp) {
       int64_t steps = 0;
       for (const std::vector<double>& of_step : values) {
         const RoundingTruth rounded = round_all(of_step, *kAsked[format], std::ldexp(1.0, -k));
-        add(truth, rounded);
+        add_row(truth, rounded);
         steps += rounded.overflowed > 0;
       }
       const size_t row = row_at(what_if, "all gradients", *kAsked[format], k);
@@ -342,7 +342,7 @@ TEST(WhatIfTable, ScalersSkipTheStepsThatOverflow) {
       RoundingTruth truth;
       for (const std::vector<double>& values : steps) {
         const RoundingTruth rounded = round_all(values, *format, 1 / state.scale);
-        add(truth, rounded);
+        add_row(truth, rounded);
         update(rule, state, rounded.overflowed > 0);
         skipped += rounded.overflowed > 0;
         lowest = std::min(lowest, state.scale);
@@ -469,10 +469,10 @@ TEST(WhatIfTable, ALimitOfTensorsHasEachAtEveryScale) {
     RoundingTruth others, all;
     for (int i = 0; i < kTensors; ++i) {
       const RoundingTruth truth = round_all(values[static_cast<size_t>(i)], binary16, std::ldexp(1.0, -k));
-      add(all, truth);
+      add_row(all, truth);
       const std::string name = "m" + std::to_string(i) + " linear_backward";
       if (!shown.contains(name)) {
-        add(others, truth);
+        add_row(others, truth);
         continue;
       }
       expect_share(cell(what_if, row_at(what_if, name, binary16, k), "flushed"), truth.flushed, truth.base, name);

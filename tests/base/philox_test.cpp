@@ -7,25 +7,25 @@
 namespace ulpscope {
 namespace {
 
-using Words = std::array<uint32_t, 4>;
+using Counter = std::array<uint32_t, 4>;
 
 // The known answers that the authors of Philox publish with Random123 (kat_vectors, philox4x32, 10 and 7 rounds).
 TEST(Philox, GivesThePublishedAnswers) {
-  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
-  EXPECT_EQ(philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}), (Words{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (Counter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox4x32({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}), (Counter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
-            (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
-  EXPECT_EQ(philox4x32<7>({0, 0, 0, 0}, {0, 0}), (Words{0x5f6fb709, 0x0d893f64, 0x4f121f81, 0x4f730a48}));
-  EXPECT_EQ(philox4x32<7>({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}), (Words{0x5207ddc2, 0x45165e59, 0x4d8ee751, 0x8c52f662}));
+            (Counter{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+  EXPECT_EQ(philox4x32<7>({0, 0, 0, 0}, {0, 0}), (Counter{0x5f6fb709, 0x0d893f64, 0x4f121f81, 0x4f730a48}));
+  EXPECT_EQ(philox4x32<7>({~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}), (Counter{0x5207ddc2, 0x45165e59, 0x4d8ee751, 0x8c52f662}));
   EXPECT_EQ(philox4x32<7>({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
-            (Words{0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a}));
+            (Counter{0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a}));
 }
 
 TEST(Philox, ElementsAreTheWordsOfConsecutiveCounters) {
   const Philox random(0x299f31d0a4093822, 0x0370734413198a2e);
   for (uint64_t block : {uint64_t{0}, uint64_t{7}, uint64_t{0x85a308d3243f6a88} >> 2}) {
-    const Words words = philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), 0x13198a2e, 0x03707344},
-                                   {0xa4093822, 0x299f31d0});
+    const Counter words = philox4x32({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), 0x13198a2e, 0x03707344},
+                                     {0xa4093822, 0x299f31d0});
     for (uint64_t i = 0; i < 4; ++i) EXPECT_EQ(random.bits(4 * block + i), words[i]);
   }
 }

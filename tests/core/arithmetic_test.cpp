@@ -20,13 +20,13 @@ namespace {
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
-Experiment parse(const std::string& text, const std::vector<std::string>& assignments = {}) {
+Experiment parsed_arithmetic(const std::string& text, const std::vector<std::string>& assignments = {}) {
   const std::vector<Override> overrides(assignments.begin(), assignments.end());
   return parse_experiment("model.preset = \"mlp\"\n" + text, "run.toml", overrides);
 }
 
 TEST(ArithmeticSettings, AreReadFromFilesAndOverridesAndWrittenBack) {
-  const Experiment experiment = parse(R"(
+  const Experiment experiment = parsed_arithmetic(R"(
 [arithmetic]
 accumulate = "a100"
 tf32 = false
@@ -37,8 +37,8 @@ linear = { accumulate = "fp16", rounding = "rz" }
 [arithmetic.modules]
 "2" = { subnormals = "keep" }
 )",
-                                      {"arithmetic.ops.linear.rounding=ru", "arithmetic.ops.adam_update.rounding=rne",
-                                       "arithmetic.modules.\"0.*\".accumulate=mi200"});
+                                                  {"arithmetic.ops.linear.rounding=ru", "arithmetic.ops.adam_update.rounding=rne",
+                                                   "arithmetic.modules.\"0.*\".accumulate=mi200"});
   const Arithmetic& run = experiment.arithmetic.run;
   EXPECT_EQ(run.accumulation, find_accumulation("a100"));
   EXPECT_FALSE(run.tf32);
@@ -57,12 +57,12 @@ linear = { accumulate = "fp16", rounding = "rz" }
       "accumulate=a100 tf32=false rounding=sr subnormals=flush-inputs ops.adam_update.rounding=rne ops.linear.accumulate=fp16 "
       "ops.linear.rounding=ru modules.2.subnormals=keep modules.0.*.accumulate=mi200");
   EXPECT_EQ(describe({}), "");
-  EXPECT_EQ(parse("").arithmetic, ArithmeticPolicy{});
+  EXPECT_EQ(parsed_arithmetic("").arithmetic, ArithmeticPolicy{});
 }
 
 TEST(ArithmeticSettings, MistakesAreNamed) {
   const auto error = [](const std::string& text, const std::vector<std::string>& assignments = {}) {
-    return usage_error_of([&] { parse(text, assignments); });
+    return usage_error_of([&] { parsed_arithmetic(text, assignments); });
   };
   EXPECT_EQ(error("[arithmetic]\naccumulate = \"h10\""), "run.toml:3: arithmetic.accumulate: found \"h10\"; did you mean 'h100'?");
   EXPECT_THAT(error("", {"arithmetic.rounding=rnd"}),
@@ -78,7 +78,7 @@ TEST(ArithmeticSettings, MistakesAreNamed) {
   EXPECT_THAT(error("", {"arithmetic.ops.linear=fp16"}),
               EndsWith("arithmetic.ops.linear is a table: expected one of its keys, like arithmetic.ops.linear.accumulate"));
   const auto run_error = [](const std::vector<std::string>& assignments, const std::string& precision = "fp16") {
-    return usage_error_of([&] { Trainer(parse("precision = \"" + precision + "\"", assignments), {}); });
+    return usage_error_of([&] { Trainer(parsed_arithmetic("precision = \"" + precision + "\"", assignments), {}); });
   };
   EXPECT_THAT(run_error({"arithmetic.ops.linaer.rounding=rz"}), EndsWith("unknown op 'linaer'; did you mean 'linear'?"));
   EXPECT_THAT(
@@ -223,7 +223,7 @@ TEST(ArithmeticOps, ProductsAndMovesAreThoseOfTheDefinitions) {
   for (const std::string_view name : moving_ops()) EXPECT_EQ(find_op(name).product, ProductKind::none) << name;
 }
 
-Experiment small(const std::string& model, const std::vector<std::string>& assignments) {
+Experiment small_product(const std::string& model, const std::vector<std::string>& assignments) {
   std::vector<Override> overrides(assignments.begin(), assignments.end());
   const std::string mlp = R"(
     { type = "linear", out_features = 40 }, { type = "relu" },
@@ -274,21 +274,24 @@ TEST_F(ArithmeticRuns, EachAccumulatorHasItsBitsAndAgreesWithItself) {
   for (const std::string model : {"mlp", "convolutions"}) {
     std::map<uint64_t, std::string> seen;
     for (const std::string name : {"fp32", "fp16", "exact", "v100", "t4", "h100"}) {
-      const Experiment experiment = small(model, {"arithmetic.accumulate=" + name});
+      const Experiment experiment = small_product(model, {"arithmetic.accumulate=" + name});
       const uint64_t bits = weights(experiment);
       EXPECT_TRUE(seen.emplace(bits, name).second) << model << ": " << name << " and " << seen[bits];
       EXPECT_EQ(weights(experiment), bits) << model << " " << name;
     }
     // Ampere's and Ada's tensor cores multiply FP16 alike.
-    EXPECT_EQ(weights(small(model, {"arithmetic.accumulate=a100"})), weights(small(model, {"arithmetic.accumulate=rtx4090"})));
-    EXPECT_EQ(weights(small(model, {"arithmetic.rounding=rne", "arithmetic.accumulate=fp32"})), weights(small(model, {})));
+    EXPECT_EQ(weights(small_product(model, {"arithmetic.accumulate=a100"})),
+              weights(small_product(model, {"arithmetic.accumulate=rtx4090"})));
+    EXPECT_EQ(weights(small_product(model, {"arithmetic.rounding=rne", "arithmetic.accumulate=fp32"})),
+              weights(small_product(model, {})));
   }
 }
 
 // NVIDIA's tensor cores: FP16 from Volta on, BF16 and TF32 from Ampere on, FP8 from Ada and Hopper on.
 TEST(ArithmeticOfGpus, WhatTheirTensorCoresLackIsSaid) {
   const auto warning = [](const std::string& precision, const std::string& gpu) {
-    return Trainer(parse("", {"precision=" + precision, "arithmetic.ops.linear.accumulate=" + gpu, "training.steps=1"}), {})
+    return Trainer(parsed_arithmetic("", {"precision=" + precision, "arithmetic.ops.linear.accumulate=" + gpu, "training.steps=1"}),
+                   {})
         .warning();
   };
   EXPECT_EQ(warning("bf16", "v100"), "v100 has no tensor cores for bf16: products of it are summed in fp32");
@@ -304,7 +307,7 @@ TEST_F(ArithmeticRuns, StochasticRoundingDependsOnTheSeedOnly) {
     for (const std::string precision : {"fp16", "pure_bf16"}) {
       const std::vector<std::string> settings{"arithmetic.rounding=sr", "arithmetic.accumulate=t4", "precision=" + precision,
                                               "optimizer.math=fp32", "arithmetic.subnormals=flush"};
-      const Experiment experiment = small(model, settings);
+      const Experiment experiment = small_product(model, settings);
       const uint64_t bits = weights(experiment);
       for (const RecordLevel level : {RecordLevel::health, RecordLevel::stats, RecordLevel::full})
         EXPECT_EQ(weights(experiment, 2, "", level), bits) << model << " " << precision << " " << name_of(level);
@@ -314,7 +317,7 @@ TEST_F(ArithmeticRuns, StochasticRoundingDependsOnTheSeedOnly) {
     }
   }
   // FP16 products of tensor cores, and all else that an MLP computes, have one order whatever the threads.
-  const Experiment experiment = small("mlp", {"arithmetic.rounding=sr", "arithmetic.accumulate=h100"});
+  const Experiment experiment = small_product("mlp", {"arithmetic.rounding=sr", "arithmetic.accumulate=h100"});
   const uint64_t bits = weights(experiment);
   for (const std::string isa : {"sse4", "avx2", ""})
     for (const int threads : {1, 2}) EXPECT_EQ(weights(experiment, threads, isa), bits) << isa << " " << threads;
@@ -322,7 +325,7 @@ TEST_F(ArithmeticRuns, StochasticRoundingDependsOnTheSeedOnly) {
 
 TEST_F(ArithmeticRuns, AResumedRunDrawsTheSameRandomBits) {
   const Experiment experiment =
-      small("mlp", {"arithmetic.rounding=sr", "precision=pure_bf16", "optimizer.math=fp32", "arithmetic.accumulate=exact"});
+      small_product("mlp", {"arithmetic.rounding=sr", "precision=pure_bf16", "optimizer.math=fp32", "arithmetic.accumulate=exact"});
   const uint64_t bits = weights(experiment);
   {
     Trainer first(experiment, {});
@@ -336,13 +339,13 @@ TEST_F(ArithmeticRuns, AResumedRunDrawsTheSameRandomBits) {
 
 TEST_F(ArithmeticRuns, ACheckpointRoundsAsTheFirstTime) {
   const std::vector<std::string> settings{"arithmetic.rounding=sr", "arithmetic.accumulate=v100"};
-  EXPECT_EQ(weights(small("checkpointed", settings)), weights(small("mlp", settings)));
+  EXPECT_EQ(weights(small_product("checkpointed", settings)), weights(small_product("mlp", settings)));
 }
 
 TEST_F(ArithmeticRuns, TracesSayWhatDiffers) {
-  weights(small("mlp", {"arithmetic.accumulate=mi200", "arithmetic.ops.relu.rounding=rz"}), 2, "", RecordLevel::health);
+  weights(small_product("mlp", {"arithmetic.accumulate=mi200", "arithmetic.ops.relu.rounding=rz"}), 2, "", RecordLevel::health);
   EXPECT_EQ(Snapshot(folder_.file("trace.h5")).run().arithmetic, "accumulate=mi200 ops.relu.rounding=rz");
-  weights(small("mlp", {}), 2, "", RecordLevel::health);
+  weights(small_product("mlp", {}), 2, "", RecordLevel::health);
   EXPECT_EQ(Snapshot(folder_.file("trace.h5")).run().arithmetic, "");
 }
 

@@ -11,7 +11,7 @@ namespace {
 using ::testing::HasSubstr;
 
 template <typename Body>
-std::string message_of(Body body) {
+std::string model_error(Body body) {
   try {
     body();
   } catch (const Error& error) {
@@ -27,7 +27,7 @@ std::vector<LayerSpec> layers_of(const std::string& layers) {
 }
 
 std::string shape_error(const std::string& layers, const SampleShape& input) {
-  return message_of([&] { Model(layers_of(layers), input); });
+  return model_error([&] { Model(layers_of(layers), input); });
 }
 
 // What the preset "mlp", on a few generated samples, has against these settings.
@@ -36,7 +36,7 @@ std::string build_error(const std::vector<Override>& overrides) {
   apply_override(experiment, "data.train_size=4");
   apply_override(experiment, "data.test_size=4");
   for (const Override& setting : overrides) apply_override(experiment, setting);
-  return message_of([&] { build_model(experiment, *open_data(experiment.data, 0).train); });
+  return model_error([&] { build_model(experiment, *open_data(experiment.data, 0).train); });
 }
 
 class ModelPresets : public EngineTest {
@@ -78,7 +78,7 @@ TEST(BuildModel, RefusesAModelWithNothingToTrain) {
   experiment.model.layers = layers_of("{ type = \"neg\" }");
   experiment.data.shape = {10};
   experiment.data.train_size = experiment.data.test_size = 4;
-  EXPECT_EQ(message_of([&] { build_model(experiment, *open_data(experiment.data, 0).train); }),
+  EXPECT_EQ(model_error([&] { build_model(experiment, *open_data(experiment.data, 0).train); }),
             "preset mlp: model: expected a layer with parameters, found nothing to train");
 }
 
@@ -89,7 +89,7 @@ TEST(Shapes, BatchNormNeedsTwoValuesForEachChannel) {
   apply_override(experiment, "data.test_size=4");
   apply_override(experiment, "data.train_size=9");
   apply_override(experiment, "training.batch_size=4");
-  const auto error = [&] { return message_of([&] { build_model(experiment, *open_data(experiment.data, 0).train); }); };
+  const auto error = [&] { return model_error([&] { build_model(experiment, *open_data(experiment.data, 0).train); }); };
   EXPECT_EQ(error(),
             "--set data.train_size=9, --set training.batch_size=4: run.toml:1: model.layers[0] (batch_norm): expected at least 2 "
             "samples in every training batch, got a batch of 1 "
@@ -169,7 +169,7 @@ TEST(Names, OfParametersAndModulesStandForOne) {
   const auto error_of = [](const std::string& layers) {
     Experiment experiment = *find_preset("mlp");
     experiment.model.layers = layers_of(layers);
-    return message_of([&] { build_model(experiment, *open_data(experiment.data, 0).train); });
+    return model_error([&] { build_model(experiment, *open_data(experiment.data, 0).train); });
   };
   const std::string linear = R"({ type = "linear", out_features = 128 })";
   EXPECT_EQ(error_of(R"({ type = "residual", name = "r", layers = [{ type = "sequential", name = "shortcut", layers = [)" + linear +

@@ -26,7 +26,7 @@ using ::testing::StartsWith;
 
 // Seven batches an epoch, so that a checkpoint after ten steps stands within the second one; running statistics; and names that
 // need care in a file.
-constexpr const char* kExperiment = R"(
+constexpr const char* kResumed = R"(
 name = "small"
 seed = 5
 [data]
@@ -53,12 +53,12 @@ growth_interval = 3
 
 constexpr uint64_t kHalf = 10;
 
-Experiment experiment(const std::vector<std::string>& assignments = {}, const std::string& text = kExperiment) {
+Experiment experiment(const std::vector<std::string>& assignments = {}, const std::string& text = kResumed) {
   const std::vector<Override> overrides(assignments.begin(), assignments.end());
   return parse_experiment(text, "small", overrides);
 }
 
-struct Training {
+struct ResumableTraining {
   std::vector<double> losses;
   std::vector<bool> skipped;
   TrainResult result;
@@ -69,14 +69,14 @@ class Checkpoints : public ::testing::Test {
   std::string file(const std::string& name) const { return folder_.file(name); }
 
   // Trains until `last`, and writes the checkpoint where there is a name for it.
-  Training run(const Experiment& settings, const std::string& trace, const std::string& resume_from = "",
-               const std::string& checkpoint = "", uint64_t last = UINT64_MAX) {
+  ResumableTraining run(const Experiment& settings, const std::string& trace, const std::string& resume_from = "",
+                        const std::string& checkpoint = "", uint64_t last = UINT64_MAX) {
     TrainerOptions options;
     options.cpu.threads = 2;
     options.trace_path = trace;
     options.resume_from = resume_from;
     Trainer trainer(settings, options);
-    Training training;
+    ResumableTraining training;
     uint64_t next = trainer.first_step();
     while (!trainer.finished() && next < last) {
       const StepResult step = trainer.step();
@@ -134,18 +134,18 @@ std::vector<std::string> step_lines(const Snapshot& reader) {
   return lines;
 }
 
-struct Recorded {
+struct RecordedSteps {
   uint64_t step, op;
   int slot;
   double scale;
   TensorStatistics statistics;
   RoundingCounts rounding;
-  bool operator==(const Recorded&) const = default;
+  bool operator==(const RecordedSteps&) const = default;
 };
 
 // What the second half recorded; the values with which a run begins are no part of it.
-std::vector<Recorded> tensor_rows(const Snapshot& reader) {
-  std::vector<Recorded> all;
+std::vector<RecordedSteps> tensor_rows(const Snapshot& reader) {
+  std::vector<RecordedSteps> all;
   reader.visit_rows({kHalf, UINT64_MAX}, [&](std::span<const TensorRow> rows) {
     for (const TensorRow& row : rows) {
       const TensorInfo& tensor = reader.tensors()[row.tensor];
@@ -175,21 +175,21 @@ TEST_F(Checkpoints, AResumedRunIsTheRunThatNeverStopped) {
   for (const std::vector<std::string>& precision : precisions) {
     for (std::vector<std::string> overrides : optimizers) {
       overrides.insert(overrides.end(), precision.begin(), precision.end());
-      runs.emplace_back(kExperiment, overrides);
+      runs.emplace_back(kResumed, overrides);
     }
   }
   // 16-bit parameters with and without master weights, and two optimizers.
-  runs.emplace_back(kExperiment, std::vector<std::string>{"precision=apex_o2"});
-  runs.emplace_back(kExperiment, std::vector<std::string>{"precision=pure_bf16", "optimizer.math=fp32"});
-  runs.emplace_back(std::string(kExperiment) + "[[optimizers]]\nmodules = [\"fc\"]\ntype = \"sgd\"\nmomentum = 0.9\n",
+  runs.emplace_back(kResumed, std::vector<std::string>{"precision=apex_o2"});
+  runs.emplace_back(kResumed, std::vector<std::string>{"precision=pure_bf16", "optimizer.math=fp32"});
+  runs.emplace_back(std::string(kResumed) + "[[optimizers]]\nmodules = [\"fc\"]\ntype = \"sgd\"\nmomentum = 0.9\n",
                     std::vector<std::string>{"precision=fp16"});
   for (const auto& [text, overrides] : runs) {
     const std::string name = fmt::format("{}", fmt::join(overrides, " "));
     const Experiment settings = experiment(overrides, text);
     for (const char* trace : {"whole.h5", "first.h5", "second.h5"}) std::filesystem::remove(file(trace));
-    const Training whole = run(settings, file("whole.h5"));
-    const Training first = run(settings, file("first.h5"), "", file("half"), kHalf);
-    const Training second = run(settings, file("second.h5"), file("half"));
+    const ResumableTraining whole = run(settings, file("whole.h5"));
+    const ResumableTraining first = run(settings, file("first.h5"), "", file("half"), kHalf);
+    const ResumableTraining second = run(settings, file("second.h5"), file("half"));
     EXPECT_EQ(second.result.first_step, kHalf);
 
     std::vector<double> losses = first.losses;
@@ -198,7 +198,7 @@ TEST_F(Checkpoints, AResumedRunIsTheRunThatNeverStopped) {
     EXPECT_EQ(second.result.weights_fingerprint, whole.result.weights_fingerprint) << name;
     EXPECT_NE(first.result.weights_fingerprint, whole.result.weights_fingerprint) << name;
     if (settings.scaler_enabled()) {
-      for (const Training* half : {&first, &second}) {
+      for (const ResumableTraining* half : {&first, &second}) {
         EXPECT_THAT(half->skipped, AllOf(::testing::Contains(true), ::testing::Contains(false))) << name;
       }
     }
@@ -246,7 +246,7 @@ TEST_F(Checkpoints, TheTraceHasTheStepsBeforeIt) {
 }
 
 TEST_F(Checkpoints, SayWhatTheyAreOf) {
-  const Training first = run(experiment({"precision=fp16"}), file("first.h5"), "", file("half"), kHalf);
+  const ResumableTraining first = run(experiment({"precision=fp16"}), file("first.h5"), "", file("half"), kHalf);
   const CheckpointInfo info = read_checkpoint_info(file("half"));
   EXPECT_EQ(info.run_id, Snapshot(file("first.h5")).run().run_id);
   EXPECT_EQ(info.step, kHalf);
@@ -294,15 +294,15 @@ evaluation = "never"
 TEST_F(Checkpoints, WhatDoesNotFitIsNamed) {
   const std::string checkpoint = half();
   const auto refused = [&](const std::string& override) { return refusal(experiment({override}), checkpoint, ErrorKind::usage); };
-  std::string other = kExperiment;
+  std::string other = kResumed;
   other.replace(other.find("out_channels = 4"), 16, "out_channels = 6");
   EXPECT_THAT(refusal(parse_experiment(other, "other"), checkpoint, ErrorKind::usage),
               AllOf(HasSubstr(checkpoint), HasSubstr("'parameters/features%2F0.weight' is [4, 1, 3, 3], expected [6, 1, 3, 3]")));
-  other = kExperiment;
+  other = kResumed;
   other.replace(other.find("\"fc\""), 4, "\"head\"");
   EXPECT_THAT(refusal(parse_experiment(other, "other"), checkpoint, ErrorKind::usage),
               HasSubstr("it has 'parameters/fc.bias', which this one lacks"));
-  other = kExperiment;
+  other = kResumed;
   other.replace(other.find("{ type = \"flatten\" }"), 20,
                 "{ type = \"flatten\" },{ type = \"linear\", name = \"more\", out_features = 9 }");
   EXPECT_THAT(refusal(parse_experiment(other, "other"), checkpoint, ErrorKind::usage),
@@ -315,7 +315,7 @@ TEST_F(Checkpoints, WhatDoesNotFitIsNamed) {
 // Which parameter has what: the names of all states together are the same in each case.
 TEST_F(Checkpoints, WhatAnOptimizerKeepsIsThatOfEachParameter) {
   const auto with_head = [&](const std::string& body, const std::string& head) {
-    return experiment({}, std::string(kExperiment) + "[optimizer]\n" + body + "\n[[optimizers]]\nmodules = [\"fc\"]\n" + head);
+    return experiment({}, std::string(kResumed) + "[optimizer]\n" + body + "\n[[optimizers]]\nmodules = [\"fc\"]\n" + head);
   };
   const std::string adam = "type = \"adam\"", momentum = "type = \"sgd\"\nmomentum = 0.9", plain = "type = \"sgd\"\nmomentum = 0";
   const auto refused = [&](const std::string& body, const std::string& head, const std::string& other_body,

@@ -32,7 +32,7 @@ Batch read_all(const Dataset& data) {
   return batch;
 }
 
-std::string error_of(const DataSettings& settings, const DataUse& use = 0) {
+std::string array_error(const DataSettings& settings, const DataUse& use = 0) {
   try {
     open_data(settings, use);
   } catch (const Error& error) {
@@ -232,7 +232,7 @@ TEST_F(PythonFiles, InputsCanBeIndices) {
   EXPECT_TRUE(batch.inputs.empty());
   EXPECT_THAT(batch.indices, ElementsAre(0, 2, 1, 1, 2, 0, 0, 2, 1, 1, 2, 0, 0, 2));
   settings.input_indices = 2;
-  EXPECT_EQ(error_of(settings),
+  EXPECT_EQ(array_error(settings),
             settings.inputs + ": the index of element 1 of sample 0 is 2, expected 0 to 1 for data.input_indices = 2");
 }
 
@@ -268,50 +268,50 @@ TEST_F(PythonFiles, SplitsAreFilesDataSetsOrAShareOfTheSamples) {
 
 TEST_F(PythonFiles, WhatCannotBeReadSaysWhy) {
   const auto in_file = [&](const std::string& name) { return folder_->file(name + ".npy: "); };
-  EXPECT_THAT(error_of(npy("fortran", "y")), HasSubstr(in_file("fortran") + "in Fortran order"));
-  EXPECT_EQ(error_of(npy("scalar", "y")), in_file("scalar") + "expected an array, found a single value");
-  EXPECT_EQ(error_of(npy("records", "y")), in_file("records") + "expected an array of numbers, found one of records");
-  EXPECT_THAT(error_of(npy("texts", "y")), HasSubstr("found the type '<U1'"));
-  EXPECT_EQ(error_of(npy("none", "none")), in_file("none") + "empty, of shape 0 x 3; expected at least one sample");
-  EXPECT_EQ(error_of(npy("x_f4", "y6")),
+  EXPECT_THAT(array_error(npy("fortran", "y")), HasSubstr(in_file("fortran") + "in Fortran order"));
+  EXPECT_EQ(array_error(npy("scalar", "y")), in_file("scalar") + "expected an array, found a single value");
+  EXPECT_EQ(array_error(npy("records", "y")), in_file("records") + "expected an array of numbers, found one of records");
+  EXPECT_THAT(array_error(npy("texts", "y")), HasSubstr("found the type '<U1'"));
+  EXPECT_EQ(array_error(npy("none", "none")), in_file("none") + "empty, of shape 0 x 3; expected at least one sample");
+  EXPECT_EQ(array_error(npy("x_f4", "y6")),
             in_file("y6") + "expected as many targets as " + folder_->file("x_f4.npy") + " has inputs, 7, found 6");
-  EXPECT_EQ(error_of(npy("x_f4", "y_half")),
+  EXPECT_EQ(array_error(npy("x_f4", "y_half")),
             in_file("y_half") + "the label of sample 0 is 0.5, expected 0 to 2 for 3 classes (data.classes)");
   DataSettings settings = npy("x_f4", "y");
   settings.classes = 2;
-  EXPECT_EQ(error_of(settings), in_file("y") + "the label of sample 2 is 2, expected 0 to 1 for 2 classes (data.classes)");
+  EXPECT_EQ(array_error(settings), in_file("y") + "the label of sample 2 is 2, expected 0 to 1 for 2 classes (data.classes)");
   settings = npy("x_f4", "y");
   settings.inputs = folder_->file("archive.npz");
-  EXPECT_THAT(error_of(settings), HasSubstr("but an archive (.npz)"));
+  EXPECT_THAT(array_error(settings), HasSubstr("but an archive (.npz)"));
   settings.inputs = folder_->file("write.py");
-  EXPECT_EQ(error_of(settings), settings.inputs + ": not a file of numpy.save");
+  EXPECT_EQ(array_error(settings), settings.inputs + ": not a file of numpy.save");
   settings = npy("x_f4", "y");
   settings.test_inputs = folder_->file("y_places.npy");
   settings.test_targets = settings.targets;
-  EXPECT_THAT(error_of(settings), HasSubstr("expected samples of 2 x 3 as in " + settings.inputs + ", found 2"));
+  EXPECT_THAT(array_error(settings), HasSubstr("expected samples of 2 x 3 as in " + settings.inputs + ", found 2"));
 
   const std::string file = folder_->file("data.h5");
-  EXPECT_EQ(error_of(hdf5("input", "")), "'" + file + "' has no data set 'input'; did you mean 'inputs'?");
-  EXPECT_THAT(error_of(hdf5("lost", "")), HasSubstr("'" + file + "': cannot open 'lost': "));
-  EXPECT_THAT(error_of(hdf5("deep", "")), HasSubstr("has no data set 'deep', but a group of that name"));
-  EXPECT_EQ(error_of(hdf5("texts", "")), file + ": texts: expected integers or floating-point numbers, found texts");
-  EXPECT_EQ(error_of(hdf5("scalar", "")), file + ": scalar: expected an array, found a single value");
-  EXPECT_EQ(error_of(hdf5("none", "none")), file + ": none: empty, of shape 0 x 3; expected at least one sample");
-  EXPECT_EQ(error_of(hdf5("endless", "endless")),
+  EXPECT_EQ(array_error(hdf5("input", "")), "'" + file + "' has no data set 'input'; did you mean 'inputs'?");
+  EXPECT_THAT(array_error(hdf5("lost", "")), HasSubstr("'" + file + "': cannot open 'lost': "));
+  EXPECT_THAT(array_error(hdf5("deep", "")), HasSubstr("has no data set 'deep', but a group of that name"));
+  EXPECT_EQ(array_error(hdf5("texts", "")), file + ": texts: expected integers or floating-point numbers, found texts");
+  EXPECT_EQ(array_error(hdf5("scalar", "")), file + ": scalar: expected an array, found a single value");
+  EXPECT_EQ(array_error(hdf5("none", "none")), file + ": none: empty, of shape 0 x 3; expected at least one sample");
+  EXPECT_EQ(array_error(hdf5("endless", "endless")),
             file + ": endless: expected 2199023255552 x 1 numbers, found 0 bytes of them in the file");
   // A data set that was made and never filled reads as zeros.
   for (const auto& [name, shape] : {std::pair("unwritten", "2147483648 x 24"), {"few", "7 x 3"}, {"few_chunks", "7 x 3"}}) {
     const std::string expected = fmt::format("{}: {}: expected {} numbers, found 0 bytes of them in the file", file, name, shape);
-    EXPECT_EQ(error_of(hdf5(name, "")), expected);
+    EXPECT_EQ(array_error(hdf5(name, "")), expected);
   }
-  EXPECT_EQ(error_of(hdf5("elsewhere", "")),
+  EXPECT_EQ(array_error(hdf5("elsewhere", "")),
             file + ": elsewhere: expected numbers in this file, found external storage, in other files");
-  EXPECT_EQ(error_of(hdf5("joined", "")),
+  EXPECT_EQ(array_error(hdf5("joined", "")),
             file + ": joined: expected numbers in this file, found a virtual data set, of numbers that are in others");
-  EXPECT_EQ(error_of(hdf5("compact", "")), "no error");
-  EXPECT_THAT(error_of(hdf5("lzf", "")),
+  EXPECT_EQ(array_error(hdf5("compact", "")), "no error");
+  EXPECT_THAT(array_error(hdf5("lzf", "")),
               HasSubstr("compressed with the filter 'lzf' (32000), which the HDF5 library does not have"));
-  EXPECT_THAT(error_of(hdf5("", "large")), HasSubstr("the label of element 0 of sample 0 is 1e+39, expected 0 to 2"));
+  EXPECT_THAT(array_error(hdf5("", "large")), HasSubstr("the label of element 0 of sample 0 is 1e+39, expected 0 to 2"));
   DataSettings large = hdf5("large", "");
   Batch batch;
   EXPECT_THROW(open_data(large, 0).train->fill_batch(std::array<int64_t, 1>{4}, batch), Error);
@@ -320,16 +320,16 @@ TEST_F(PythonFiles, WhatCannotBeReadSaysWhy) {
   EXPECT_EQ(batch.inputs[0], 1e38f);
   settings = hdf5("", "");
   settings.path = folder_->file("x_f4.npy");
-  EXPECT_EQ(error_of(settings), "'" + settings.path + "' is not an HDF5 file");
+  EXPECT_EQ(array_error(settings), "'" + settings.path + "' is not an HDF5 file");
   settings.path = folder_->file("absent.h5");
-  EXPECT_EQ(error_of(settings), "cannot open '" + settings.path + "': No such file or directory");
+  EXPECT_EQ(array_error(settings), "cannot open '" + settings.path + "': No such file or directory");
 }
 
 TEST_F(PythonFiles, ALabelThatTheLossIgnoresNeedsNoClass) {
   DataSettings settings = npy("x_f4", "y");
   settings.classes = 2;
   EXPECT_THAT(read_all(*open_data(settings, {0, 2}).train).labels, ElementsAre(0, 1, 2, 0, 1, 2, 0));
-  EXPECT_EQ(error_of(settings, {0, -100}),
+  EXPECT_EQ(array_error(settings, {0, -100}),
             folder_->file("y.npy: the label of sample 2 is 2, expected 0 to 1 for 2 classes (data.classes), or -100 "
                           "(loss.ignore_index)"));
 }
@@ -349,7 +349,7 @@ class Csv : public ::testing::Test {
       const std::string& text, const std::function<void(DataSettings&)>& change = [](DataSettings&) {}) {
     DataSettings settings = table(text);
     change(settings);
-    std::string message = error_of(settings);
+    std::string message = array_error(settings);
     const size_t at = message.find(settings.path);
     return at == std::string::npos ? message : message.replace(at, settings.path.size(), "FILE");
   }
@@ -414,7 +414,7 @@ TEST_F(Csv, CompressedFilesAndSplits) {
 TEST_F(Csv, ALabelThatTheLossIgnoresNeedsNoClass) {
   const DataSettings settings = table("x,y\n1,-100\n2,1\n");
   EXPECT_THAT(read_all(*open_data(settings, {0, -100}).train).labels, ElementsAre(-100, 1));
-  EXPECT_EQ(error_of(settings),
+  EXPECT_EQ(array_error(settings),
             settings.path + ":2:2: column 'y': the label is -100, expected 0 to 2 for 3 classes (data.classes)");
 }
 

@@ -25,7 +25,7 @@ const std::string kModel = R"(
 layers = [{ type = "linear", name = "body", out_features = 8 }, { type = "linear", name = "head", out_features = 10 }]
 )";
 
-Experiment parse(const std::string& text, const std::vector<Override>& overrides = {}) {
+Experiment parsed_settings(const std::string& text, const std::vector<Override>& overrides = {}) {
   return parse_experiment(text + kModel, "run.toml", overrides);
 }
 
@@ -43,7 +43,7 @@ std::set<std::string> given_in(const Experiment& experiment) {
 }
 
 TEST(Settings, AreAllThatTheChosenKindsTake) {
-  const auto settings = settings_of(parse(""));
+  const auto settings = settings_of(parsed_settings(""));
   std::vector<std::string> missing;
   for (const auto& option : experiment_options())
     if (!settings.contains(option.key)) missing.push_back(option.key);
@@ -61,7 +61,7 @@ TEST(Settings, AreAllThatTheChosenKindsTake) {
 
 TEST(Settings, HaveTheValuesThatHold) {
   const auto value = [](const Experiment& experiment, const std::string& name) { return settings_of(experiment).at(name).value; };
-  const Experiment fp16 = parse("precision = \"fp16\"\noptimizer.type = \"adamw\"\n");
+  const Experiment fp16 = parsed_settings("precision = \"fp16\"\noptimizer.type = \"adamw\"\n");
   EXPECT_EQ(value(fp16, "precision"), "\"fp16\"");
   EXPECT_EQ(value(fp16, "scaler.preset"), "\"pytorch\"");
   EXPECT_EQ(value(fp16, "scaler.initial"), "65536");
@@ -70,7 +70,7 @@ TEST(Settings, HaveTheValuesThatHold) {
   EXPECT_EQ(value(fp16, "optimizer.weight_decay"), "0.01");
   EXPECT_EQ(value(fp16, "optimizer.master_weights"), "false");
   EXPECT_EQ(value(fp16, "autocast.ops"), "{}");
-  const Experiment apex = parse("precision = \"apex_o2\"\n[scaler]\ninitial = \"2^10\"\n[optimizer]\ntype = \"lion\"\n");
+  const Experiment apex = parsed_settings("precision = \"apex_o2\"\n[scaler]\ninitial = \"2^10\"\n[optimizer]\ntype = \"lion\"\n");
   EXPECT_EQ(value(apex, "scaler.preset"), "\"apex\"");
   EXPECT_EQ(value(apex, "scaler.initial"), "1024");
   EXPECT_EQ(value(apex, "optimizer.beta2"), "0.99");
@@ -80,7 +80,7 @@ TEST(Settings, HaveTheValuesThatHold) {
 
 // What reads values as TOML gets the settings that they are of.
 TEST(Settings, AreReadAsTheExperimentIs) {
-  const Experiment experiment = parse(R"(
+  const Experiment experiment = parsed_settings(R"(
 precision = "fp8"
 name = "a \"name\""
 optimizer = { type = "sgd", momentum = 0.9, learning_rate = 0.3 }
@@ -95,7 +95,7 @@ recipe = "delayed"
   const std::vector<SettingInfo> settings = describe_settings(experiment);
   std::string text;
   for (const SettingInfo& setting : settings) text += fmt::format("{} = {}\n", setting.name, setting.value);
-  const std::vector<SettingInfo> again = describe_settings(parse(text));
+  const std::vector<SettingInfo> again = describe_settings(parsed_settings(text));
   ASSERT_EQ(settings.size(), again.size());
   for (size_t i = 0; i < settings.size(); ++i) {
     EXPECT_EQ(settings[i].name, again[i].name);
@@ -107,12 +107,12 @@ recipe = "delayed"
 }
 
 TEST(Settings, AreGivenWhereSomeoneSetThem) {
-  EXPECT_THAT(given_in(parse("")), UnorderedElementsAre("name"));  // that of the file
+  EXPECT_THAT(given_in(parsed_settings("")), UnorderedElementsAre("name"));  // that of the file
   // A default that is asked for is given, too.
-  EXPECT_THAT(given_in(parse("[optimizer]\nlearning_rate = 0.001\n", {"scaler.initial=4", "autocast.ops.linear=fp16"})),
+  EXPECT_THAT(given_in(parsed_settings("[optimizer]\nlearning_rate = 0.001\n", {"scaler.initial=4", "autocast.ops.linear=fp16"})),
               UnorderedElementsAre("name", "optimizer.learning_rate", "scaler.initial", "autocast.ops"));
   // Settings that no text had.
-  Experiment built = parse("");
+  Experiment built = parsed_settings("");
   built.optimizer.learning_rate = 0.5;
   built.scaler.initial = 8;
   EXPECT_THAT(given_in(built), UnorderedElementsAre("name", "optimizer.learning_rate", "scaler.initial"));
@@ -122,7 +122,7 @@ TEST(Settings, AreGivenWhereSomeoneSetThem) {
 }
 
 TEST(Settings, OfFurtherOptimizersHaveTheirPlaceInTheList) {
-  const Experiment experiment = parse(R"(
+  const Experiment experiment = parsed_settings(R"(
 [optimizer]
 type = "adamw"
 learning_rate = 0.25
@@ -157,7 +157,7 @@ TEST(Settings, SayWhatTheyAre) {
   std::map<SettingKind, std::set<std::string>> names;
   for (const std::string type : {"sgd", "adamw"})
     for (const SettingInfo& setting :
-         describe_settings(parse("precision = \"fp8\"\nfp8.recipe = \"delayed\"\n", {"optimizer.type=" + type})))
+         describe_settings(parsed_settings("precision = \"fp8\"\nfp8.recipe = \"delayed\"\n", {"optimizer.type=" + type})))
       names[setting.kind].insert(setting.name);
   using Kind = SettingKind;
   const std::map<Kind, std::set<std::string>> expected{{Kind::precision, {"precision"}},
@@ -202,7 +202,7 @@ TEST(Settings, SayWhatTheyAre) {
 
 // Tests of advice take these for what a run records.
 TEST(Settings, ThatAdviceNamesAreThere) {
-  const auto settings = settings_of(parse("precision = \"fp8\"\nfp8.recipe = \"delayed\"\n"));
+  const auto settings = settings_of(parsed_settings("precision = \"fp8\"\nfp8.recipe = \"delayed\"\n"));
   for (const SettingInfo& named : train_settings()) {
     ASSERT_TRUE(settings.contains(named.name)) << named.name;
     const SettingInfo& setting = settings.at(named.name);
@@ -214,7 +214,7 @@ TEST(Settings, ThatAdviceNamesAreThere) {
 
 TEST(Settings, AreInTheTrace) {
   const TemporaryFolder folder;
-  const Experiment experiment = parse("training = { steps = 1, batch_size = 4 }\ndata.train_size = 8\n");
+  const Experiment experiment = parsed_settings("training = { steps = 1, batch_size = 4 }\ndata.train_size = 8\n");
   TrainerOptions options;
   options.cpu.threads = 1;
   options.trace_path = folder.file("trace.h5");

@@ -20,7 +20,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-Experiment experiment_of(const char* preset, const std::vector<Override>& overrides) {
+Experiment chosen_experiment(const char* preset, const std::vector<Override>& overrides) {
   Experiment experiment = *find_preset(preset);
   for (const Override& setting : overrides) apply_override(experiment, setting);
   return experiment;
@@ -36,8 +36,8 @@ class DeviceChoice : public ::testing::Test {
     return options;
   }
   Experiment mlp(uint64_t steps) const {
-    return experiment_of("mlp", {"precision=fp16", "arithmetic.accumulate=h100", "data.train_size=96", "data.test_size=48",
-                                 "training.evaluation=\"never\"", fmt::format("training.steps={}", steps)});
+    return chosen_experiment("mlp", {"precision=fp16", "arithmetic.accumulate=h100", "data.train_size=96", "data.test_size=48",
+                                     "training.evaluation=\"never\"", fmt::format("training.steps={}", steps)});
   }
 
   TemporaryFolder folder_;
@@ -73,7 +73,7 @@ TEST_F(DeviceChoice, WhatADeviceLacksIsToldAtTheStart) {
        {"scaled_matmul", "e4m3", "expected fp32 for factors", "module '0'"}},
   };
   for (const Case& each : cases) {
-    const std::string error = usage_error_of([&] { Trainer(experiment_of(each.preset, each.overrides), options("emulated")); });
+    const std::string error = usage_error_of([&] { Trainer(chosen_experiment(each.preset, each.overrides), options("emulated")); });
     for (const char* told : each.told) EXPECT_THAT(error, HasSubstr(told)) << each.overrides[0].assignment;
     EXPECT_FALSE(std::filesystem::exists(trace_)) << each.overrides[0].assignment;
   }

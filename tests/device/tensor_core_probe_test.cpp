@@ -23,9 +23,9 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-using Encodings = std::span<const uint32_t>;
+using EncodingList = std::span<const uint32_t>;
 // What an instruction gives: c + a b.
-using Unit = std::function<uint32_t(const MatrixInstruction& instruction, Encodings a, Encodings b, uint32_t c)>;
+using Unit = std::function<uint32_t(const MatrixInstruction& instruction, EncodingList a, EncodingList b, uint32_t c)>;
 
 const FloatFormat& output_of(const MatrixInstruction& instruction) { return *info(instruction.sums).format; }
 
@@ -203,7 +203,7 @@ struct Way {
 };
 
 Unit changed(const char* gpu, const std::function<void(TensorCoreModel&)>& change) {
-  return [=](const MatrixInstruction& instruction, Encodings a, Encodings b, uint32_t c) {
+  return [=](const MatrixInstruction& instruction, EncodingList a, EncodingList b, uint32_t c) {
     const TensorCore core = *tensor_core_of(gpu, instruction);
     TensorCoreModel model = *core.model;
     change(model);
@@ -223,7 +223,7 @@ class PlainSum {
  public:
   PlainSum(const TensorCore& core, const Rules& rules) : core_(core), model_(*core.model), rules_(rules) {}
 
-  uint32_t operator()(Encodings a, Encodings b, uint32_t c) const {
+  uint32_t operator()(EncodingList a, EncodingList b, uint32_t c) const {
     const FloatFormat& output = *model_.output;
     double accumulator = value_of(output, c);
     const auto products = static_cast<size_t>(model_.products), passes = static_cast<size_t>(model_.passes);
@@ -301,7 +301,7 @@ class PlainSum {
   const Rules& rules_;
 };
 Unit by_rules(const char* gpu, const Rules& rules) {
-  return [=](const MatrixInstruction& instruction, Encodings a, Encodings b, uint32_t c) {
+  return [=](const MatrixInstruction& instruction, EncodingList a, EncodingList b, uint32_t c) {
     return PlainSum(*tensor_core_of(gpu, instruction), rules)(a, b, c);
   };
 }
@@ -317,7 +317,7 @@ TEST(TensorCoreProbe, TheSameRulesInOtherWordsAreExplained) {
 std::vector<Way> ways(const char* gpu) {
   const auto as_it_is = changed(gpu, [](TensorCoreModel&) {});
   const auto result = [=](const std::function<uint32_t(const FloatFormat&, uint32_t)>& change) -> Unit {
-    return [=](const MatrixInstruction& instruction, Encodings a, Encodings b, uint32_t c) {
+    return [=](const MatrixInstruction& instruction, EncodingList a, EncodingList b, uint32_t c) {
       return change(output_of(instruction), as_it_is(instruction, a, b, c));
     };
   };
@@ -389,13 +389,13 @@ std::vector<Way> ways(const char* gpu) {
       {{"terms are cut off towards zero"}, by_rules(gpu, {.floors = true})},
       {{"terms are cut off towards zero"}, by_rules(gpu, {.is_sticky = true})},
       {{"the order of blocks"},
-       [=](const MatrixInstruction& instruction, Encodings a, Encodings b, uint32_t c) {
+       [=](const MatrixInstruction& instruction, EncodingList a, EncodingList b, uint32_t c) {
          const std::vector<uint32_t> of_a(a.rbegin(), a.rend()), of_b(b.rbegin(), b.rend());
          return as_it_is(instruction, of_a, of_b, c);
        }},
       {{"subnormal factors are numbers"},
-       [=](const MatrixInstruction& instruction, Encodings a, Encodings b, uint32_t c) {
-         const auto flushed = [&](DType dtype, Encodings encodings) {
+       [=](const MatrixInstruction& instruction, EncodingList a, EncodingList b, uint32_t c) {
+         const auto flushed = [&](DType dtype, EncodingList encodings) {
            const FloatFormat& format = *info(dtype).format;
            std::vector<uint32_t> numbers(encodings.begin(), encodings.end());
            for (uint32_t& each : numbers)
@@ -405,12 +405,12 @@ std::vector<Way> ways(const char* gpu) {
          return as_it_is(instruction, flushed(instruction.a, a), flushed(instruction.b, b), c);
        }},
       {{"what the sum begins with"},
-       [=](const MatrixInstruction& instruction, Encodings a, Encodings b, uint32_t c) {
+       [=](const MatrixInstruction& instruction, EncodingList a, EncodingList b, uint32_t c) {
          const FloatFormat& output = output_of(instruction);
          return as_it_is(instruction, a, b, is_subnormal(output, c) ? c & static_cast<uint32_t>(output.sign_bit()) : c);
        }},
       {{},
-       [=](const MatrixInstruction& instruction, Encodings a, Encodings b, uint32_t c) {
+       [=](const MatrixInstruction& instruction, EncodingList a, EncodingList b, uint32_t c) {
          return add_accumulators(output_of(instruction), as_it_is(instruction, a, b, 0), c);
        },
        adds_c_last},
@@ -460,7 +460,7 @@ TEST(TensorCoreProbe, TellsEveryOtherWayToAdd) {
 TEST(TensorCoreProbe, TellsHowFp32FactorsBecomeTf32) {
   const auto read = [](const std::function<uint32_t(uint32_t)>& as) {
     const MatrixInstruction tf32{InstructionFamily::mma, DType::f32, DType::f32, DType::f32};
-    FunctionInstructions device({tf32}, [&](const MatrixInstruction&, Encodings a, Encodings b, uint32_t c) {
+    FunctionInstructions device({tf32}, [&](const MatrixInstruction&, EncodingList a, EncodingList b, uint32_t c) {
       std::vector<uint32_t> of_a(a.begin(), a.end()), of_b(b.begin(), b.end());
       for (auto* each : {&of_a, &of_b})
         for (uint32_t& encoding : *each) encoding = as(encoding);
@@ -495,7 +495,7 @@ TEST(TensorCoreProbe, RandomSumsAreOfAllMagnitudesAndNoneOverflows) {
       for (int64_t line = 0; line < product.columns; ++line) {
         // The sum of magnitudes, which bounds every partial sum, in FP64, where neither products nor sums get lost or too large.
         double magnitudes = 0;
-        const Encodings a = product.a_of(line), b = product.b_of(line);
+        const EncodingList a = product.a_of(line), b = product.b_of(line);
         for (size_t k = 0; k < a.size(); ++k) {
           magnitudes += std::abs(value_of(of_a, a[k])) * std::abs(value_of(of_b, b[k]));
           subnormal += a[k] != 0 && (a[k] & of_a.last_magnitude()) >> of_a.fraction_bits == 0;

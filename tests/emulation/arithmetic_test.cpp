@@ -17,7 +17,7 @@
 namespace ulpscope {
 namespace {
 
-std::string describe(const FloatFormat& format, const Rounding& rounding, uint64_t a, uint64_t b, uint64_t c = 0) {
+std::string describe_sum(const FloatFormat& format, const Rounding& rounding, uint64_t a, uint64_t b, uint64_t c = 0) {
   char text[80];
   std::snprintf(text, sizeof text, " %llx %llx %llx", static_cast<unsigned long long>(a), static_cast<unsigned long long>(b),
                 static_cast<unsigned long long>(c));
@@ -71,19 +71,21 @@ void check_against_rationals(const FloatFormat& format, uint64_t a, uint64_t b, 
   const Rational x = exact_value(format, a), y = exact_value(format, b), z = exact_value(format, c);
   const Rational sum = x + y, difference = x - y, product = x * y, quotient = x / y, fused = product + z;
   for (const Rounding& rounding : roundings) {
-    ASSERT_EQ(add(format, a, b, rounding), rounded_encoding(format, sum, rounding)) << describe(format, rounding, a, b);
-    ASSERT_EQ(subtract(format, a, b, rounding), rounded_encoding(format, difference, rounding)) << describe(format, rounding, a, b);
-    ASSERT_EQ(multiply(format, a, b, rounding), rounded_encoding(format, product, rounding)) << describe(format, rounding, a, b);
-    ASSERT_EQ(divide(format, a, b, rounding), rounded_encoding(format, quotient, rounding)) << describe(format, rounding, a, b);
+    ASSERT_EQ(add(format, a, b, rounding), rounded_encoding(format, sum, rounding)) << describe_sum(format, rounding, a, b);
+    ASSERT_EQ(subtract(format, a, b, rounding), rounded_encoding(format, difference, rounding))
+        << describe_sum(format, rounding, a, b);
+    ASSERT_EQ(multiply(format, a, b, rounding), rounded_encoding(format, product, rounding))
+        << describe_sum(format, rounding, a, b);
+    ASSERT_EQ(divide(format, a, b, rounding), rounded_encoding(format, quotient, rounding)) << describe_sum(format, rounding, a, b);
     ASSERT_EQ(fused_multiply_add(format, a, b, c, rounding), rounded_encoding(format, fused, rounding))
-        << describe(format, rounding, a, b, c);
+        << describe_sum(format, rounding, a, b, c);
   }
 }
 
 void check_root(const FloatFormat& format, uint64_t a, const std::vector<Rounding>& roundings) {
   for (const Rounding& rounding : roundings)
     ASSERT_EQ(square_root(format, a, rounding), rounded_encoding(format, false, Real{exact_value(format, a), true}, rounding))
-        << describe(format, rounding, a, 0);
+        << describe_sum(format, rounding, a, 0);
 }
 
 TEST(Arithmetic, OfBoundaryValuesInF16IsRoundedRightInEveryMode) {
@@ -111,7 +113,7 @@ TEST(Arithmetic, FusedMultiplyAddOfBoundaryValuesInF16IsRoundedRight) {
     const Rational exact = exact_value(binary16, a) * exact_value(binary16, b) + exact_value(binary16, c);
     for (const Rounding& rounding : roundings)
       ASSERT_EQ(fused_multiply_add(binary16, a, b, c, rounding), rounded_encoding(binary16, exact, rounding))
-          << describe(binary16, rounding, a, b, c);
+          << describe_sum(binary16, rounding, a, b, c);
   }
 }
 
@@ -185,17 +187,17 @@ TEST(Arithmetic, OfAllPairsInSmallFormatsIsRoundedRightInEveryMode) {
       for (size_t i = 0; i < values.size(); ++i) {
         const uint64_t a = encodings[i];
         const double x = values[i];
-        ASSERT_EQ(square_root(*format, a, rounding), expected(std::sqrt(x))) << describe(*format, rounding, a, 0);
+        ASSERT_EQ(square_root(*format, a, rounding), expected(std::sqrt(x))) << describe_sum(*format, rounding, a, 0);
         for (size_t j = 0; j < values.size(); ++j) {
           const uint64_t b = encodings[j];
           const double y = values[j];
-          ASSERT_EQ(add(*format, a, b, rounding), expected(sum(x, y))) << describe(*format, rounding, a, b);
-          ASSERT_EQ(subtract(*format, a, b, rounding), expected(sum(x, -y))) << describe(*format, rounding, a, b);
-          ASSERT_EQ(multiply(*format, a, b, rounding), expected(x * y)) << describe(*format, rounding, a, b);
-          ASSERT_EQ(divide(*format, a, b, rounding), expected(x / y)) << describe(*format, rounding, a, b);
+          ASSERT_EQ(add(*format, a, b, rounding), expected(sum(x, y))) << describe_sum(*format, rounding, a, b);
+          ASSERT_EQ(subtract(*format, a, b, rounding), expected(sum(x, -y))) << describe_sum(*format, rounding, a, b);
+          ASSERT_EQ(multiply(*format, a, b, rounding), expected(x * y)) << describe_sum(*format, rounding, a, b);
+          ASSERT_EQ(divide(*format, a, b, rounding), expected(x / y)) << describe_sum(*format, rounding, a, b);
           const size_t k = (7 * i + 3 * j) % values.size();
           ASSERT_EQ(fused_multiply_add(*format, a, b, encodings[k], rounding), expected(sum(x * y, values[k])))
-              << describe(*format, rounding, a, b, encodings[k]);
+              << describe_sum(*format, rounding, a, b, encodings[k]);
         }
       }
     }
@@ -217,7 +219,7 @@ TEST(Arithmetic, FusedMultiplyAddIsNotRoundedTwice) {
     // The exact result has at most 46 bits.
     const double exact = static_cast<double>(x) * static_cast<double>(y) + static_cast<double>(z);
     const uint64_t expected = round_to_f16(exact);
-    ASSERT_EQ(fused_multiply_add(binary16, a, b, c), expected) << describe(binary16, {}, a, b, c);
+    ASSERT_EQ(fused_multiply_add(binary16, a, b, c), expected) << describe_sum(binary16, {}, a, b, c);
     trapped += round_to_f16(std::fma(x, y, z)) != expected;
   }
   EXPECT_GT(trapped, 0u);
@@ -269,14 +271,14 @@ void check_against_cpu(const FloatFormat& format, uint64_t stream) {
     const bool two_nans = std::isnan(x) && std::isnan(y);  // the compiler may exchange the operands of a sum or product
     const bool nan = std::isnan(x) || std::isnan(y);
     if (!two_nans) {
-      ASSERT_TRUE(same(add(format, a, b), x + y, nan)) << describe(format, {}, a, b);
-      ASSERT_TRUE(same(multiply(format, a, b), x * y, nan)) << describe(format, {}, a, b);
-      ASSERT_TRUE(same(subtract(format, a, b), x - y, nan)) << describe(format, {}, a, b);
+      ASSERT_TRUE(same(add(format, a, b), x + y, nan)) << describe_sum(format, {}, a, b);
+      ASSERT_TRUE(same(multiply(format, a, b), x * y, nan)) << describe_sum(format, {}, a, b);
+      ASSERT_TRUE(same(subtract(format, a, b), x - y, nan)) << describe_sum(format, {}, a, b);
     }
-    ASSERT_TRUE(same(divide(format, a, b), x / y, nan)) << describe(format, {}, a, b);
-    ASSERT_TRUE(same(square_root(format, a), std::sqrt(x), std::isnan(x))) << describe(format, {}, a, 0);
+    ASSERT_TRUE(same(divide(format, a, b), x / y, nan)) << describe_sum(format, {}, a, b);
+    ASSERT_TRUE(same(square_root(format, a), std::sqrt(x), std::isnan(x))) << describe_sum(format, {}, a, 0);
     if (!nan && !std::isnan(z)) {
-      ASSERT_TRUE(same(fused_multiply_add(format, a, b, c), std::fma(x, y, z), false)) << describe(format, {}, a, b, c);
+      ASSERT_TRUE(same(fused_multiply_add(format, a, b, c), std::fma(x, y, z), false)) << describe_sum(format, {}, a, b, c);
     }
   }
 }
@@ -378,13 +380,13 @@ TEST(ArithmeticSlow, OfRandomPairsInF16IsRoundedRight) {
       };
       switch (bits[half + 1] >> 16 & 3) {
         case 0:
-          ASSERT_EQ(add(binary16, a, b, rounding), expected(x + y)) << describe(binary16, rounding, a, b);
+          ASSERT_EQ(add(binary16, a, b, rounding), expected(x + y)) << describe_sum(binary16, rounding, a, b);
           break;
         case 1:
-          ASSERT_EQ(multiply(binary16, a, b, rounding), expected(x * y)) << describe(binary16, rounding, a, b);
+          ASSERT_EQ(multiply(binary16, a, b, rounding), expected(x * y)) << describe_sum(binary16, rounding, a, b);
           break;
         case 2:
-          ASSERT_EQ(divide(binary16, a, b, rounding), expected(x / y)) << describe(binary16, rounding, a, b);
+          ASSERT_EQ(divide(binary16, a, b, rounding), expected(x / y)) << describe_sum(binary16, rounding, a, b);
           break;
         default:
           const double product = x * y;
@@ -393,7 +395,7 @@ TEST(ArithmeticSlow, OfRandomPairsInF16IsRoundedRight) {
           const double part = fused - product, lost = (product - (fused - part)) + (z - part);
           if (lost != 0 && (std::bit_cast<uint64_t>(fused) & 1) == 0)
             fused = std::nextafter(fused, lost > 0 ? HUGE_VAL : -HUGE_VAL);
-          ASSERT_EQ(fused_multiply_add(binary16, a, b, c, rounding), expected(fused)) << describe(binary16, rounding, a, b, c);
+          ASSERT_EQ(fused_multiply_add(binary16, a, b, c, rounding), expected(fused)) << describe_sum(binary16, rounding, a, b, c);
       }
     }
   }

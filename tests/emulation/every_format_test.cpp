@@ -25,7 +25,7 @@ std::vector<const FloatFormat*> small_formats() {
   return formats;
 }
 
-std::vector<Rounding> roundings() {
+std::vector<Rounding> all_roundings() {
   std::vector<Rounding> all;
   for (const RoundingModeName& mode : rounding_modes()) {
     if (mode.mode == RoundingMode::stochastic) continue;
@@ -36,7 +36,7 @@ std::vector<Rounding> roundings() {
   return all;
 }
 
-std::string describe(const FloatFormat& format, const Rounding& rounding, double value) {
+std::string describe_rounding(const FloatFormat& format, const Rounding& rounding, double value) {
   char text[40];
   std::snprintf(text, sizeof text, " %a", value);
   return std::string(format.name) + ' ' + std::string(name_of(rounding.mode)) +
@@ -96,14 +96,14 @@ TEST(EveryFormat, RoundsToTheRightNeighbourInEveryMode) {
         points.push_back(static_cast<double>(std::nextafter(static_cast<float>(point), HUGE_VALF)));
       }
     }
-    for (const Rounding& rounding : roundings()) {
+    for (const Rounding& rounding : all_roundings()) {
       for (const double magnitude : points) {
         for (const double value : {magnitude, -magnitude}) {
           const uint64_t expected = numbers.rounded(value, rounding);
-          ASSERT_EQ(round_to_encoding(*format, value, rounding), expected) << describe(*format, rounding, value);
+          ASSERT_EQ(round_to_encoding(*format, value, rounding), expected) << describe_rounding(*format, rounding, value);
           const auto narrow = static_cast<float>(value);
           if (static_cast<double>(narrow) == value) {
-            ASSERT_EQ(round_to_encoding(*format, narrow, rounding), expected) << describe(*format, rounding, value);
+            ASSERT_EQ(round_to_encoding(*format, narrow, rounding), expected) << describe_rounding(*format, rounding, value);
           }
         }
       }
@@ -114,7 +114,7 @@ TEST(EveryFormat, RoundsToTheRightNeighbourInEveryMode) {
 // A payload with its last bits set must neither carry into Inf nor vanish into it.
 TEST(EveryFormat, NanStaysNanWithEveryPayload) {
   for (const FloatFormat* format : small_formats()) {
-    for (const Rounding& rounding : roundings()) {
+    for (const Rounding& rounding : all_roundings()) {
       for (const uint32_t payload : {1u, 0x1FFFu, 0x3FFFFFu, 0x400000u, 0x7FFFFFu, 0x7FE000u}) {
         for (const uint32_t sign : {0u, 0x80000000u}) {
           const float nan = std::bit_cast<float>(sign | 0x7F800000u | payload);

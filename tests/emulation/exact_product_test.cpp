@@ -22,7 +22,7 @@
 namespace ulpscope {
 namespace {
 
-struct Operands {
+struct ProductOperands {
   int64_t m, k, n;
   std::vector<float> a, b, c;  // row-major; c may be empty
 
@@ -30,7 +30,7 @@ struct Operands {
   float b_at(int64_t l, int64_t j) const { return b[static_cast<size_t>(l * n + j)]; }
 };
 
-std::vector<uint64_t> product(const Operands& of, RoundingMode mode = RoundingMode::nearest_even) {
+std::vector<uint64_t> product(const ProductOperands& of, RoundingMode mode = RoundingMode::nearest_even) {
   const ExactProduct prepared({of.b.data(), of.n, 1}, of.k, of.n, of.c.empty() ? nullptr : of.c.data());
   std::vector<double> d(static_cast<size_t>(of.m * of.n));
   prepared.compute({of.a.data(), of.k, 1}, d.data(), 0, of.m, mode);
@@ -39,7 +39,7 @@ std::vector<uint64_t> product(const Operands& of, RoundingMode mode = RoundingMo
   return encodings;
 }
 
-uint64_t by_definition(const Operands& of, int64_t i, int64_t j) {
+uint64_t by_definition(const ProductOperands& of, int64_t i, int64_t j) {
   Integer total = 0;
   const Rational unit = power_of_two(-149);
   const auto integer = [&](float value) { return numerator(Rational(exact_value(binary32, encoding_of(value)) / unit)); };
@@ -48,7 +48,7 @@ uint64_t by_definition(const Operands& of, int64_t i, int64_t j) {
   return rounded_encoding(binary64, Rational(total) * unit * unit, {RoundingMode::to_odd});
 }
 
-uint64_t term_by_term(const Operands& of, int64_t i, int64_t j, RoundingMode mode) {
+uint64_t term_by_term(const ProductOperands& of, int64_t i, int64_t j, RoundingMode mode) {
   ExactSum sum;
   const auto number = [](float value) { return decode(binary32, encoding_of(value)); };
   for (int64_t l = 0; l < of.k; ++l) sum.add_product(number(of.a_at(i, l)), number(of.b_at(l, j)));
@@ -57,7 +57,7 @@ uint64_t term_by_term(const Operands& of, int64_t i, int64_t j, RoundingMode mod
 }
 
 // Finite numbers of a format whose exponents span so many binades, at most; one in `sparse` is not zero.
-std::vector<float> random_values(const FloatFormat& format, int64_t count, uint64_t stream, int spread, uint32_t sparse = 1) {
+std::vector<float> random_factors(const FloatFormat& format, int64_t count, uint64_t stream, int spread, uint32_t sparse = 1) {
   const Philox random(31, stream);
   std::vector<float> values(static_cast<size_t>(count));
   for (size_t i = 0; i < values.size(); ++i) {
@@ -70,14 +70,16 @@ std::vector<float> random_values(const FloatFormat& format, int64_t count, uint6
   return values;
 }
 
-Operands random_operands(const FloatFormat& format, int64_t m, int64_t k, int64_t n, uint64_t stream, int spread, bool with_c) {
-  Operands of{m, k, n, random_values(format, m * k, 3 * stream, spread), random_values(format, k * n, 3 * stream + 1, spread), {}};
-  if (with_c) of.c = random_values(binary32, n, 3 * stream + 2, spread);
+ProductOperands random_operands(const FloatFormat& format, int64_t m, int64_t k, int64_t n, uint64_t stream, int spread,
+                                bool with_c) {
+  ProductOperands of{
+      m, k, n, random_factors(format, m * k, 3 * stream, spread), random_factors(format, k * n, 3 * stream + 1, spread), {}};
+  if (with_c) of.c = random_factors(binary32, n, 3 * stream + 2, spread);
   return of;
 }
 
 // What the products of the first half leave to the last, whatever came before: the second half takes them away again.
-void cancel(Operands& of) {
+void cancel(ProductOperands& of) {
   const int64_t half = (of.k - 1) / 2;
   for (int64_t l = 0; l < half; ++l) {
     for (int64_t i = 0; i < of.m; ++i) of.a[static_cast<size_t>(i * of.k + half + l)] = -of.a_at(i, half - 1 - l);
@@ -85,7 +87,7 @@ void cancel(Operands& of) {
   }
 }
 
-void expect_by_definition(const Operands& of, const std::string& where) {
+void expect_by_definition(const ProductOperands& of, const std::string& where) {
   const std::vector<uint64_t> actual = product(of);
   for (int64_t i = 0; i < of.m; ++i)
     for (int64_t j = 0; j < of.n; ++j)
@@ -100,7 +102,7 @@ TEST(ExactProduct, IsTheExactSumRoundedToOdd) {
         for (const int64_t k : {1, 2, 7, 130}) {
           for (const bool cancels : {false, true}) {
             ++stream;
-            Operands of = random_operands(*format, 3, k, k == 7 ? 37 : 5, stream, spread, stream % 3 == 0);
+            ProductOperands of = random_operands(*format, 3, k, k == 7 ? 37 : 5, stream, spread, stream % 3 == 0);
             if (cancels) cancel(of);
             expect_by_definition(of, target + " " + std::string(format->name) + " " + std::to_string(spread));
           }
@@ -116,7 +118,7 @@ TEST(ExactProduct, LosesNothingWhateverTheDistanceOfTerms) {
   on_every_target([](const std::string& target) {
     for (int distance = 0; distance < 126; ++distance) {
       for (const bool cancels : {false, true}) {
-        Operands of = random_operands(binary32, 2, 20, 3, static_cast<uint64_t>(distance), 4, false);
+        ProductOperands of = random_operands(binary32, 2, 20, 3, static_cast<uint64_t>(distance), 4, false);
         for (int64_t i = 0; i < of.m; ++i) {
           float* row = of.a.data() + i * of.k;
           row[3] = std::ldexp(row[3], distance);
@@ -144,7 +146,8 @@ TEST(ExactProduct, AccumulatorsHoldSumsOfEqualTerms) {
       for (int64_t groups = 1; groups <= 5; ++groups) {
         for (int distance = k > 100 ? 3 : 1; distance<56; distance += k> 100 ? 7 : 1) {
           const int64_t n = k > 100 ? 1 : 2;
-          Operands of{1, k, n, std::vector<float>(static_cast<size_t>(k)), std::vector<float>(static_cast<size_t>(k * n)), {}};
+          ProductOperands of{1, k, n, std::vector<float>(static_cast<size_t>(k)), std::vector<float>(static_cast<size_t>(k * n)),
+                             {}};
           for (int64_t group = 0; group < groups; ++group) {
             const int exponent = 60 - distance * static_cast<int>(group);
             const float a = std::ldexp(factor(), exponent / 2);
@@ -163,7 +166,7 @@ TEST(ExactProduct, AccumulatorsHoldSumsOfEqualTerms) {
 
 TEST(ExactProduct, TakesWhatIsAddedForATerm) {
   on_every_target([](const std::string& target) {
-    Operands of{1, 1, 4, {0x1p-40f}, {0x1p-40f, -1, 3, 0}, {1, 0x1p-40f, 0x1p100f, 0x1p-149f}};
+    ProductOperands of{1, 1, 4, {0x1p-40f}, {0x1p-40f, -1, 3, 0}, {1, 0x1p-40f, 0x1p100f, 0x1p-149f}};
     expect_by_definition(of, target);
     EXPECT_EQ(product(of)[1], 0u);
     of.k = 0;
@@ -179,7 +182,7 @@ TEST(ExactProduct, ZerosInfinitiesAndNansAreThoseOfExactSums) {
   const std::vector<float> kinds{0.0f, -0.0f, 1.0f, -3.0f, kInfinity, -kInfinity, -kNan, 0x1p-100f};
   const auto count = static_cast<int64_t>(kinds.size());
   for (const bool with_c : {false, true}) {
-    Operands of{count * count, 2, count * count, {}, std::vector<float>(static_cast<size_t>(2 * count * count)), {}};
+    ProductOperands of{count * count, 2, count * count, {}, std::vector<float>(static_cast<size_t>(2 * count * count)), {}};
     for (int64_t i = 0; i < count * count; ++i) {
       for (const int64_t l : {i / count, i % count}) of.a.push_back(kinds[static_cast<size_t>(l)]);
       of.b[static_cast<size_t>(i)] = kinds[static_cast<size_t>(i / count)];
@@ -208,7 +211,7 @@ TEST(ExactProduct, OfNothingIsZero) {
 
 // Whatever the strides, the threads, the rows that are asked for and the CPU's mode.
 TEST(ExactProduct, DependsOnItsNumbersOnly) {
-  Operands of = random_operands(binary32, 21, 40, 35, 5, 60, true);
+  ProductOperands of = random_operands(binary32, 21, 40, 35, 5, 60, true);
   for (size_t i = 0; i < of.a.size(); i += 3) of.a[i] = std::ldexp(of.a[i], -120);  // subnormal ones among them
   const std::vector<uint64_t> expected = product(of);
   std::vector<float> a_columns, b_columns;

@@ -19,7 +19,7 @@ namespace ulpscope {
 namespace {
 
 // Written from the table of docs/emulation.md.
-struct Case {
+struct Conversion {
   const char* name;
   const FloatFormat& format;
   int bits, fraction_bits, bias;
@@ -28,16 +28,16 @@ struct Case {
   uint32_t nan;       // the quiet one without a payload
   bool has_payload;   // of NaN: the leading bits of its fraction
 };
-void PrintTo(const Case& to, std::ostream* out) { *out << to.name; }
+void PrintTo(const Conversion& to, std::ostream* out) { *out << to.name; }
 
-const Case kCases[] = {{"f16", binary16, 16, 10, 15, 0x7BFF, 0x7C00, 0x7E00, true},
-                       {"bf16", bfloat16, 16, 7, 127, 0x7F7F, 0x7F80, 0x7FC0, true},
-                       {"tf32", tensor_float32, 19, 10, 127, 0x3FBFF, 0x3FC00, 0x3FE00, true},
-                       {"e4m3", e4m3, 8, 3, 7, 0x7E, 0x7F, 0x7F, false},
-                       {"e5m2", e5m2, 8, 2, 15, 0x7B, 0x7C, 0x7E, true}};
+const Conversion kConversions[] = {{"f16", binary16, 16, 10, 15, 0x7BFF, 0x7C00, 0x7E00, true},
+                                   {"bf16", bfloat16, 16, 7, 127, 0x7F7F, 0x7F80, 0x7FC0, true},
+                                   {"tf32", tensor_float32, 19, 10, 127, 0x3FBFF, 0x3FC00, 0x3FE00, true},
+                                   {"e4m3", e4m3, 8, 3, 7, 0x7E, 0x7F, 0x7F, false},
+                                   {"e5m2", e5m2, 8, 2, 15, 0x7B, 0x7C, 0x7E, true}};
 
 // `random` has 24 bits.
-uint32_t twin(const Case& to, const Rounding& rounding, uint32_t value, uint32_t random) {
+uint32_t twin(const Conversion& to, const Rounding& rounding, uint32_t value, uint32_t random) {
   const uint32_t magnitude = value & 0x7FFFFFFF, sign = value >> 31 << (to.bits - 1);
   if (magnitude > 0x7F800000) return sign | to.nan | (to.has_payload ? (magnitude & 0x7FFFFF) >> (23 - to.fraction_bits) : 0);
   const bool saturates = rounding.overflow == Overflow::saturate;
@@ -87,7 +87,7 @@ uint32_t twin(const Case& to, const Rounding& rounding, uint32_t value, uint32_t
 constexpr size_t kChunk = 1 << 16;
 
 // The library's results for a chunk of values: encodings, and TF32's from the FP32 numbers that they are the upper bits of.
-void round(const Case& to, const Rounding& rounding, const std::vector<float>& values, const RandomStream& random,
+void round(const Conversion& to, const Rounding& rounding, const std::vector<float>& values, const RandomStream& random,
            std::vector<uint32_t>& encodings) {
   const auto take = [&](const auto& rounded) {
     for (size_t i = 0; i < kChunk; ++i) encodings[i] = rounded[i];
@@ -108,7 +108,7 @@ void round(const Case& to, const Rounding& rounding, const std::vector<float>& v
 }
 
 // The library's values in FP32, against the encodings that were found right.
-void check_values(const Case& to, const Rounding& rounding, const std::vector<float>& values, const RandomStream& random,
+void check_values(const Conversion& to, const Rounding& rounding, const std::vector<float>& values, const RandomStream& random,
                   const std::vector<uint32_t>& encodings) {
   static std::vector<float> rounded(kChunk);
   round_values(to.format, rounding, values, rounded, random);
@@ -121,9 +121,9 @@ __attribute__((target("avx,f16c"))) void convert_by_cpu(const float* values, uin
     _mm_storeu_si128(reinterpret_cast<__m128i*>(encodings + i), _mm256_cvtps_ph(_mm256_loadu_ps(values + i), 0));
 }
 
-std::string name_of(const testing::TestParamInfo<Case>& format) { return format.param.name; }
-class ExhaustiveSlow : public testing::TestWithParam<Case> {};
-INSTANTIATE_TEST_SUITE_P(Formats, ExhaustiveSlow, testing::ValuesIn(kCases), name_of);
+std::string conversion_name(const testing::TestParamInfo<Conversion>& format) { return format.param.name; }
+class ExhaustiveSlow : public testing::TestWithParam<Conversion> {};
+INSTANTIATE_TEST_SUITE_P(Formats, ExhaustiveSlow, testing::ValuesIn(kConversions), conversion_name);
 
 // Under sanitizers every 61st chunk.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -133,7 +133,7 @@ constexpr uint32_t kStep = 1;
 #endif
 
 TEST_P(ExhaustiveSlow, NearestEvenOfEveryFloat) {
-  const Case& to = GetParam();
+  const Conversion& to = GetParam();
   const bool compares_cpu = &to.format == &binary16 && __builtin_cpu_supports("f16c") != 0;
   std::vector<float> values(kChunk);
   std::vector<uint32_t> expected(kChunk), found(kChunk);
@@ -173,7 +173,7 @@ void random_bits(const RandomStream& random, std::vector<uint32_t>& bits) {
 }
 
 TEST_P(ExhaustiveSlow, EveryModeOfFloatsSpreadOverAll) {
-  const Case& to = GetParam();
+  const Conversion& to = GetParam();
   std::vector<float> values(kChunk);
   std::vector<uint32_t> expected(kChunk), found(kChunk), random(kChunk);
   for (uint32_t chunk = 0; chunk < 1 << 12; chunk += kStep) {

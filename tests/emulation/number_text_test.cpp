@@ -22,10 +22,10 @@ Rational power_of_ten(int exponent) {
   return exponent < 0 ? 1 / power : power;
 }
 
-Rational exact(const Number& number) { return Rational(Integer(number.significand)) * power_of_two(number.exponent); }
+Rational exact_text(const Number& number) { return Rational(Integer(number.significand)) * power_of_two(number.exponent); }
 
 // Of a decimal text without a sign.
-Rational exact(const std::string& text) {
+Rational exact_text(const std::string& text) {
   const size_t e = text.find('e');
   std::string digits = text.substr(0, e);
   int exponent = e == std::string::npos ? 0 : std::stoi(text.substr(e + 1));
@@ -62,9 +62,9 @@ TEST(NumberText, DecimalsLieWhereTheNumberSays) {
                     std::to_string(static_cast<int>(random.below(3 * i + 2, 560)) - 290));
   for (const std::string& text : texts) {
     const Number number = parse_number(text);
-    const Rational value = exact(text);
+    const Rational value = exact_text(text);
     ASSERT_EQ(number.kind, Number::Kind::finite) << text;
-    const Rational low = exact(number), step = power_of_two(number.exponent);
+    const Rational low = exact_text(number), step = power_of_two(number.exponent);
     ASSERT_TRUE(number.sticky ? low < value && value < low + step : low == value) << text;
     ASSERT_EQ(value_of(binary64, encode(binary64, number)), std::strtod(text.c_str(), nullptr)) << text;
     ASSERT_TRUE(parse_number("-" + text).negative);
@@ -95,12 +95,12 @@ TEST(NumberText, BeyondFp64IsBeyondEveryFormat) {
 TEST(NumberText, NumbersBeyondFp64AreExact) {
   for (const char* text : {"1e400", "123456789e390", "1e-400", "4.5e-1999"}) {
     const Number number = parse_number(text);
-    const Rational low = exact(number);
-    EXPECT_TRUE(number.sticky && low < exact(text) && exact(text) < low + power_of_two(number.exponent)) << text;
+    const Rational low = exact_text(number);
+    EXPECT_TRUE(number.sticky && low < exact_text(text) && exact_text(text) < low + power_of_two(number.exponent)) << text;
   }
   const Number number = parse_number("0x1.8p-5000");
   EXPECT_FALSE(number.sticky);
-  EXPECT_EQ(exact(number), 3 * power_of_two(-5001));
+  EXPECT_EQ(exact_text(number), 3 * power_of_two(-5001));
   // A long row of zeros moves the point as a power does.
   EXPECT_EQ(encode(binary16, parse_number("0." + std::string(9999, '0') + "15e10000")), encode(binary16, parse_number("1.5")));
   EXPECT_EQ(encode(binary16, parse_number("0x0." + std::string(9999, '0') + "18p39996")),
@@ -120,7 +120,7 @@ TEST(RoundingError, IsThatOfTheText) {
   for (uint64_t i = 0; i < 400; ++i) {
     const std::string text = std::to_string(random.bits(3 * i)) + "." + std::to_string(random.bits(3 * i + 1)) + "e" +
                              std::to_string(static_cast<int>(random.below(3 * i + 2, 40)) - 30);
-    const Rational number = exact(text);
+    const Rational number = exact_text(text);
     for (const FloatFormat* format : formats) {
       const uint64_t encoding = encode(*format, parse_number(text), {.overflow = Overflow::saturate});
       const double value = value_of(*format, encoding);
@@ -200,7 +200,7 @@ TEST(NumberText, ExactDecimalsAreExact) {
     const uint64_t bits = uint64_t{random.bits(2 * i)} << 32 | random.bits(2 * i + 1);
     const Number number = decode(binary64, bits & ~binary64.sign_bit());
     if (number.kind != Number::Kind::finite) continue;
-    ASSERT_EQ(exact(exact_decimal(number)), exact(number)) << hexadecimal(number);
+    ASSERT_EQ(exact_text(exact_decimal(number)), exact_text(number)) << hexadecimal(number);
   }
   const auto text = [](double value) { return exact_decimal(decode(binary64, encoding_of(value))); };
   EXPECT_EQ(text(0x1p-24), "5.9604644775390625e-08");

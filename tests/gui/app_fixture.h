@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "synthetic_trace.h"
+#include "tests/gui/open_run.h"
 #include "ulpscope/gui/app.h"
 #include "ulpscope/gui/headless.h"
 #include "ulpscope/gui/keys.h"
@@ -25,8 +26,6 @@ inline std::string text_of_frame(App& app) {
   ImGui::Render();
   return ImGui::GetClipboardText();
 }
-
-inline RunSet open(const std::string& path) { return RunSet(path); }
 
 // A run of 100 steps with two FP16 gradients, one of which overflows in step 40, where the scale backs off.
 inline std::string make_trace(SyntheticTrace& trace, RecordLevel level = RecordLevel::stats) {
@@ -58,7 +57,7 @@ class AppTest : public ::testing::Test {
   explicit AppTest(RecordLevel level = RecordLevel::stats, int width = 1000, int height = 700)
       : AppTest([level](SyntheticTrace& trace) { return make_trace(trace, level); }, width, height) {}
   explicit AppTest(const std::function<std::string(SyntheticTrace&)>& make, int width = 1000, int height = 700)
-      : model_({make(trace_)}, open, false), host_(width, height, 1, true), app_(model_, host_.textures(), {}) {
+      : model_({make(trace_)}, open_run, false), host_(width, height, 1, true), app_(model_, host_.textures(), {}) {
     settle();
   }
   void settle() {

@@ -64,7 +64,7 @@ TEST(AppOfMicroBatches, RowsOfMicroBatchesAreToldApart) {
   }
   trace.end_step();
   trace.read();
-  ViewModel model({trace.path()}, open, false);
+  ViewModel model({trace.path()}, open_run, false);
   ViewState state;
   state.view = View::step;
   model.ask(state);
@@ -84,7 +84,7 @@ TEST(AppOfALiveRun, ItsDeathIsTold) {
   std::mutex mutex;
   std::condition_variable changed;
   bool is_new = false;
-  ViewModel model({path}, open, true);
+  ViewModel model({path}, open_run, true);
   model.on_news([&] {
     const std::lock_guard lock(mutex);
     is_new = true;
@@ -116,7 +116,7 @@ TEST(AppOfRanks, TheFootHasTheNumbersOfBothRuns) {
   for (int i = 0; i < 3; ++i) second.end_step();
   first.read();
   second.read();
-  ViewModel model({first.path(), second.path()}, open, false);
+  ViewModel model({first.path(), second.path()}, open_run, false);
   Headless host(1000, 700, 1, true);
   App app(model, host.textures(), {});
   model.wait();

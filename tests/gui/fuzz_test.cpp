@@ -9,6 +9,7 @@
 #include <random>
 
 #include "synthetic_trace.h"
+#include "tests/gui/open_run.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/hdf5/hdf5.h"
 #include "ulpscope/gui/app.h"
@@ -20,8 +21,6 @@ namespace ulpscope::gui {
 namespace {
 
 using analyzers_test::SyntheticTrace;
-
-RunSet open(const std::string& path) { return RunSet(path); }
 
 class Chance {
  public:
@@ -310,7 +309,7 @@ void fuzz(int events, int many_tensors, uint32_t seed) {
       copy_run(folder.file("other.h5"), chance, {});
       paths.push_back(folder.file("other.h5"));
     }
-    ViewModel model(paths, open, true);
+    ViewModel model(paths, open_run, true);
     Headless host(1000, 700, chance.one_in(4) ? 2 : 1, true);
     take_all_keys();
     App app(model, host.textures(), {});

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "synthetic_trace.h"
+#include "tests/gui/open_run.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/gui/headless.h"
 #include "ulpscope/gui/theme.h"
@@ -22,8 +23,6 @@ constexpr int kWidth = 560, kHeight = 360;
 // Lines and letters may lie a rounding aside where another compiler made the program.
 constexpr int kSameChannel = 8;
 constexpr size_t kFewPixels = 8;
-
-RunSet open(const std::string& path) { return RunSet(path); }
 
 // Powers of two around 2^center, of both signs: exact wherever they are computed.
 std::vector<double> powers(int center, int spread, uint64_t salt) {
@@ -147,7 +146,7 @@ class Golden : public ::testing::Test {
   }
   void TearDown() override { std::filesystem::current_path(before_); }
   static std::string draw(const Picture& picture) {
-    return screenshot(picture.paths, open, picture.state, {kWidth, kHeight, 1, true});
+    return screenshot(picture.paths, open_run, picture.state, {kWidth, kHeight, 1, true});
   }
 
  private:

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "synthetic_trace.h"
+#include "tests/gui/open_run.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/followed.h"
@@ -27,8 +28,6 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-RunSet open(const std::string& path) { return RunSet(path); }
-
 class ViewModelTest : public ::testing::Test {
  protected:
   void add_steps(uint64_t count) {
@@ -45,7 +44,7 @@ class ViewModelTest : public ::testing::Test {
 TEST_F(ViewModelTest, ShowsWhatAnalysesSay) {
   add_steps(30);
   const Snapshot snapshot = trace_.read();
-  ViewModel model({trace_.path()}, open, false);
+  ViewModel model({trace_.path()}, open_run, false);
   ViewState state;
   model.ask(state);
   model.wait();
@@ -106,7 +105,7 @@ TEST_F(ViewModelTest, OnePassSaysWhatThreeDo) {
     trace_.end_step();
   }
   const Snapshot snapshot = trace_.read();
-  ViewModel model({trace_.path()}, open, false);
+  ViewModel model({trace_.path()}, open_run, false);
   AnalysisOptions all_rows;
   all_rows.limit = 0;
   ReportOptions report_options;
@@ -131,7 +130,7 @@ TEST_F(ViewModelTest, OnePassSaysWhatThreeDo) {
 TEST_F(ViewModelTest, ATraceThatGrowsIsFollowed) {
   add_steps(3);
   trace_.sink().flush();
-  ViewModel model({trace_.path()}, open, true);
+  ViewModel model({trace_.path()}, open_run, true);
   std::mutex mutex;
   std::condition_variable news;
   int count = 0;
@@ -188,7 +187,7 @@ TEST_F(ViewModelTest, WhatBecomesOfAnEndedTraceIsSaid) {
       std::mutex mutex;
       std::condition_variable news;
       bool is_told = false;
-      ViewModel model(is_second ? std::vector<std::string>{trace_.path(), path} : std::vector<std::string>{path}, open, true);
+      ViewModel model(is_second ? std::vector<std::string>{trace_.path(), path} : std::vector<std::string>{path}, open_run, true);
       model.on_news([&] {
         const std::lock_guard lock(mutex);
         is_told = true;
@@ -269,7 +268,7 @@ TEST(ViewModel, FoldsKeepTheirMeaning) {
               analyzers_test::make_row({1, 2}, DType::f16));
   trace.end_step();
   trace.read();
-  ViewModel model({trace.path()}, open, false);
+  ViewModel model({trace.path()}, open_run, false);
   ViewState state;
   state.view = View::ranges;
   const auto rows = [&] {
@@ -289,7 +288,7 @@ TEST(ViewModel, FoldsKeepTheirMeaning) {
 }
 
 TEST(ViewModel, WhatIsNoTraceIsSaid) {
-  ViewModel model({"/nowhere/at all.h5"}, open, true);
+  ViewModel model({"/nowhere/at all.h5"}, open_run, true);
   model.ask({});
   model.wait();
   EXPECT_THAT(model.results()->failure, HasSubstr("/nowhere/at all.h5"));
@@ -300,7 +299,7 @@ TEST(ViewModel, ANumberNeedsNoTrace) {
   SyntheticTrace trace;
   trace.end_step();
   trace.read();
-  ViewModel model({trace.path()}, open, false);
+  ViewModel model({trace.path()}, open_run, false);
   ViewState state;
   state.view = View::number;
   for (const char* number : {"65520", "0x3C00", "nan"}) {

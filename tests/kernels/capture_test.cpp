@@ -15,7 +15,7 @@ namespace ulpscope::testing_support {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // Runs a call and captures. Outputs that are in place of an input overwrite it.
 ElementCapture capture(Backend& backend, const Case& what, const std::vector<HostTensor>& inputs, DType dtype, int slot = 0,
@@ -93,12 +93,12 @@ TEST(CpuCapture, ASumBreaksInWhatTheProductsAccumulateIn) {
     return capture(*backend, what, instance.inputs(), DType::f16, 0, &how);
   };
   const ElementCapture in_fp16 = captured("fp16");
-  EXPECT_EQ(in_fp16.value, kInfinity);
+  EXPECT_EQ(in_fp16.value, kInf);
   EXPECT_EQ(in_fp16.broke_at, 21);
   EXPECT_NEAR(in_fp16.partial_sum, 63000, 21 * 16) << "each addition rounds by half an ulp, 16 at most";
   for (const char* name : {"fp32", "fp64", "exact", "a100"}) {
     const ElementCapture wide = captured(name);
-    EXPECT_EQ(wide.value, kInfinity) << name << ": only the output's type does not hold it";
+    EXPECT_EQ(wide.value, kInf) << name << ": only the output's type does not hold it";
     EXPECT_EQ(wide.broke_at, -1) << name;
     EXPECT_EQ(wide.partial_sum, 120000) << name;
   }
@@ -110,7 +110,7 @@ TEST(CpuCapture, ARoundingThatOverflowsBreaksNoSum) {
   Instance instance(what, DType::f16);
   for (int64_t i = 0; i < 4; ++i) instance.inputs()[0].set(i, 60000);
   const ElementCapture found = capture(*backend, what, instance.inputs(), DType::f16);
-  EXPECT_EQ(found.value, kInfinity);
+  EXPECT_EQ(found.value, kInf);
   EXPECT_EQ(found.broke_at, -1);
   EXPECT_EQ(found.partial_sum, 240000) << "which FP16 does not hold";
   EXPECT_EQ(found.terms, 4);
@@ -123,17 +123,17 @@ TEST(CpuCapture, CrossEntropyNamesTheRowWhoseTermIsNotFinite) {
   const Case what{"cross_entropy", {{{4, 3}}, {{4}, Lay::contiguous, DType::i64, 3}}, {{{}}, {{4}}}};
   Instance instance(what, DType::f32);
   for (int64_t row = 0; row < 4; ++row) instance.inputs()[1].set(row, 1);
-  instance.inputs()[0].set(2 * 3 + 1, -kInfinity);
+  instance.inputs()[0].set(2 * 3 + 1, -kInf);
   const ElementCapture found = capture(*backend, what, instance.inputs(), DType::f32);
-  EXPECT_EQ(found.value, kInfinity);
+  EXPECT_EQ(found.value, kInf);
   EXPECT_EQ(found.broke_at, 2);
   ASSERT_EQ(found.operands.size(), 4u) << "the logits of the targets";
   EXPECT_EQ(found.operands[2].element, 2 * 3 + 1);
-  EXPECT_EQ(found.operands[2].value, -kInfinity);
+  EXPECT_EQ(found.operands[2].value, -kInf);
   ASSERT_EQ(found.rows.size(), 1u);
   EXPECT_EQ(found.rows[0].first, 2 * 3);
   EXPECT_EQ(found.rows[0].count, 3);
-  EXPECT_EQ(found.rows[0].smallest, -kInfinity);
+  EXPECT_EQ(found.rows[0].smallest, -kInf);
 }
 
 // Every term is finite; the sum of rows 0 and 1 is not.
@@ -147,7 +147,7 @@ TEST(CpuCapture, CrossEntropyNamesTheRowAtWhichTheSumOverflows) {
     instance.inputs()[1].set(row, 1);
   }
   const ElementCapture found = capture(*backend, what, instance.inputs(), DType::f32);
-  EXPECT_EQ(found.value, kInfinity);
+  EXPECT_EQ(found.value, kInf);
   EXPECT_EQ(found.broke_at, 1);
   ASSERT_EQ(found.rows.size(), 1u);
   EXPECT_EQ(found.rows[0].first, 2);
@@ -221,11 +221,11 @@ TEST(CpuCapture, ASourceOverwritesNothing) {
   itself.in_place_of = 0;
   const Case what{"source", {{{5}}}, {itself}};
   Instance instance(what, DType::f32);
-  instance.inputs()[0].set(3, kInfinity);
+  instance.inputs()[0].set(3, kInf);
   const ElementCapture found = capture(*backend, what, instance.inputs(), DType::f32);
   ASSERT_EQ(found.operands.size(), 1u);
   EXPECT_EQ(found.operands[0].element, 3);
-  EXPECT_EQ(found.operands[0].value, kInfinity);
+  EXPECT_EQ(found.operands[0].value, kInf);
   EXPECT_FALSE(found.operands[0].overwritten);
 }
 
@@ -449,7 +449,7 @@ TEST(CpuCapture, RowFactsAreThoseOfTheRowsValues) {
         if (row.overwritten) continue;
         const std::set<Member> members = members_of(row);
         ASSERT_EQ(static_cast<int64_t>(members.size()), row.count) << what.name();
-        double largest = -kInfinity, smallest = kInfinity, sum = 0, squares = 0, magnitudes = 0;
+        double largest = -kInf, smallest = kInf, sum = 0, squares = 0, magnitudes = 0;
         for (const auto& [input, element] : members) {
           const double value = perturbed.instance().inputs()[static_cast<size_t>(input)].get(element);
           largest = std::max(largest, value);
@@ -552,7 +552,7 @@ TEST(CpuCapture, PartialSumsAreThoseOfTheTerms) {
         const int64_t middle = whole.terms / 2;
         const auto& operand = whole.operands[rule.beside + static_cast<size_t>(middle) * rule.in_term];
         HostTensor& tensor = perturbed.instance().inputs()[static_cast<size_t>(operand.input)];
-        tensor.set(operand.element, kInfinity);
+        tensor.set(operand.element, kInf);
         const CaseCall prepared = perturbed.instance().prepare();
         run_plain(prepared.call());
         const ElementCapture capture = capture_element(prepared.call(), static_cast<int>(one.slot), one.element);
@@ -578,7 +578,7 @@ TEST(CpuCapture, ReadsNothingOnceTheSumIsBroken) {
   left.rank = right.rank = out.rank = 1;
   left.shape[0] = k;
   left.strides[0] = 1;
-  float total = static_cast<float>(kInfinity);
+  float total = static_cast<float>(kInf);
   out = {};
   out.data = &total;
   const Attributes attributes{{"dims", 1}, {"keep", 0}};
@@ -594,7 +594,7 @@ TEST(CpuCapture, ARowIsToldByItsFacts) {
   const auto backend = make_cpu_backend();
   const Case what{"softmax", {{{3, 1000}}}, {{{3, 1000}}}};
   Instance instance(what, DType::f32);
-  instance.inputs()[0].set(1000 + 7, kInfinity);
+  instance.inputs()[0].set(1000 + 7, kInf);
   instance.inputs()[0].set(1000 + 9, -9);
   const ElementCapture found = capture(*backend, what, instance.inputs(), DType::f32);
   EXPECT_EQ(found.element, 1000);
@@ -605,9 +605,9 @@ TEST(CpuCapture, ARowIsToldByItsFacts) {
   EXPECT_EQ(found.rows[0].first, 1000);
   EXPECT_EQ(found.rows[0].count, 1000);
   EXPECT_EQ(found.rows[0].run, 1000);
-  EXPECT_EQ(found.rows[0].largest, kInfinity);
+  EXPECT_EQ(found.rows[0].largest, kInf);
   EXPECT_EQ(found.rows[0].smallest, -9);
-  EXPECT_EQ(found.rows[0].sum, kInfinity);
+  EXPECT_EQ(found.rows[0].sum, kInf);
   EXPECT_EQ(found.rows[0].nonfinite, 1);
 }
 

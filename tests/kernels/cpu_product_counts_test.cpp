@@ -1,6 +1,6 @@
-// What products report of their wide values and of rounding them, against plain counts of values that are known exactly: factors
-// are small integers times powers of two, and every term of an output element has the same power, so FP32 sums are exact in any
-// order.
+// What products report of their wide values and of rounding them, against plain counts of values that are known exactly:
+// factors are small integers times powers of two, and every term of an output element has the same power, so FP32 sums are exact in
+// any order.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ struct Product {
 };
 
 // All sums without padding have 511 terms: 511 * 2^119 is finite in FP32, and BF16 rounds it to Inf.
-std::vector<Product> products() {
+std::vector<Product> counted_products() {
   constexpr int64_t kTerms = 511;
   std::vector<Product> all;
   for (const auto& [m, n] : {std::pair<int64_t, int64_t>{12, 10}, {301, 70}, {37, 300}}) {
@@ -62,7 +62,7 @@ void fill(HostTensor& tensor, int dimension, int input, DType dtype) {
   }
 }
 
-void expect_counts(const OutputRecord& record, const std::vector<float>& wide, DType dtype, const std::string& where) {
+void expect_product_counts(const OutputRecord& record, const std::vector<float>& wide, DType dtype, const std::string& where) {
   const auto count = static_cast<int64_t>(wide.size());
   const TensorStatistics statistics = reference_statistics(wide.data(), count);
   EXPECT_TRUE(record.rounding_known && record.before_rounding) << where;
@@ -79,7 +79,7 @@ void expect_counts(const OutputRecord& record, const std::vector<float>& wide, D
 
 TEST(CpuProducts, CountWhatRoundingDoesToExactlyKnownValues) {
   const auto backend = make_cpu_backend({.threads = 2});
-  for (const Product& product : products()) {
+  for (const Product& product : counted_products()) {
     for (const DType dtype : {DType::f16, DType::bf16}) {
       Instance instance(product.what, dtype);
       for (int input = 0; input < 2; ++input) {
@@ -97,7 +97,7 @@ TEST(CpuProducts, CountWhatRoundingDoesToExactlyKnownValues) {
             ASSERT_EQ(wide.back(), values.get(i)) << where << ": not exact in FP32";
           }
           EXPECT_EQ(result.records[slot].known, level) << where;
-          expect_counts(result.records[slot], wide, dtype, where);
+          expect_product_counts(result.records[slot], wide, dtype, where);
           expect_same(result.outputs[slot], values.as(dtype), where);
         }
         const RoundingCounts& counts = result.records[0].rounding;

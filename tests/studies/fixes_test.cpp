@@ -67,7 +67,7 @@ TEST(FailureWatch, StepsAreSkippedAtTheEnd) {
 }
 
 // What is wrong with it, `tables` and the `layers` behind its own say.
-Experiment experiment(const std::string& precision, const std::string& tables = "", const std::string& layers = "") {
+Experiment fixed_experiment(const std::string& precision, const std::string& tables = "", const std::string& layers = "") {
   return parse_experiment("precision = \"" + precision + R"("
 seed = 3
 [data]
@@ -94,14 +94,15 @@ const FixTrial* find(const FixStudy& study, const std::string& begin) {
   return found == study.trials.end() ? nullptr : &*found;
 }
 
-FixStudy study_of(const Experiment& experiment, const RunFailure& failure) {
+FixStudy study_of(const Experiment& fixed_experiment, const RunFailure& failure) {
   Trial start;
-  start.experiment = experiment;
+  start.experiment = fixed_experiment;
   return try_fixes(start, failure, "head", {.budget = 1e9});
 }
 
 TEST(Fixes, AFixedScaleTooLargeIsMendedByADynamicOneAndByBf16) {
-  const Experiment run = experiment("fp16", "[scaler]\ninitial = \"2^24\"\ndynamic = false\n[optimizer]\nlearning_rate = 0.01\n");
+  const Experiment run =
+      fixed_experiment("fp16", "[scaler]\ninitial = \"2^24\"\ndynamic = false\n[optimizer]\nlearning_rate = 0.01\n");
   const FixStudy study = study_of(run, {RunFailure::Way::skipped, 0});
   ASSERT_TRUE(study.fails_again);
   EXPECT_EQ(study.reference.name, "FP32");
@@ -117,7 +118,7 @@ TEST(Fixes, AFixedScaleTooLargeIsMendedByADynamicOneAndByBf16) {
 }
 
 TEST(Fixes, NoFormatMendsALearningRate) {
-  const Experiment run = experiment("fp16", "[optimizer]\ntype = \"sgd\"\nlearning_rate = 50\n");
+  const Experiment run = fixed_experiment("fp16", "[optimizer]\ntype = \"sgd\"\nlearning_rate = 50\n");
   // What it fails in is found by running it: this is about what is tried.
   FailureWatch watch;
   Trial again;
@@ -143,7 +144,7 @@ TEST(Fixes, NoFormatMendsALearningRate) {
 
 // The loss falls at first, as in the reference; then probabilities become zero and steps are skipped.
 TEST(Fixes, WhatSkipsItsLastStepsIsNoFix) {
-  const Experiment run = experiment("fp16", "[loss]\nfunction = \"nll\"\n[optimizer]\nlearning_rate = 3\n", R"(
+  const Experiment run = fixed_experiment("fp16", "[loss]\nfunction = \"nll\"\n[optimizer]\nlearning_rate = 3\n", R"(
   { type = "softmax", dtype = "fp16" },
   { type = "log" },
 )");
@@ -263,9 +264,9 @@ TEST(Fixes, GuessingIsWhatOneAnswerForAllGives) {
     trial.guesses = true;
     return ulpscope::run(trial).loss_of_guessing;
   };
-  EXPECT_EQ(guessing(experiment("fp32")), std::log(10));
-  EXPECT_EQ(guessing(experiment("fp32", "[loss]\nfactor = 4\n")), 4 * std::log(10));
-  Experiment values = experiment("fp32");
+  EXPECT_EQ(guessing(fixed_experiment("fp32")), std::log(10));
+  EXPECT_EQ(guessing(fixed_experiment("fp32", "[loss]\nfactor = 4\n")), 4 * std::log(10));
+  Experiment values = fixed_experiment("fp32");
   values.data.target = TargetSource::input;
   values.model.layers.back().set("out_features", int64_t{16});
   values.loss.function = LossFunction::mse;
@@ -325,13 +326,13 @@ learning_rate = 5
     const bool is_of_softmax = fix.text.find("subtract_max") != std::string::npos;
     EXPECT_EQ(fix.experiment.model.layers[0].layers("layers")[0].flag("subtract_max"), is_of_softmax) << fix.text;
   }
-  EXPECT_THAT(texts(experiment("fp32", "[[inject]]\nop = \"relu\"\nset = nan\n")),
+  EXPECT_THAT(texts(fixed_experiment("fp32", "[[inject]]\nop = \"relu\"\nset = nan\n")),
               Not(AnyOf(HasSubstr("mask"), HasSubstr("softmax"), HasSubstr("norms"))));
 }
 
 // FP32 is no way out for a run in FP64, which has no weights or updates in a narrower format either.
 TEST(Fixes, NothingIsWiderThanFp64) {
-  const Experiment run = experiment("fp64", "[optimizer]\ntype = \"sgd\"\nlearning_rate = 3e38\n");
+  const Experiment run = fixed_experiment("fp64", "[optimizer]\ntype = \"sgd\"\nlearning_rate = 3e38\n");
   FailureWatch watch;
   Trial again;
   again.experiment = run;
@@ -352,13 +353,14 @@ TEST(Fixes, NothingIsWiderThanFp64) {
   EXPECT_TRUE(study.reference.name.empty() || study.reference.name.starts_with("FP64 and ")) << study.reference.name;
   // Of pure FP16 they are.
   bool is_offered = false;
-  for (const Fix& fix : fixes_of(experiment("pure_fp16"), "", {})) is_offered |= fix.text.starts_with("FP32 master weights");
+  for (const Fix& fix : fixes_of(fixed_experiment("pure_fp16"), "", {})) is_offered |= fix.text.starts_with("FP32 master weights");
   EXPECT_TRUE(is_offered);
 }
 
 // The run in FP32 is what tells whether a change of formats trains: without it nothing does.
 TEST(Fixes, WhyThereIsNoReferenceIsSaid) {
-  const Experiment run = experiment("fp16", "[scaler]\ninitial = \"2^24\"\ndynamic = false\n[optimizer]\nlearning_rate = 0.01\n");
+  const Experiment run =
+      fixed_experiment("fp16", "[scaler]\ninitial = \"2^24\"\ndynamic = false\n[optimizer]\nlearning_rate = 0.01\n");
   Trial start;
   start.experiment = run;
   FixOptions options{.budget = 1e9};
@@ -388,7 +390,7 @@ TEST(Fixes, WhyThereIsNoReferenceIsSaid) {
 
 // A path in the experiment is from where the run was trained.
 TEST(Fixes, DataThatAreElsewhereAreSaidToBe) {
-  Experiment run = experiment("fp32");
+  Experiment run = fixed_experiment("fp32");
   run.data.kind = DataKind::csv;
   run.data.path = "no_such_folder/features.csv";
   run.data.shape = {128};
@@ -399,7 +401,7 @@ TEST(Fixes, DataThatAreElsewhereAreSaidToBe) {
 
 // A run that ends soon does not say how a change trains: trials have as many steps as they say.
 TEST(Fixes, TrialsGoOnBehindTheEndOfTheRun) {
-  Experiment run = experiment("fp16", "[scaler]\ninitial = \"2^24\"\ndynamic = false\n[optimizer]\nlearning_rate = 0.01\n");
+  Experiment run = fixed_experiment("fp16", "[scaler]\ninitial = \"2^24\"\ndynamic = false\n[optimizer]\nlearning_rate = 0.01\n");
   run.training.steps = 22;
   const FixStudy study = study_of(run, {RunFailure::Way::skipped, 0});
   ASSERT_TRUE(study.fails_again);
@@ -431,7 +433,7 @@ TEST(Fixes, AStepThatWasSkippedIsNoLoss) {
 
 TEST(Fixes, ARunThatGoesOnIsNotRunAgain) {
   TemporaryFolder folder;
-  const Experiment run = experiment("fp32");
+  const Experiment run = fixed_experiment("fp32");
   TrainerOptions options;
   options.trace_path = folder.file("run.h5");
   options.trace.flush_interval = std::chrono::milliseconds(1);
@@ -504,7 +506,7 @@ TEST(Fixes, TrialsHaveTheThreadsOfTheRun) {
   TrainerOptions options;
   options.trace_path = folder.file("run.h5");
   options.cpu.threads = 3;
-  Experiment run = experiment("fp32");
+  Experiment run = fixed_experiment("fp32");
   run.training.steps = 2;
   train(run, options);
   EXPECT_EQ(trial_from_start(Snapshot(options.trace_path)).cpu.threads, 3);
@@ -518,7 +520,7 @@ TEST(Fixes, TrialsHaveTheThreadsOfTheRun) {
 }
 
 TEST(Fixes, WhatCannotBeRunAgainIsSaidWithItsReason) {
-  Experiment run = experiment("fp32");
+  Experiment run = fixed_experiment("fp32");
   run.data.kind = DataKind::csv;
   run.data.path = "/nonexistent/features.csv";
   run.data.shape = {128};
@@ -529,7 +531,7 @@ TEST(Fixes, WhatCannotBeRunAgainIsSaidWithItsReason) {
 }
 
 TEST(Fixes, WhatDoesNotFailAgainProvesNothing) {
-  const FixStudy study = study_of(experiment("fp32"), {RunFailure::Way::loss, 5});
+  const FixStudy study = study_of(fixed_experiment("fp32"), {RunFailure::Way::loss, 5});
   EXPECT_FALSE(study.fails_again);
   EXPECT_FALSE(study.failure);
   EXPECT_TRUE(study.trials.empty());
@@ -537,7 +539,7 @@ TEST(Fixes, WhatDoesNotFailAgainProvesNothing) {
 
 TEST(Fixes, WhatThereIsNoTimeForIsSaid) {
   Trial start;
-  start.experiment = experiment("fp16", "[scaler]\ninitial = \"2^24\"\ndynamic = false\n[optimizer]\nlearning_rate = 0.01\n");
+  start.experiment = fixed_experiment("fp16", "[scaler]\ninitial = \"2^24\"\ndynamic = false\n[optimizer]\nlearning_rate = 0.01\n");
   size_t begun = 0;
   FixOptions options{.budget = 1e9};
   options.watch = [&](std::string_view) { return ++begun <= 2; };  // the run as it was, and one more

@@ -17,7 +17,7 @@ using ::testing::StartsWith;
 using Kind = SettingKind;
 using Way = SettingChange::Way;
 
-Experiment experiment(const std::string& text) {
+Experiment changed_experiment(const std::string& text) {
   return parse_experiment(
       text + "[model]\nlayers = [{ type = \"linear\", name = \"head\", out_features = 10 }]\n[data]\nshape = [16]\n", "test");
 }
@@ -39,7 +39,8 @@ std::vector<double> numbers(const std::vector<ChangedExperiment>& all, Number&& 
 }
 
 TEST(SettingChanges, NumbersOfTheRunAreLoweredAndRaised) {
-  const Experiment sgd = experiment("[optimizer]\ntype = \"sgd\"\nmomentum = 1.5\nweight_decay = 50\nlearning_rate = 0.5\n");
+  const Experiment sgd =
+      changed_experiment("[optimizer]\ntype = \"sgd\"\nmomentum = 1.5\nweight_decay = 50\nlearning_rate = 0.5\n");
   EXPECT_THAT(numbers(changed(sgd, {.kind = Kind::momentum, .way = Way::lower}), [](auto& e) { return e.optimizer.momentum; }),
               ElementsAre(0.9, 0.5));
   EXPECT_THAT(
@@ -53,29 +54,29 @@ TEST(SettingChanges, NumbersOfTheRunAreLoweredAndRaised) {
   EXPECT_THAT(numbers(changed(sgd, {.kind = Kind::clip_norm, .value = "1"}), [](auto& e) { return e.clipping.norm; }),
               ElementsAre(1));
   EXPECT_THAT(changed(sgd, {.kind = Kind::epsilon, .way = Way::raise}), IsEmpty()) << "SGD has none";
-  const Experiment factor = experiment("[loss]\nfactor = 1000\n");
+  const Experiment factor = changed_experiment("[loss]\nfactor = 1000\n");
   EXPECT_THAT(numbers(changed(factor, {.kind = Kind::loss_factor, .way = Way::lower}), [](auto& e) { return e.loss.factor; }),
               ElementsAre(100, 10, 1));
-  const Experiment adam = experiment("[optimizer]\neps = 0\n");
+  const Experiment adam = changed_experiment("[optimizer]\neps = 0\n");
   EXPECT_THAT(numbers(changed(adam, {.kind = Kind::epsilon, .way = Way::raise}), [](auto& e) { return e.optimizer.eps; }),
               ElementsAre(1e-5, 1e-4));
 }
 
 TEST(SettingChanges, ScalesAreThoseOfAScaler) {
-  const Experiment fixed = experiment("precision = \"fp16\"\n[scaler]\ninitial = 65536\ndynamic = false\n");
+  const Experiment fixed = changed_experiment("precision = \"fp16\"\n[scaler]\ninitial = 65536\ndynamic = false\n");
   const SettingChange smaller{.kind = Kind::scale_initial, .way = Way::lower};
   EXPECT_THAT(numbers(changed(fixed, smaller), [](auto& e) { return *e.scaler.initial; }), ElementsAre(4096, 256, 1));
-  EXPECT_THAT(changed(experiment("precision = \"fp32\"\n"), smaller), IsEmpty());
+  EXPECT_THAT(changed(changed_experiment("precision = \"fp32\"\n"), smaller), IsEmpty());
   const std::vector<ChangedExperiment> dynamic = changed(fixed, {.kind = Kind::scale_dynamic, .value = "true"});
   ASSERT_EQ(dynamic.size(), 1u);
   EXPECT_TRUE(dynamic[0].experiment.scaler_rule().dynamic);
-  const Experiment fp8 = experiment("precision = \"fp8\"\n[fp8]\nrecipe = \"delayed\"\n");
+  const Experiment fp8 = changed_experiment("precision = \"fp8\"\n[fp8]\nrecipe = \"delayed\"\n");
   EXPECT_THAT(numbers(changed(fp8, {.kind = Kind::quantization_margin, .value = "3"}), [](auto& e) { return e.fp8.margin; }),
               ElementsAre(3));
 }
 
 TEST(SettingChanges, GroupsFollowWhereTheyHaveOneOfTheirOwn) {
-  const Experiment run = experiment(
+  const Experiment run = changed_experiment(
       "[optimizer]\nweight_decay = 10\n[[optimizers]]\nmodules = [\"head\"]\nweight_decay = 100\n[[optimizers]]\n"
       "modules = [\"head*\"]\nlearning_rate = 1\n");
   for (const ChangedExperiment& each : changed(run, {.kind = Kind::weight_decay, .way = Way::lower})) {
@@ -102,7 +103,7 @@ layers = [{ type = "residual", name = "block", layers = [
 }
 
 TEST(SettingChanges, ASettingIsFoundByItsNameToo) {
-  Experiment run = experiment("");
+  Experiment run = changed_experiment("");
   run.loss.function = LossFunction::binary_cross_entropy;
   const auto losses = changed(run, {.value = "\"bce_with_logits\"", .name = "loss.function"});
   ASSERT_EQ(losses.size(), 1u);
@@ -112,7 +113,7 @@ TEST(SettingChanges, ASettingIsFoundByItsNameToo) {
 }
 
 TEST(SettingChanges, TheClosestToWhatWasAskedForIsFirst) {
-  const Experiment run = experiment("precision = \"pure_bf16\"\n");
+  const Experiment run = changed_experiment("precision = \"pure_bf16\"\n");
   ChangedExperiments experiments(run);
   for (const SettingChange& change : {SettingChange{.kind = Kind::learning_rate, .way = Way::lower},
                                       {.kind = Kind::clip_norm, .value = "1"},

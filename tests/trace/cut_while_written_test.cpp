@@ -11,7 +11,7 @@
 namespace ulpscope::trace_test {
 namespace {
 
-constexpr uint64_t kSeed = 43;
+constexpr uint64_t kCutSeed = 43;
 
 // Cut between two steps, at places that hold what HDF5 reads (a header, the index of a column, a tail) or nothing of it.
 TEST(CutWhileWritten, RecordingEndsAndTheProducerGoesOn) {
@@ -19,7 +19,7 @@ TEST(CutWhileWritten, RecordingEndsAndTheProducerGoesOn) {
     SCOPED_TRACE(bytes);
     TemporaryFolder folder;
     const std::string path = folder.file("run.h5");
-    WriterProcess writer(path, kSeed, 5, 200000);
+    WriterProcess writer(path, kCutSeed, 5, 200000);
     writer.wait_for("ready");
     writer.call("steps 200");
     const uint64_t before = std::filesystem::file_size(path);
@@ -40,7 +40,7 @@ TEST(CutWhileWritten, NoWriteWaitsForWhatIsCutAway) {
   for (uint64_t write = 1; write < 400; write += 37) {
     SCOPED_TRACE(write);
     TemporaryFolder folder;
-    WriterProcess writer(folder.file("run.h5"), kSeed, 5, 200000);
+    WriterProcess writer(folder.file("run.h5"), kCutSeed, 5, 200000);
     writer.wait_for("ready");
     writer.call("steps 10");
     writer.call("cut_at " + std::to_string(write) + " 20000");
@@ -54,7 +54,7 @@ TEST(CutWhileWritten, NoWriteWaitsForWhatIsCutAway) {
 TEST(CutWhileWritten, ClosingEndsToo) {
   TemporaryFolder folder;
   const std::string path = folder.file("run.h5");
-  WriterProcess writer(path, kSeed);
+  WriterProcess writer(path, kCutSeed);
   writer.wait_for("ready");
   writer.call("steps 180");
   std::filesystem::resize_file(path, 300000);

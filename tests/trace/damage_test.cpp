@@ -10,7 +10,7 @@
 namespace ulpscope::trace_test {
 namespace {
 
-constexpr uint64_t kSeed = 51, kSteps = 60;
+constexpr uint64_t kDamagedSeed = 51, kDamagedSteps = 60;
 
 // Opens and reads everything. True: it could be read, and is right.
 bool readable(const std::string& path, const TraceLines& expected) {
@@ -18,7 +18,7 @@ bool readable(const std::string& path, const TraceLines& expected) {
     const Snapshot reader(path);
     // Where the newer commit record is damaged, the older one counts: fewer steps, and they are whole.
     const uint64_t steps = reader.step_count();
-    EXPECT_TRUE(read_lines(reader) == (steps == kSteps ? expected : expected_lines(kSeed, steps)));
+    EXPECT_TRUE(read_lines(reader) == (steps == kDamagedSteps ? expected : expected_lines(kDamagedSeed, steps)));
     reader.closing_note();
     reader.writer_state();
     return true;
@@ -34,9 +34,9 @@ class Damage : public testing::TestWithParam<bool> {
   // A closed trace, or one whose writer was killed.
   std::string make() {
     const std::string path = folder_.file("run.h5");
-    WriterProcess writer(path, kSeed);
+    WriterProcess writer(path, kDamagedSeed);
     writer.wait_for("ready");
-    writer.call("steps " + std::to_string(kSteps));
+    writer.call("steps " + std::to_string(kDamagedSteps));
     if (GetParam()) {
       writer.call("close");
       writer.finish();
@@ -48,7 +48,7 @@ class Damage : public testing::TestWithParam<bool> {
 
   void flip_bits(uint32_t first, uint32_t last) {
     const std::string good = make();
-    const Philox random(kSeed, GetParam());
+    const Philox random(kDamagedSeed, GetParam());
     uint32_t unreadable = 0;
     for (uint32_t trial = first; trial < last; ++trial) {
       std::string bytes = good;
@@ -65,7 +65,7 @@ class Damage : public testing::TestWithParam<bool> {
 
   void truncate(uint32_t first, uint32_t last) {
     const std::string good = make();
-    const Philox random(kSeed, 2 + GetParam());
+    const Philox random(kDamagedSeed, 2 + GetParam());
     uint32_t unreadable = 0;
     for (uint32_t trial = first; trial < last; ++trial) {
       const size_t size = random.below(trial, static_cast<uint32_t>(good.size()));
@@ -78,7 +78,7 @@ class Damage : public testing::TestWithParam<bool> {
 
   void add_noise(uint32_t first, uint32_t last) {
     const std::string good = make();
-    const Philox random(kSeed, 4 + GetParam());
+    const Philox random(kDamagedSeed, 4 + GetParam());
     uint32_t unreadable = 0;
     for (uint32_t trial = first; trial < last; ++trial) {
       std::string bytes = good;
@@ -91,7 +91,7 @@ class Damage : public testing::TestWithParam<bool> {
     EXPECT_GT(unreadable, (last - first) / 20);
   }
 
-  const TraceLines expected_ = expected_lines(kSeed, kSteps);
+  const TraceLines expected_ = expected_lines(kDamagedSeed, kDamagedSteps);
   TemporaryFolder folder_;
   const std::string damaged_ = folder_.file("damaged.h5");
 };

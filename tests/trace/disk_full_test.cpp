@@ -13,7 +13,7 @@
 namespace ulpscope::trace_test {
 namespace {
 
-constexpr uint64_t kSeed = 41;
+constexpr uint64_t kDiskFullSeed = 41;
 
 TEST(DiskFull, TheTraceStaysReadableAndSaysWhereItStopped) {
   // Limits at which different writes are the first to fail: tails lie below a megabyte, chunks above.
@@ -21,7 +21,7 @@ TEST(DiskFull, TheTraceStaysReadableAndSaysWhereItStopped) {
     SCOPED_TRACE(limit);
     TemporaryFolder folder;
     const std::string path = folder.file("run.h5");
-    WriterProcess writer(path, kSeed, 5, 200000);
+    WriterProcess writer(path, kDiskFullSeed, 5, 200000);
     writer.wait_for("ready");
     writer.call("steps 10");
     writer.call("limit " + std::to_string(limit));
@@ -36,7 +36,7 @@ TEST(DiskFull, TheTraceStaysReadableAndSaysWhereItStopped) {
     EXPECT_EQ(reader.writer_state(), WriterState::dead);
     EXPECT_EQ(reader.closing_note(), failure);
     EXPECT_GE(reader.step_count(), 10u);
-    ASSERT_EQ(read_lines(reader), expected_lines(kSeed, reader.step_count()));
+    ASSERT_EQ(read_lines(reader), expected_lines(kDiskFullSeed, reader.step_count()));
     writer.call("steps 5");
     writer.send("close");
     // Rows that came after the failure, or were never committed, do not count.
@@ -46,19 +46,19 @@ TEST(DiskFull, TheTraceStaysReadableAndSaysWhereItStopped) {
 
     // Nothing was written after the failure.
     const uint64_t steps = reader.step_count();
-    ASSERT_EQ(read_lines(Snapshot(path)), expected_lines(kSeed, steps));
+    ASSERT_EQ(read_lines(Snapshot(path)), expected_lines(kDiskFullSeed, steps));
     const std::string copy = folder.file("copy.h5");
     EXPECT_EQ(recover_trace(path, copy).steps, steps);
     EXPECT_EQ(Snapshot(copy).closing_note(), failure);
     EXPECT_EQ(Snapshot(copy).writer_state(), WriterState::closed);
-    ASSERT_EQ(read_lines(Snapshot(copy)), expected_lines(kSeed, steps));
+    ASSERT_EQ(read_lines(Snapshot(copy)), expected_lines(kDiskFullSeed, steps));
   }
 }
 
 TEST(DiskFull, ClosingCanFailToo) {
   TemporaryFolder folder;
   const std::string path = folder.file("run.h5");
-  WriterProcess writer(path, kSeed);
+  WriterProcess writer(path, kDiskFullSeed);
   writer.wait_for("ready");
   writer.call("steps 180");
   // The room before the tails is taken. The last rows are in tails, and no chunk can be written any more.
@@ -67,7 +67,7 @@ TEST(DiskFull, ClosingCanFailToo) {
   EXPECT_EQ(writer.finish(), 1);
   const Snapshot reader(path);
   EXPECT_THAT(reader.closing_note(), testing::StartsWith("recording stopped after 180 steps: "));
-  EXPECT_EQ(read_lines(reader), expected_lines(kSeed, 180));
+  EXPECT_EQ(read_lines(reader), expected_lines(kDiskFullSeed, 180));
 }
 
 }  // namespace

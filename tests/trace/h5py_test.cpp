@@ -20,7 +20,7 @@
 namespace ulpscope::trace_test {
 namespace {
 
-constexpr uint64_t kSeed = 23;
+constexpr uint64_t kH5pySeed = 23;
 
 // What `command` prints, and its exit status.
 struct Output {
@@ -63,7 +63,7 @@ class H5py : public testing::Test {
   void expect_steps(const std::string& path, const std::string& mode, uint64_t steps, const Lines& more = {}) {
     const Output output = dump(path, mode);
     ASSERT_EQ(output.status, 0) << output.text;
-    Lines expected = flat(expected_lines(kSeed, steps));
+    Lines expected = flat(expected_lines(kH5pySeed, steps));
     expected.insert(expected.end(), more.begin(), more.end());
     const Lines found = split_lines(output.text);
     const auto [first, wanted] = std::mismatch(found.begin(), found.end(), expected.begin(), expected.end());
@@ -76,7 +76,7 @@ class H5py : public testing::Test {
 };
 
 TEST_F(H5py, ReadsATraceThatIsBeingWritten) {
-  WriterProcess writer(path_, kSeed);
+  WriterProcess writer(path_, kH5pySeed);
   writer.wait_for("ready");
   writer.call("steps 20");
   expect_steps(path_, "swmr", 20);
@@ -87,7 +87,7 @@ TEST_F(H5py, ReadsATraceThatIsBeingWritten) {
 
 TEST_F(H5py, ReadsATraceWhoseWriterWasKilledAndItsRecoveredCopy) {
   {
-    WriterProcess writer(path_, kSeed);
+    WriterProcess writer(path_, kH5pySeed);
     writer.wait_for("ready");
     writer.call("steps 110");
     writer.kill();
@@ -100,7 +100,7 @@ TEST_F(H5py, ReadsATraceWhoseWriterWasKilledAndItsRecoveredCopy) {
 }
 
 TEST_F(H5py, ReadsAClosedTrace) {
-  WriterProcess writer(path_, kSeed);
+  WriterProcess writer(path_, kH5pySeed);
   writer.wait_for("ready");
   writer.call("steps 120");
   writer.call("close");
@@ -112,9 +112,9 @@ TEST_F(H5py, ReadsAClosedTrace) {
 // What random access gives is what h5py reads.
 TEST_F(H5py, HasTheRowsOfATensorOfAStepAndOfAColumn) {
   {
-    const auto sink = create_trace(path_, sample_run(kSeed));
-    add_start(*sink, kSeed);
-    for (uint64_t step = 0; step < 300; ++step) add_step(*sink, kSeed, step);
+    const auto sink = create_trace(path_, sample_run(kH5pySeed));
+    add_start(*sink, kH5pySeed);
+    for (uint64_t step = 0; step < 300; ++step) add_step(*sink, kH5pySeed, step);
     ASSERT_TRUE(sink->close());
   }
   Lines history, step;
@@ -172,9 +172,9 @@ TEST_F(H5py, RunsTheExampleOfTheDocs) {
 TEST_F(H5py, WritesTracesOfTwoRanks) {
   constexpr uint64_t kSteps = 70;
   {
-    const auto sink = create_trace(path_, sample_run(kSeed));
-    add_start(*sink, kSeed);
-    for (uint64_t step = 0; step < kSteps; ++step) add_step(*sink, kSeed, step);
+    const auto sink = create_trace(path_, sample_run(kH5pySeed));
+    add_start(*sink, kH5pySeed);
+    for (uint64_t step = 0; step < kSteps; ++step) add_step(*sink, kH5pySeed, step);
     ASSERT_TRUE(sink->close());
   }
   const Output output = run(fmt::format("{} {} {} {} plain writing 2>&1", python(), TRACE_TEST_SCRIPT, path_, TRACE_FORMAT_DOCS));
@@ -182,7 +182,7 @@ TEST_F(H5py, WritesTracesOfTwoRanks) {
   const std::vector<std::string> paths = {folder_.file("rank0.h5"), folder_.file("rank1.h5")};
   for (size_t rank = 0; rank < paths.size(); ++rank) {
     const Snapshot trace(paths[rank]);
-    const RunInfo expected = sample_run(kSeed);
+    const RunInfo expected = sample_run(kH5pySeed);
     EXPECT_EQ(trace.run().rank, static_cast<int32_t>(rank));
     EXPECT_EQ(trace.run().world_size, 2);
     EXPECT_EQ(trace.run().run_id, expected.run_id);
@@ -199,7 +199,7 @@ TEST(H5dump, ReadsClosedAndRecoveredTracesPlainly) {
   TemporaryFolder folder;
   const std::string path = folder.file("run.h5"), copy = folder.file("copy.h5");
   {
-    WriterProcess writer(path, kSeed);
+    WriterProcess writer(path, kH5pySeed);
     writer.wait_for("ready");
     writer.call("steps 60");
     EXPECT_NE(run(fmt::format("h5dump -H {} 2>&1", path)).status, 0);
@@ -208,14 +208,14 @@ TEST(H5dump, ReadsClosedAndRecoveredTracesPlainly) {
   EXPECT_NE(run(fmt::format("h5dump -H {} 2>&1", path)).status, 0);
   recover_trace(path, copy);
   const std::string closed = folder.file("closed.h5");
-  WriterProcess writer(closed, kSeed);
+  WriterProcess writer(closed, kH5pySeed);
   writer.wait_for("ready");
   writer.call("steps 60");
   writer.call("close");
   writer.finish();
   std::string expected;
   for (uint64_t step = 0; step < 60; ++step) {
-    for (const TensorRow& row : sample_step(kSeed, step).rows) expected += fmt::format("{} ", row.statistics.count);
+    for (const TensorRow& row : sample_step(kH5pySeed, step).rows) expected += fmt::format("{} ", row.statistics.count);
   }
   for (const std::string& file : {copy, closed}) {
     EXPECT_EQ(run(fmt::format("h5dump {} >/dev/null 2>&1", file)).status, 0);

@@ -13,21 +13,21 @@
 namespace ulpscope::trace_test {
 namespace {
 
-constexpr uint64_t kSeed = 71, kSteps = 500;  // 41 rows a step: several segments and an unfilled one
+constexpr uint64_t kHistorySeed = 71, kHistorySteps = 500;  // 41 rows a step: several segments and an unfilled one
 
 class History : public testing::TestWithParam<uint64_t> {
  protected:
   void SetUp() override {
-    sink_ = create_trace(path_, sample_run(kSeed));
-    add_start(*sink_, kSeed);
-    for (uint64_t step = 0; step < kSteps; ++step) add_step(*sink_, kSeed, step);
+    sink_ = create_trace(path_, sample_run(kHistorySeed));
+    add_start(*sink_, kHistorySeed);
+    for (uint64_t step = 0; step < kHistorySteps; ++step) add_step(*sink_, kHistorySeed, step);
     sink_->flush();
   }
   // The rows of a tensor in the range, as they were written.
   static Lines written(uint32_t tensor, uint64_t first, uint64_t last) {
     Lines lines;
     for (uint64_t step = first; step < last; ++step)
-      for (const TensorRow& row : sample_step(kSeed, step).rows)
+      for (const TensorRow& row : sample_step(kHistorySeed, step).rows)
         if (row.tensor == tensor) lines.push_back(line(row));
     return lines;
   }
@@ -54,9 +54,9 @@ TEST_P(History, OfATensorIsWhatWasWritten) {
   const Snapshot snapshot = run.snapshot();
   if (GetParam() > 0) snapshot.load_rows();
   for (const uint32_t tensor : {0u, 1u, 7u}) {
-    EXPECT_EQ(history(snapshot, tensor, {}), written(tensor, 0, kSteps));
+    EXPECT_EQ(history(snapshot, tensor, {}), written(tensor, 0, kHistorySteps));
     EXPECT_EQ(history(snapshot, tensor, {190, 210}), written(tensor, 190, 210));
-    EXPECT_EQ(history(snapshot, tensor, {kSteps - 1, UINT64_MAX}), written(tensor, kSteps - 1, kSteps));
+    EXPECT_EQ(history(snapshot, tensor, {kHistorySteps - 1, UINT64_MAX}), written(tensor, kHistorySteps - 1, kHistorySteps));
     EXPECT_EQ(history(snapshot, tensor, {7, 7}), Lines());
   }
   EXPECT_EQ(history(snapshot, 1u << 30, {}), Lines());
@@ -64,11 +64,11 @@ TEST_P(History, OfATensorIsWhatWasWritten) {
   snapshot.visit_history(0, {}, [&](std::span<const TensorRow>) { return ++visits < 2; });
   EXPECT_EQ(visits, 2);
   // What is committed later is seen by later snapshots only.
-  for (uint64_t step = kSteps; step < kSteps + 30; ++step) add_step(*sink_, kSeed, step);
+  for (uint64_t step = kHistorySteps; step < kHistorySteps + 30; ++step) add_step(*sink_, kHistorySeed, step);
   sink_->flush();
   ASSERT_TRUE(run.refresh());
-  EXPECT_EQ(history(run.snapshot(), 1, {}), written(1, 0, kSteps + 30));
-  EXPECT_EQ(history(snapshot, 1, {}), written(1, 0, kSteps));
+  EXPECT_EQ(history(run.snapshot(), 1, {}), written(1, 0, kHistorySteps + 30));
+  EXPECT_EQ(history(snapshot, 1, {}), written(1, 0, kHistorySteps));
 }
 
 TEST_P(History, ColumnsAreThoseOfTheRows) {
@@ -78,8 +78,8 @@ TEST_P(History, ColumnsAreThoseOfTheRows) {
   std::vector<uint32_t> tensors, sequences;
   std::vector<uint8_t> known;
   std::vector<double> sums, sums_of_1;
-  for (uint64_t step = 0; step < kSteps; ++step) {
-    for (const TensorRow& row : sample_step(kSeed, step).rows) {
+  for (uint64_t step = 0; step < kHistorySteps; ++step) {
+    for (const TensorRow& row : sample_step(kHistorySeed, step).rows) {
       steps.push_back(row.step);
       tensors.push_back(row.tensor);
       sequences.push_back(row.sequence);

@@ -19,12 +19,12 @@
 namespace ulpscope::trace_test {
 namespace {
 
-constexpr uint64_t kSeed = 31;
+constexpr uint64_t kLiveSeed = 31;
 
 TEST(LiveTrace, RefreshSeesCommittedStepsAndTheWritersEnd) {
   TemporaryFolder folder;
   const std::string path = folder.file("run.h5");
-  WriterProcess writer(path, kSeed);
+  WriterProcess writer(path, kLiveSeed);
   writer.wait_for("ready");
   RunSet run(path);
   const Snapshot empty = run.snapshot();
@@ -37,7 +37,7 @@ TEST(LiveTrace, RefreshSeesCommittedStepsAndTheWritersEnd) {
     steps += more;
     EXPECT_TRUE(run.refresh());
     EXPECT_EQ(run.snapshot().step_count(), steps);
-    ASSERT_EQ(read_lines(run.snapshot()), expected_lines(kSeed, steps));
+    ASSERT_EQ(read_lines(run.snapshot()), expected_lines(kLiveSeed, steps));
     EXPECT_FALSE(run.refresh());
   }
   writer.call("unended");
@@ -47,7 +47,7 @@ TEST(LiveTrace, RefreshSeesCommittedStepsAndTheWritersEnd) {
   EXPECT_TRUE(run.refresh());
   EXPECT_EQ(run.snapshot().writer_state(), WriterState::dead);
   EXPECT_FALSE(run.refresh());
-  EXPECT_EQ(read_lines(run.snapshot()), expected_lines(kSeed, steps));
+  EXPECT_EQ(read_lines(run.snapshot()), expected_lines(kLiveSeed, steps));
   EXPECT_EQ(empty.step_count(), 0u);
   EXPECT_EQ(empty.writer_state(), WriterState::alive);
 }
@@ -55,7 +55,7 @@ TEST(LiveTrace, RefreshSeesCommittedStepsAndTheWritersEnd) {
 TEST(LiveTrace, RefreshSeesThatAnotherFileIsInItsPlace) {
   TemporaryFolder folder;
   const std::string path = folder.file("run.h5"), other = folder.file("other.h5");
-  WriterProcess writer(path, kSeed);
+  WriterProcess writer(path, kLiveSeed);
   writer.wait_for("ready");
   writer.call("steps 5");
   RunSet run(path);
@@ -73,7 +73,7 @@ TEST(LiveTrace, RefreshSeesThatAnotherFileIsInItsPlace) {
   EXPECT_THAT(error_of_refresh(), ::testing::HasSubstr("run.h5' was removed while it was read"));
   std::filesystem::copy_file(other, path);
   EXPECT_THAT(error_of_refresh(), ::testing::HasSubstr("run.h5' was replaced by another file while it was read"));
-  EXPECT_EQ(read_lines(snapshot), expected_lines(kSeed, 5)) << "what was read stays";
+  EXPECT_EQ(read_lines(snapshot), expected_lines(kLiveSeed, 5)) << "what was read stays";
 }
 
 // Nobody writes to a trace once its writer has ended: what changes then is no longer what was opened.
@@ -81,7 +81,7 @@ TEST(LiveTrace, RefreshSeesThatAnEndedTraceWasChanged) {
   const auto error_after = [](bool is_killed, const std::function<void(const std::string& path)>& change) -> std::string {
     TemporaryFolder folder;
     const std::string path = folder.file("run.h5");
-    WriterProcess writer(path, kSeed);
+    WriterProcess writer(path, kLiveSeed);
     writer.wait_for("ready");
     writer.call("steps 5");
     if (is_killed) {
@@ -117,7 +117,7 @@ TEST(LiveTrace, RefreshSeesThatAnEndedTraceWasChanged) {
 TEST(LiveTrace, RefreshSeesTheCloseOfATrace) {
   TemporaryFolder folder;
   const std::string path = folder.file("run.h5");
-  WriterProcess writer(path, kSeed);
+  WriterProcess writer(path, kLiveSeed);
   writer.wait_for("ready");
   RunSet run(path);
   writer.call("steps 55");
@@ -125,14 +125,14 @@ TEST(LiveTrace, RefreshSeesTheCloseOfATrace) {
   EXPECT_EQ(writer.finish(), 0);
   EXPECT_TRUE(run.refresh());
   EXPECT_EQ(run.snapshot().writer_state(), WriterState::closed);
-  EXPECT_EQ(read_lines(run.snapshot()), expected_lines(kSeed, 55));
+  EXPECT_EQ(read_lines(run.snapshot()), expected_lines(kLiveSeed, 55));
 }
 
 // What was handed out stays as it was, rows that were in tails included, while the trace grows and is closed, and in other threads.
 TEST(LiveTrace, SnapshotsStayAsTheyWere) {
   TemporaryFolder folder;
   const std::string path = folder.file("run.h5");
-  WriterProcess writer(path, kSeed);
+  WriterProcess writer(path, kLiveSeed);
   writer.wait_for("ready");
   RunSet run(path);
   std::vector<std::pair<uint64_t, Snapshot>> handed_out;
@@ -150,7 +150,7 @@ TEST(LiveTrace, SnapshotsStayAsTheyWere) {
   std::atomic<int> differences = 0, reads = 0;
   std::thread other([&] {
     while (!stop || reads == 0) {
-      for (const auto& [count, snapshot] : handed_out) differences += read_lines(snapshot) != expected_lines(kSeed, count);
+      for (const auto& [count, snapshot] : handed_out) differences += read_lines(snapshot) != expected_lines(kLiveSeed, count);
       ++reads;
     }
   });
@@ -164,12 +164,12 @@ TEST(LiveTrace, SnapshotsStayAsTheyWere) {
   stop = true;
   other.join();
   EXPECT_EQ(differences, 0);
-  for (const auto& [count, snapshot] : handed_out) EXPECT_EQ(read_lines(snapshot), expected_lines(kSeed, count));
+  for (const auto& [count, snapshot] : handed_out) EXPECT_EQ(read_lines(snapshot), expected_lines(kLiveSeed, count));
   EXPECT_EQ(events.size(), event_count);
   EXPECT_EQ(&graph, &handed_out[0].second.graph());
   EXPECT_EQ(&graph, &run.snapshot().graph());  // no edge came since
   EXPECT_EQ(&handed_out[0].second.tensors(), &run.snapshot().tensors());
-  EXPECT_EQ(read_lines(run.snapshot()), expected_lines(kSeed, steps + 200));
+  EXPECT_EQ(read_lines(run.snapshot()), expected_lines(kLiveSeed, steps + 200));
 }
 
 // Tails are overwritten all the time while they are read.
@@ -177,7 +177,7 @@ TEST(LiveTrace, WhatIsReadIsWholeWhileTheWriterRuns) {
   constexpr uint64_t kSteps = 3000;
   TemporaryFolder folder;
   const std::string path = folder.file("run.h5");
-  WriterProcess writer(path, kSeed, 1, 100000);
+  WriterProcess writer(path, kLiveSeed, 1, 100000);
   writer.wait_for("ready");
   RunSet follower(path);
   writer.send("steps " + std::to_string(kSteps));
@@ -193,7 +193,7 @@ TEST(LiveTrace, WhatIsReadIsWholeWhileTheWriterRuns) {
         return true;
       });
       for (uint64_t step = first; step < steps; ++step) {
-        for (const TensorRow& row : sample_step(kSeed, step).rows) expected.push_back(line(row));
+        for (const TensorRow& row : sample_step(kLiveSeed, step).rows) expected.push_back(line(row));
       }
       ASSERT_EQ(lines, expected);
     }

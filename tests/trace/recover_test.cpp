@@ -25,7 +25,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr uint64_t kSeed = 61, kSteps = 200, kRowsPerStep = 41, kChunk = 2048;
+constexpr uint64_t kRecoveredSeed = 61, kRecoveredSteps = 200, kRowsPerStep = 41, kRecoveredChunk = 2048;
 
 struct StepLines {
   std::string row;
@@ -35,8 +35,8 @@ struct StepLines {
 const std::vector<StepLines>& written() {
   static const std::vector<StepLines> steps = [] {
     std::vector<StepLines> lines;
-    for (uint64_t number = 0; number < kSteps; ++number) {
-      const Step step = sample_step(kSeed, number);
+    for (uint64_t number = 0; number < kRecoveredSteps; ++number) {
+      const Step step = sample_step(kRecoveredSeed, number);
       lines.push_back({line(step.row), {}});
       for (const TensorRow& row : step.rows) lines.back().stats.push_back(line(row));
     }
@@ -69,10 +69,10 @@ class Recover : public testing::Test {
  protected:
   enum class Made { closed, dead, alive };
   // A closed trace, one whose writer was killed, or what a file is while it is written.
-  std::string make(Made made, uint64_t steps = kSteps) {
+  std::string make(Made made, uint64_t steps = kRecoveredSteps) {
     const std::string path = folder_.file("run.h5");
     std::filesystem::remove(path);
-    WriterProcess writer(path, kSeed);
+    WriterProcess writer(path, kRecoveredSeed);
     writer.wait_for("ready");
     writer.call("steps " + std::to_string(steps));
     if (made == Made::closed) {
@@ -102,7 +102,7 @@ class Recover : public testing::Test {
       EXPECT_EQ(result_.steps, steps.size());
       EXPECT_EQ(result_.tensor_rows, reader.tensor_row_count());
       // Where the newer commit record is damaged, the older one counts.
-      EXPECT_LE(result_.steps + result_.lost_steps, kSteps);
+      EXPECT_LE(result_.steps + result_.lost_steps, kRecoveredSteps);
       EXPECT_TRUE(result_.lost_steps == 0 || !result_.losses.empty());
       // The new trace says it, too.
       const auto warnings = std::count_if(reader.events().begin(), reader.events().end(), [](const EventRow& event) {
@@ -125,8 +125,8 @@ class Recover : public testing::Test {
   // Where the chunk of /stats/sum with that number begins: its numbers are stored as they are, and stand nowhere else.
   static size_t find_sums(const std::string& bytes, uint64_t chunk) {
     std::string stored;
-    for (uint64_t row = chunk * kChunk; row < (chunk + 1) * kChunk; ++row) {
-      const double sum = sample_step(kSeed, row / kRowsPerStep).rows[row % kRowsPerStep].statistics.sum;
+    for (uint64_t row = chunk * kRecoveredChunk; row < (chunk + 1) * kRecoveredChunk; ++row) {
+      const double sum = sample_step(kRecoveredSeed, row / kRowsPerStep).rows[row % kRowsPerStep].statistics.sum;
       stored.append(reinterpret_cast<const char*>(&sum), sizeof(sum));
     }
     return bytes.find(stored);
@@ -136,7 +136,7 @@ class Recover : public testing::Test {
   void truncate(uint32_t first, uint32_t last) {
     for (const Made made : {Made::closed, Made::dead, Made::alive}) {
       const std::string good = make(made);
-      const Philox random(kSeed, static_cast<uint64_t>(made));
+      const Philox random(kRecoveredSeed, static_cast<uint64_t>(made));
       std::set<size_t> sizes;
       for (uint32_t trial = first; trial < last; ++trial) sizes.insert(random.below(trial, static_cast<uint32_t>(good.size())));
       size_t before = 0;
@@ -147,14 +147,14 @@ class Recover : public testing::Test {
         EXPECT_GE(steps, before);
         before = steps;
       }
-      EXPECT_EQ(recover(good).size(), kSteps);
+      EXPECT_EQ(recover(good).size(), kRecoveredSteps);
     }
   }
 
   void flip_bits(uint32_t first, uint32_t last) {
     for (const bool closed : {true, false}) {
       const std::string good = make(closed);
-      const Philox random(kSeed, 2 + closed);
+      const Philox random(kRecoveredSeed, 2 + closed);
       size_t some = 0;
       for (uint32_t trial = first; trial < last; ++trial) {
         std::string bytes = good;
@@ -162,7 +162,7 @@ class Recover : public testing::Test {
         bytes[position] = static_cast<char>(bytes[position] ^ (1 << random.below(2 * trial + 1, 8)));
         SCOPED_TRACE(testing::Message() << (closed ? "closed, bit of byte " : "dead, bit of byte ") << position);
         const size_t steps = recover(bytes).size();
-        some += steps > 0 && steps < kSteps;
+        some += steps > 0 && steps < kRecoveredSteps;
       }
       EXPECT_GT(some, 0u);
     }
@@ -192,14 +192,14 @@ TEST_F(Recover, ACutTraceKeepsTheStepsWhoseChunksLieBeforeTheCut) {
   for (const Made made : {Made::closed, Made::dead, Made::alive}) {
     const std::string good = make(made);
     uint64_t before = 0;
-    for (uint64_t chunk = 1; chunk < kSteps * kRowsPerStep / kChunk; ++chunk) {
+    for (uint64_t chunk = 1; chunk < kRecoveredSteps * kRowsPerStep / kRecoveredChunk; ++chunk) {
       const size_t at = find_sums(good, chunk);
       ASSERT_NE(at, std::string::npos);
       const size_t steps = recover(good.substr(0, at)).size();
       EXPECT_GE(steps, before);
-      const uint64_t ended = (chunk - 1) * kChunk / kRowsPerStep;
+      const uint64_t ended = (chunk - 1) * kRecoveredChunk / kRowsPerStep;
       EXPECT_GE(steps, ended - ended % spec(TableId::steps).chunk_rows) << chunk;
-      EXPECT_LT(steps, kSteps);
+      EXPECT_LT(steps, kRecoveredSteps);
       before = steps;
     }
     EXPECT_GT(before, 0u);
@@ -335,7 +335,7 @@ TEST_F(Recover, ACutTraceKeepsExactlyItsWholeSteps) {
     return steps;
   };
   std::set<uint64_t> cuts;
-  const Philox random(kSeed, 5);
+  const Philox random(kRecoveredSeed, 5);
   for (uint32_t i = 0; i < 15; ++i) cuts.insert(random.below(i, static_cast<uint32_t>(places.bytes().size())));
   const std::set<uint64_t> borders = places.borders();
   size_t number = 0;
@@ -363,7 +363,7 @@ TEST_F(Recover, ACutTraceKeepsExactlyItsWholeSteps) {
 TEST_F(Recover, ACutTraceKeepsItsStepsWhereColumnsBeginLate) {
   constexpr uint64_t kManySteps = 1500, kFewRows = 45;
   const std::string path = folder_.file("late.h5");
-  const Philox random(kSeed, 0);
+  const Philox random(kRecoveredSeed, 0);
   {
     const auto sink = create_trace(path, RunInfo());
     sink->add_op({1, 0, "op", "", Phase::forward, "", {}});
@@ -438,10 +438,10 @@ TEST_F(Recover, ATruncatedTraceSaysHowMuchIsThere) {
 
 TEST_F(Recover, ADamagedTailCostsTheStepsInIt) {
   std::string bytes = make(false);
-  constexpr uint64_t kRows = kSteps * kRowsPerStep, kTail = kRows - kRows % kChunk;
+  constexpr uint64_t kRows = kRecoveredSteps * kRowsPerStep, kTail = kRows - kRows % kRecoveredChunk;
   std::string stored;
   for (uint64_t row = kTail; row < kRows; ++row) {
-    const double sum = sample_step(kSeed, row / kRowsPerStep).rows[row % kRowsPerStep].statistics.sum;
+    const double sum = sample_step(kRecoveredSeed, row / kRowsPerStep).rows[row % kRowsPerStep].statistics.sum;
     stored.append(reinterpret_cast<const char*>(&sum), sizeof(sum));
   }
   const size_t at = bytes.find(stored);
@@ -458,8 +458,8 @@ TEST_F(Recover, ADamagedChunkCostsItsStepsOnly) {
   const std::string good = make(true);
   // The second chunk of /stats/sum is stored as it is, and its numbers stand nowhere else.
   std::string stored;
-  for (uint64_t row = kChunk; row < 2 * kChunk; ++row) {
-    const double sum = sample_step(kSeed, row / kRowsPerStep).rows[row % kRowsPerStep].statistics.sum;
+  for (uint64_t row = kRecoveredChunk; row < 2 * kRecoveredChunk; ++row) {
+    const double sum = sample_step(kRecoveredSeed, row / kRowsPerStep).rows[row % kRowsPerStep].statistics.sum;
     stored.append(reinterpret_cast<const char*>(&sum), sizeof(sum));
   }
   const size_t at = good.find(stored);
@@ -471,16 +471,16 @@ TEST_F(Recover, ADamagedChunkCostsItsStepsOnly) {
                                                     "may save a part of it",
                                                     damaged_));
   const std::vector<uint64_t> steps = recover(bytes);
-  const uint64_t first = kChunk / kRowsPerStep, last = (2 * kChunk - 1) / kRowsPerStep;
+  const uint64_t first = kRecoveredChunk / kRowsPerStep, last = (2 * kRecoveredChunk - 1) / kRowsPerStep;
   std::vector<uint64_t> expected;
-  for (uint64_t step = 0; step < kSteps; ++step) {
+  for (uint64_t step = 0; step < kRecoveredSteps; ++step) {
     if (step < first || step > last) expected.push_back(step);
   }
   EXPECT_EQ(steps, expected);
   EXPECT_EQ(result_.lost_steps, last - first + 1);
   EXPECT_THAT(result_.losses,
-              testing::ElementsAre(fmt::format("rows {} to {} of 'stats/sum' cannot be read: steps {} to {} are lost", kChunk,
-                                               2 * kChunk - 1, first, last)));
+              testing::ElementsAre(fmt::format("rows {} to {} of 'stats/sum' cannot be read: steps {} to {} are lost",
+                                               kRecoveredChunk, 2 * kRecoveredChunk - 1, first, last)));
   // Of the other tables the rows of the saved steps are all there.
   const Snapshot reader(saved_);
   uint64_t samples = 0;
@@ -495,8 +495,8 @@ TEST_F(Recover, ADamagedChunkCostsItsStepsOnly) {
 TEST_F(Recover, ZerosAreNotTakenForValues) {
   const std::string good = make(true);
   std::string stored;
-  for (uint64_t row = 0; row < kChunk; ++row) {
-    const double sum = sample_step(kSeed, row / kRowsPerStep).rows[row % kRowsPerStep].statistics.sum;
+  for (uint64_t row = 0; row < kRecoveredChunk; ++row) {
+    const double sum = sample_step(kRecoveredSeed, row / kRowsPerStep).rows[row % kRowsPerStep].statistics.sum;
     stored.append(reinterpret_cast<const char*>(&sum), sizeof(sum));
   }
   const size_t at = good.find(stored);
@@ -505,7 +505,7 @@ TEST_F(Recover, ZerosAreNotTakenForValues) {
   std::fill_n(bytes.begin() + static_cast<ptrdiff_t>(at), stored.size() + 4, '\0');  // and its checksum
   write_file(damaged_, bytes);
   EXPECT_THROW(whole_steps(Snapshot(damaged_)), Error);
-  EXPECT_EQ(recover(bytes).front(), (kChunk - 1) / kRowsPerStep + 1);
+  EXPECT_EQ(recover(bytes).front(), (kRecoveredChunk - 1) / kRowsPerStep + 1);
 }
 
 TEST_F(Recover, WhereNothingCanBeReadNothingIsWritten) {

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint64_t kSeed = 11;
+constexpr uint64_t kResumedSeed = 11;
 
 class Resumed : public testing::Test {
  protected:
@@ -31,9 +31,9 @@ class Resumed : public testing::Test {
     paths_.push_back(folder_.file(run.name + ".h5"));
     return create_trace(paths_.back(), info);
   }
-  // Steps [first, last); from `other_from` on they hold other values than those of kSeed.
+  // Steps [first, last); from `other_from` on they hold other values than those of kResumedSeed.
   void write(const Run& run, uint64_t first, uint64_t last, uint64_t other_from = UINT64_MAX) {
-    RunInfo info = sample_run(kSeed);
+    RunInfo info = sample_run(kResumedSeed);
     info.run_id = run.name;
     info.parent_run = run.parent;
     info.parent_step = run.parent_step;
@@ -42,8 +42,8 @@ class Resumed : public testing::Test {
     info.world_size = 1;
     paths_.push_back(folder_.file(run.name + ".h5"));
     const auto sink = create_trace(paths_.back(), info);
-    add_start(*sink, kSeed);
-    for (uint64_t step = first; step < last; ++step) add_step(*sink, step < other_from ? kSeed : kSeed + 1, step);
+    add_start(*sink, kResumedSeed);
+    for (uint64_t step = first; step < last; ++step) add_step(*sink, step < other_from ? kResumedSeed : kResumedSeed + 1, step);
     ASSERT_TRUE(sink->close());
   }
   Snapshot read() const { return Snapshot("all", paths_); }
@@ -58,7 +58,7 @@ class Resumed : public testing::Test {
   }
   // All tables but that of the run itself.
   static void expect_lines(const Snapshot& reader, uint64_t steps) {
-    TraceLines found = read_lines(reader), expected = expected_lines(kSeed, steps);
+    TraceLines found = read_lines(reader), expected = expected_lines(kResumedSeed, steps);
     found.run = expected.run;
     EXPECT_EQ(found, expected);
     EXPECT_EQ(reader.step_count(), steps);

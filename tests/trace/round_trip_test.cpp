@@ -15,14 +15,14 @@
 namespace ulpscope::trace_test {
 namespace {
 
-constexpr uint64_t kSeed = 11;
+constexpr uint64_t kRoundTripSeed = 11;
 
 class RoundTrip : public testing::Test {
  protected:
   std::unique_ptr<TraceSink> write(uint64_t steps, const TraceOptions& options = {}) {
-    auto sink = create_trace(path_, sample_run(kSeed), options);
-    add_start(*sink, kSeed);
-    for (uint64_t step = 0; step < steps; ++step) add_step(*sink, kSeed, step);
+    auto sink = create_trace(path_, sample_run(kRoundTripSeed), options);
+    add_start(*sink, kRoundTripSeed);
+    for (uint64_t step = 0; step < steps; ++step) add_step(*sink, kRoundTripSeed, step);
     return sink;
   }
 
@@ -47,7 +47,7 @@ TEST_F(RoundTrip, EveryFieldOfAClosedTrace) {
   EXPECT_EQ(reader.writer_state(), WriterState::closed);
   EXPECT_EQ(reader.step_count(), kSteps);
   EXPECT_EQ(reader.tensor_row_count(), kSteps * 41);
-  EXPECT_EQ(read_lines(reader), expected_lines(kSeed, kSteps));
+  EXPECT_EQ(read_lines(reader), expected_lines(kRoundTripSeed, kSteps));
 }
 
 TEST_F(RoundTrip, FromTailsWhileTheWriterIsAlive) {
@@ -56,24 +56,24 @@ TEST_F(RoundTrip, FromTailsWhileTheWriterIsAlive) {
   EXPECT_EQ(sink->status().committed_steps, 100u);
   RunSet run(path_);
   EXPECT_EQ(run.snapshot().writer_state(), WriterState::alive);
-  EXPECT_EQ(read_lines(run.snapshot()), expected_lines(kSeed, 100));
-  for (uint64_t step = 100; step < 170; ++step) add_step(*sink, kSeed, step);
+  EXPECT_EQ(read_lines(run.snapshot()), expected_lines(kRoundTripSeed, 100));
+  for (uint64_t step = 100; step < 170; ++step) add_step(*sink, kRoundTripSeed, step);
   sink->flush();
   EXPECT_TRUE(run.refresh());
   EXPECT_FALSE(run.refresh());
-  EXPECT_EQ(read_lines(run.snapshot()), expected_lines(kSeed, 170));
+  EXPECT_EQ(read_lines(run.snapshot()), expected_lines(kRoundTripSeed, 170));
   EXPECT_TRUE(sink->close());
   EXPECT_TRUE(run.refresh());
   EXPECT_EQ(run.snapshot().writer_state(), WriterState::closed);
-  EXPECT_EQ(read_lines(run.snapshot()), expected_lines(kSeed, 170));
+  EXPECT_EQ(read_lines(run.snapshot()), expected_lines(kRoundTripSeed, 170));
 }
 
 TEST_F(RoundTrip, ATraceWithoutSteps) {
   write(0)->close();
   const Snapshot reader(path_);
-  EXPECT_EQ(reader.run().experiment, sample_run(kSeed).experiment);
+  EXPECT_EQ(reader.run().experiment, sample_run(kRoundTripSeed).experiment);
   EXPECT_EQ(reader.step_count(), 0u);
-  EXPECT_EQ(reader.ops().size(), sample_ops(kSeed).size());
+  EXPECT_EQ(reader.ops().size(), sample_ops(kRoundTripSeed).size());
   reader.visit_rows({}, [](std::span<const TensorRow>) {
     ADD_FAILURE() << "a row";
     return true;
@@ -156,7 +156,7 @@ TEST_F(RoundTrip, HistogramsAreLeftOutWhereNotWanted) {
     return true;
   });
   for (uint64_t step = 0; step < 60; ++step) {
-    for (TensorRow row : sample_step(kSeed, step).rows) {
+    for (TensorRow row : sample_step(kRoundTripSeed, step).rows) {
       row.statistics.histogram.bins.fill(0);
       expected.push_back(line(row));
     }
@@ -180,14 +180,14 @@ TEST_F(RoundTrip, StepRangesFindTheirRows) {
       return true;
     });
     for (uint64_t step = range.first; step < std::min<uint64_t>(range.last, 260); ++step) {
-      const Step sample = sample_step(kSeed, step);
+      const Step sample = sample_step(kRoundTripSeed, step);
       for (const TensorRow& row : sample.rows) expected.push_back(line(row));
       expected_steps.push_back(line(sample.row));
     }
     EXPECT_EQ(rows, expected) << range.first << " " << range.last;
     EXPECT_EQ(steps, expected_steps) << range.first << " " << range.last;
   }
-  EXPECT_EQ(reader.captures({2, 3}).size(), sample_step(kSeed, 2).captures.size());
+  EXPECT_EQ(reader.captures({2, 3}).size(), sample_step(kRoundTripSeed, 2).captures.size());
   EXPECT_TRUE(reader.captures({3, 9}).empty());
 }
 
@@ -205,14 +205,14 @@ TEST_F(RoundTrip, VisitorsCanStopAndSeeBoundedSpans) {
 
 TEST_F(RoundTrip, AnUnendedStepIsNotSeenButItsEventsAre) {
   const auto sink = write(3);
-  const Step step = sample_step(kSeed, 3);
+  const Step step = sample_step(kRoundTripSeed, 3);
   for (const TensorRow& row : step.rows) sink->add_row(row);
   for (const SampleRow& row : step.samples) sink->add_sample(row);
   sink->add_event({3, EventKind::metric, -1, 0, 0, 0, 0.5, "test_accuracy"});
   sink->flush();
-  EXPECT_EQ(read_lines(Snapshot(path_)), expected_lines(kSeed, 3));
+  EXPECT_EQ(read_lines(Snapshot(path_)), expected_lines(kRoundTripSeed, 3));
   sink->close();
-  TraceLines expected = expected_lines(kSeed, 3);
+  TraceLines expected = expected_lines(kRoundTripSeed, 3);
   const Snapshot reader(path_);
   TraceLines lines = read_lines(reader);
   ASSERT_EQ(lines.events.size(), expected.events.size() + 1);
@@ -227,7 +227,7 @@ TEST_F(RoundTrip, AFullQueueWaitsAndLosesNothing) {
   const auto sink = write(120, options);
   EXPECT_LE(sink->status().queue_fill, 1.0);
   EXPECT_TRUE(sink->close());
-  EXPECT_EQ(read_lines(Snapshot(path_)), expected_lines(kSeed, 120));
+  EXPECT_EQ(read_lines(Snapshot(path_)), expected_lines(kRoundTripSeed, 120));
 }
 
 TEST_F(RoundTrip, CommitsAreAnnouncedInOrder) {
@@ -237,7 +237,7 @@ TEST_F(RoundTrip, CommitsAreAnnouncedInOrder) {
   options.on_commit = [&](uint64_t steps) { announced.push_back(steps); };
   const auto sink = write(0, options);
   for (uint64_t step = 0; step < 20; ++step) {
-    add_step(*sink, kSeed, step);
+    add_step(*sink, kRoundTripSeed, step);
     if (step % 5 == 4) sink->flush();
   }
   sink->close();
@@ -249,7 +249,7 @@ TEST_F(RoundTrip, CommitsAreAnnouncedInOrder) {
 TEST_F(RoundTrip, CallsAfterCloseDoNothing) {
   const auto sink = write(2);
   EXPECT_TRUE(sink->close());
-  add_step(*sink, kSeed, 2);
+  add_step(*sink, kRoundTripSeed, 2);
   EXPECT_TRUE(sink->flush());
   EXPECT_TRUE(sink->close());
   EXPECT_EQ(Snapshot(path_).step_count(), 2u);
@@ -295,14 +295,14 @@ TEST_F(RoundTrip, RecoveredTracesAreEqual) {
   const Snapshot reader(copy);
   EXPECT_EQ(reader.writer_state(), WriterState::closed);
   EXPECT_EQ(reader.closing_note(), "copied while the trace was being written");
-  EXPECT_EQ(read_lines(reader), expected_lines(kSeed, 150));
+  EXPECT_EQ(read_lines(reader), expected_lines(kRoundTripSeed, 150));
   sink->close();
   recover_trace(path_, second);
   EXPECT_EQ(Snapshot(second).closing_note(), "");
-  EXPECT_EQ(read_lines(Snapshot(second)), expected_lines(kSeed, 150));
+  EXPECT_EQ(read_lines(Snapshot(second)), expected_lines(kRoundTripSeed, 150));
   // Onto itself.
   recover_trace(copy, copy, true);
-  EXPECT_EQ(read_lines(Snapshot(copy)), expected_lines(kSeed, 150));
+  EXPECT_EQ(read_lines(Snapshot(copy)), expected_lines(kRoundTripSeed, 150));
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ class DevicePooling : public testing::Test {
   }
 };
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // What pooling with some windows, or into adaptive ones, takes and gives.
 struct Pooled {
@@ -158,7 +158,7 @@ TEST_F(DevicePooling, SumsAreInTheOrderOfTheirWindows) {
 // Equal values, zeros of both signs, infinities and several NaN fall into windows together.
 TEST_F(DevicePooling, TheFirstOfEqualValuesAndTheFirstNan) {
   const auto backend = make_device_under_test(66), cpu = make_cpu_backend({.threads = 1});
-  const double values[] = {0.0, -0.0, 1, 1, -kInfinity, kInfinity, std::nan(""), -1};
+  const double values[] = {0.0, -0.0, 1, 1, -kInf, kInf, std::nan(""), -1};
   const Philox random(4, 1);
   int nan = 0;
   for (const Pooled& pooled : many_windows()) {

@@ -1,5 +1,5 @@
-// Matrix products and convolutions on devices: of whole numbers, whose sums are exact in any order, against the plain twins; of
-// others within the bound of their sums; and those of matrix units against the CPU, bit for bit.
+// Matrix products and convolutions on devices: of whole numbers, whose sums are exact in any order, against the plain twins;
+// of others within the bound of their sums; and those of matrix units against the CPU, bit for bit.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ class DeviceProducts : public testing::Test {
 };
 
 // Those that are done in a moment where threads are run one after the other.
-std::vector<Case> products(double most_multiplications) {
+std::vector<Case> device_products(double most_multiplications) {
   std::vector<Case> cases = other_cases();
   std::erase_if(cases, [&](const Case& what) {
     double elements = 1;
@@ -36,7 +36,7 @@ std::vector<Case> of_narrow_factors(std::vector<Case> cases) {
   return cases;
 }
 
-void expect_same_results(const Case& what, const Result& actual, const Result& expected, const std::string& name) {
+void expect_same_products(const Case& what, const Result& actual, const Result& expected, const std::string& name) {
   for (size_t slot = 0; slot < what.outputs.size(); ++slot) {
     const std::string output = fmt::format("{} output {}", name, slot);
     expect_same(actual.outputs[slot], expected.outputs[slot], output);
@@ -46,7 +46,7 @@ void expect_same_results(const Case& what, const Result& actual, const Result& e
 
 TEST_F(DeviceProducts, SumsOfWholeNumbersAreThoseOfTheirTwins) {
   const auto backend = make_device_under_test(31);
-  for (const Case& what : products(1e7)) {
+  for (const Case& what : device_products(1e7)) {
     for (const DType dtype : kFloats) {
       Instance instance(what, dtype);
       for (size_t input = 0; input < what.inputs.size(); ++input) {
@@ -54,8 +54,8 @@ TEST_F(DeviceProducts, SumsOfWholeNumbersAreThoseOfTheirTwins) {
         if (what.inputs[input].shape.empty()) continue;  // a scale: any number
         for (int64_t i = 0; i < tensor.view().size(); ++i) tensor.set(i, std::round(4 * tensor.get(i) / what.inputs[input].high));
       }
-      expect_same_results(what, instance.run(*backend, StatisticsLevel::values), instance.run_plain(StatisticsLevel::values),
-                          fmt::format("{} {}", what.name(), info(dtype).name));
+      expect_same_products(what, instance.run(*backend, StatisticsLevel::values), instance.run_plain(StatisticsLevel::values),
+                           fmt::format("{} {}", what.name(), info(dtype).name));
     }
   }
 }
@@ -63,14 +63,14 @@ TEST_F(DeviceProducts, SumsOfWholeNumbersAreThoseOfTheirTwins) {
 // But FP8, whose sums a GPU adds with fewer bits.
 TEST_F(DeviceProducts, KeepTheBoundOfTheirSums) {
   const auto backend = make_device_under_test(32);
-  for (const Case& what : of_narrow_factors(products(1e6))) {
+  for (const Case& what : of_narrow_factors(device_products(1e6))) {
     for (const DType dtype : kFloats) expect_twin(what, dtype, *backend, "");
   }
 }
 
 TEST_F(DeviceProducts, GiveNonfiniteSumsWhereTheirTwinsDo) {
   const auto backend = make_device_under_test(33);
-  std::vector<Case> cases = of_narrow_factors(products(3000));
+  std::vector<Case> cases = of_narrow_factors(device_products(3000));
   // A convolution multiplies its padding with weights that may be infinite (docs/ops.md).
   std::erase_if(cases, [](const Case& what) { return what.op.starts_with("conv"); });
   expect_specials_of_twin(cases, DType::f16, *backend, "", 2, 37);
@@ -80,7 +80,7 @@ TEST_F(DeviceProducts, SumsOfMatrixUnitsAreThoseThatTheCpuPredicts) {
   const auto cpu = make_cpu_backend();
   for (const std::string& gpu : gpus_under_test()) {
     const auto backend = make_device_under_test(34, gpu);
-    for (const Case& what : of_narrow_factors(products(3e5))) {
+    for (const Case& what : of_narrow_factors(device_products(3e5))) {
       for (const DType dtype : kFloats) {
         const std::string name = fmt::format("{} {} {}", what.name(), info(dtype).name, gpu);
         const Instance instance(what, dtype);
@@ -88,7 +88,7 @@ TEST_F(DeviceProducts, SumsOfMatrixUnitsAreThoseThatTheCpuPredicts) {
         const Arithmetic how{find_accumulation(gpu)};
         const Result expected = run(prepared, *cpu, how);
         const CaseCall again = instance.prepare(StatisticsLevel::values);
-        expect_same_results(what, run(again, *backend, how), expected, name);
+        expect_same_products(what, run(again, *backend, how), expected, name);
       }
     }
   }
@@ -100,7 +100,7 @@ TEST_F(DeviceProducts, NonfiniteConvolutionsOfMatrixUnitsAreThoseOfTheCpu) {
   for (const std::string& gpu : gpus_under_test()) {
     const auto backend = make_device_under_test(39, gpu);
     const Arithmetic how{find_accumulation(gpu)};
-    for (const Case& what : of_narrow_factors(products(2e4))) {
+    for (const Case& what : of_narrow_factors(device_products(2e4))) {
       if (!what.op.starts_with("conv")) continue;
       for (size_t input = 0; input < 2; ++input) {
         for (const double special : {HUGE_VAL, -HUGE_VAL, std::nan("")}) {
@@ -108,7 +108,7 @@ TEST_F(DeviceProducts, NonfiniteConvolutionsOfMatrixUnitsAreThoseOfTheCpu) {
           instance.inputs()[input].set(instance.inputs()[input].view().size() / 3, special);
           const CaseCall prepared = instance.prepare(StatisticsLevel::values), again = instance.prepare(StatisticsLevel::values);
           const Result expected = run(prepared, *cpu, how);
-          expect_same_results(what, run(again, *backend, how), expected, fmt::format("{} {} {}", what.name(), input, special));
+          expect_same_products(what, run(again, *backend, how), expected, fmt::format("{} {} {}", what.name(), input, special));
         }
       }
     }
@@ -138,7 +138,8 @@ TEST_F(DeviceProducts, MatrixUnitsTakeNumbersOfAllSizes) {
         const Arithmetic how{find_accumulation(gpu)};
         const CaseCall prepared = instance.prepare(StatisticsLevel::values), again = instance.prepare(StatisticsLevel::values);
         const Result expected = run(prepared, *cpu, how);
-        expect_same_results(what, run(again, *backend, how), expected, fmt::format("{} {} {}", what.name(), info(dtype).name, gpu));
+        expect_same_products(what, run(again, *backend, how), expected,
+                             fmt::format("{} {} {}", what.name(), info(dtype).name, gpu));
       }
     }
   }
@@ -150,7 +151,7 @@ TEST_F(DeviceProducts, RoundOtherwiseAsTheCpu) {
   const std::string gpu = gpus_under_test().front();
   const auto backend = make_device_under_test(36, gpu);
   size_t n = 0;
-  for (Case what : of_narrow_factors(products(2e4))) {
+  for (Case what : of_narrow_factors(device_products(2e4))) {
     // Of every other one the sums are subnormal in FP32 and BF16.
     const double largest = n % 2 == 0 ? 1 : 0x1p-65;
     for (TensorSpec& input : what.inputs) input.low = -(input.high = largest);
@@ -160,7 +161,7 @@ TEST_F(DeviceProducts, RoundOtherwiseAsTheCpu) {
       const Instance instance(what, dtype);
       const CaseCall prepared = instance.prepare(StatisticsLevel::values), again = instance.prepare(StatisticsLevel::values);
       const Result expected = run(prepared, *cpu, how), actual = run(again, *backend, how);
-      expect_same_results(what, actual, expected, fmt::format("{} {} {}", what.name(), info(dtype).name, n));
+      expect_same_products(what, actual, expected, fmt::format("{} {} {}", what.name(), info(dtype).name, n));
       EXPECT_EQ(actual.records[0].input, expected.records[0].input) << what.name();
     }
   }
@@ -169,7 +170,7 @@ TEST_F(DeviceProducts, RoundOtherwiseAsTheCpu) {
 // Multiples of the smallest subnormal, whose sums are exact.
 TEST_F(DeviceProducts, OfFp8ReadSubnormalsAsTheCpu) {
   const auto backend = make_device_under_test(38), cpu = make_cpu_backend();
-  for (Case what : products(1e5)) {
+  for (Case what : device_products(1e5)) {
     if (what.op != "scaled_matmul") continue;
     for (size_t input = 2; input < 4; ++input) what.inputs[input].low = what.inputs[input].high = 0x1p-3;
     for (const Subnormals subnormals : {Subnormals::keep, Subnormals::flush_inputs, Subnormals::flush}) {
@@ -183,7 +184,7 @@ TEST_F(DeviceProducts, OfFp8ReadSubnormalsAsTheCpu) {
       const Arithmetic how{&accumulations()[0], RoundingMode::nearest_even, subnormals};
       const CaseCall prepared = instance.prepare(StatisticsLevel::values), again = instance.prepare(StatisticsLevel::values);
       const Result expected = run(prepared, *cpu, how), actual = run(again, *backend, how);
-      expect_same_results(what, actual, expected, fmt::format("{} {}", what.name(), name_of(subnormals)));
+      expect_same_products(what, actual, expected, fmt::format("{} {}", what.name(), name_of(subnormals)));
       EXPECT_EQ(actual.records[0].input, expected.records[0].input) << what.name();
     }
   }

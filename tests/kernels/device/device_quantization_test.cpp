@@ -26,7 +26,7 @@ class DeviceQuantization : public testing::Test {
 };
 
 constexpr DType kQuantized[] = {DType::f8_e4m3, DType::f8_e5m2};
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
 const TensorSpec kNumber{{}, Lay::contiguous, DType::f32, 0, 1, 1};
 
 // With a scale, or one that follows from the largest magnitude.
@@ -118,18 +118,18 @@ TEST_F(DeviceQuantization, ExtremeMagnitudes) {
     for (const double power_of_two : {0.0, 1.0}) {
       for (const double margin : {0.0, 6.0, 30.0}) {
         for (const double value :
-             {0.0, -0.0, tiny, 0x1p-126, 1e-30, 0.999, 1.0, 1e30, huge, -huge, kInfinity, -kInfinity, std::nan("")}) {
+             {0.0, -0.0, tiny, 0x1p-126, 1e-30, 0.999, 1.0, 1e30, huge, -huge, kInfinite, -kInfinite, std::nan("")}) {
           Instance instance(quantization({700}, type, {}, margin, power_of_two), DType::f32);
           for (int64_t i = 0; i < 700; ++i) instance.inputs()[0].set(i, i % 3 == 0 ? 0 : value / static_cast<double>(1 + i % 40));
           expect_same_results(instance, *backend, fmt::format("{} {} {} {}", info(type).name, value, margin, power_of_two));
         }
       }
     }
-    for (const double scale : {0.0, -2.0, tiny, huge, kInfinity, std::nan("")}) {
+    for (const double scale : {0.0, -2.0, tiny, huge, kInfinite, std::nan("")}) {
       Instance instance(quantization({300}, type, 1), DType::f32);
       instance.inputs()[1].set(0, scale);
       for (int64_t i = 0; i < 5; ++i)
-        instance.inputs()[0].set(i * 50, std::vector<double>{0, kInfinity, -kInfinity, std::nan(""), huge}[i]);
+        instance.inputs()[0].set(i * 50, std::vector<double>{0, kInfinite, -kInfinite, std::nan(""), huge}[i]);
       expect_same_results(instance, *backend, fmt::format("{} scale {}", info(type).name, scale));
     }
   }
@@ -201,7 +201,7 @@ TEST_F(DeviceQuantization, TheFirstNanIsFound) {
   for (const DType type : kQuantized) {
     for (const int64_t element : {-1, 0, 77, 8192, 9999}) {
       Instance instance(quantization({100, 100}, type, 3, 0, 0, Lay::contiguous, Lay::transposed), DType::f32);
-      instance.inputs()[0].set(5, kInfinity);  // saturates
+      instance.inputs()[0].set(5, kInfinite);  // saturates
       if (element >= 0) instance.inputs()[0].set(element, std::nan(""));
       const CaseCall prepared = instance.prepare();
       run(*backend, prepared.call());
@@ -225,7 +225,7 @@ TEST_F(DeviceQuantization, HistoriesOfAnyLength) {
 // The newest, the first of the others and the last, which is dropped.
 TEST_F(DeviceQuantization, WhatAHistoryTells) {
   const auto backend = make_device_under_test(79);
-  const double kinds[] = {0, 5, kInfinity, std::nan("")};
+  const double kinds[] = {0, 5, kInfinite, std::nan("")};
   for (const double most_recent : {0.0, 1.0}) {
     for (const double newest : kinds) {
       for (const double first : kinds) {
