@@ -119,9 +119,9 @@ function(ulpscope_test_ptx name label architecture filter)
   if(ULPSCOPE_CHECKS_DEVICE_CODE)
     set(test ${name}.ptx_${architecture}_${label})
     add_test(NAME ${test} COMMAND ${name}_tests --gtest_filter=${filter})
-    set_tests_properties(${test} PROPERTIES LABELS ${label} COST 1000 TIMEOUT 3600 FIXTURES_REQUIRED ptx
+    set_tests_properties(${test} PROPERTIES LABELS ${label} COST 1000 TIMEOUT 3600 FIXTURES_REQUIRED ptx_${architecture}
       FAIL_REGULAR_EXPRESSION "Running 0 tests"
-      ENVIRONMENT ULPSCOPE_TEST_PTX=${ULPSCOPE_DEVICE_CODE_FOLDER}/cuda_backend.compute_${architecture}.ptx)
+      ENVIRONMENT ULPSCOPE_TEST_PTX=${ULPSCOPE_DEVICE_CODE_FOLDER}/${architecture}/cuda_backend.ptx)
   endif()
 endfunction()
 

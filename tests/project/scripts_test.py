@@ -1,6 +1,7 @@
 """The scripts that check the project can fail, and the dev script answers as it says."""
 
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -321,12 +322,24 @@ class DeviceCode(Tree):
 
     KERNEL = "__global__ static void kernel(\nconst struct K __val_param(k)){__copy_param(k);\n{\nhelper((&k));\n}}\n"
 
-    def check(self, *lines, source=KERNEL):
+    def check(self, *lines, source=KERNEL, options=(), version=1):
         ptx = "\n".join([".visible .entry kernel(", "\t.param .u64 kernel_param_0", ")", "{", *lines, "}"])
-        folder = self.root / "kept"
-        nvcc = self.write("nvcc", f"#!/bin/sh\ncat >$3/a.ptx <<'END'\n{ptx}\nEND\ncat >$3/a.cudafe1.gpu <<'END'\n{source}\nEND\n")
+        nvcc = self.write("nvcc", f"""#!/bin/sh
+for last; do :; done
+case "$*" in
+  --version) echo {version} ;;
+  *-E*) cat "$last"; while [ "$1" != -o ]; do shift; done; cat "$last" >"$2" ;;
+  *) echo "$*" >>{self.root}/calls; cat >"$last/a.ptx" <<'END'
+{ptx}
+END
+cat >"$last/a.cudafe1.gpu" <<'END'
+{source}
+END
+esac
+""")
         nvcc.chmod(0o755)
-        return run(sys.executable, ROOT / "scripts/check_device_code.py", folder, nvcc)
+        return run(sys.executable, ROOT / "scripts/check_device_code.py", *options, self.root / "kept", nvcc, "-c", self.root / "a.cu",
+                   env={**os.environ, "CCACHE_DIR": str(self.root / "cache")})
 
     def test_what_a_gpu_can_run_passes(self):
         result = self.check("\tmov.u64 \t%rd1, 0;", "\tld.param.u64 \t%rd2, [kernel_param_0];", "\tld.global.u32 \t%r1, [%rd2+8];",
@@ -354,9 +367,31 @@ class DeviceCode(Tree):
     def test_nothing_to_check_is_no_success(self):
         nvcc = self.write("nvcc", "#!/bin/sh\n")
         nvcc.chmod(0o755)
-        result = run(sys.executable, ROOT / "scripts/check_device_code.py", self.root / "kept", nvcc)
+        result = run(sys.executable, ROOT / "scripts/check_device_code.py", self.root / "kept", nvcc, "-c", "a.cu")
         self.assertEqual(result.returncode, 1)
         self.assertIn("no *.ptx with kernels", result.stderr)
+
+    def test_a_compiler_that_fails_is_a_failure(self):
+        result = run(sys.executable, ROOT / "scripts/check_device_code.py", self.root / "kept", "false", "-c", "a.cu")
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+
+    @unittest.skipUnless(shutil.which("ccache"), "no ccache")
+    def test_ccache_keeps_what_was_made_until_something_changes(self):
+        def calls():
+            return (self.root / "calls").read_text().splitlines()
+
+        source = self.write("a.cu", "first\n")
+        changes = [lambda: None, lambda: source.write_text("second\n"), lambda: options.append("--device-only"), lambda: None]
+        options, expected = ["--ccache", "ccache"], 0
+        for change, version in zip(changes, (1, 1, 1, 2)):
+            change()
+            expected += 1
+            for _ in range(2):
+                result = self.check(options=options, version=version)
+                self.assertEqual((result.returncode, result.stdout), (0, "a.ptx: 0 faults\na.cudafe1.gpu: 0 faults\n"), result.stderr)
+                self.assertEqual(len(calls()), expected)
+        self.assertIn(" -c", f" {calls()[0]}")
+        self.assertIn("-cubin", calls()[-1])
 
 
 if __name__ == "__main__":
