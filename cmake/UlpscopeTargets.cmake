@@ -146,10 +146,26 @@ function(ulpscope_definitions name)
   endforeach()
 endfunction()
 
-# ulpscope_test(NAME SOURCES ... LINK ...): one GoogleTest program for one folder. Tests whose suite or name contains "Slow" carry
-# the label slow, and only `./dev test --all` runs them.
+# ulpscope_test_parts(NAME LABEL PARTS [OPTIONS ...] COMMAND ...): the tests of a program, in so many processes, each an entry of ctest.
+# OPTIONS are those of scripts/test_program.py, which runs them.
+function(ulpscope_test_parts name label parts)
+  cmake_parse_arguments(ARG "" "" "OPTIONS;COMMAND" ${ARGN})
+  foreach(part RANGE 1 ${parts})
+    set(test ${name}_${part})
+    add_test(NAME ${test} COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/scripts/test_program.py ${ARG_OPTIONS} --part ${part}/${parts}
+      --results ${PROJECT_BINARY_DIR}/test_results/${test}.json -- ${ARG_COMMAND})
+    set_tests_properties(${test} PROPERTIES LABELS ${label} COST 100 TIMEOUT 7200)
+  endforeach()
+endfunction()
+
+# ulpscope_test(NAME [PARTS N] SOURCES ... LINK ...): one GoogleTest program for one folder, whose tests run in N processes, so that each
+# takes seconds and no core waits long for another. Tests whose suite or name contains "Slow" carry the label slow, and only
+# `./dev test --all` runs them.
 function(ulpscope_test name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "PARTS" "SOURCES;LINK" ${ARGN})
+  if(NOT ARG_PARTS)
+    set(ARG_PARTS 1)
+  endif()
   add_executable(${name}_tests ${ARG_SOURCES})
   target_link_libraries(${name}_tests PRIVATE ulpscope_test_support ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main ulpscope_flags)
   target_include_directories(${name}_tests PRIVATE ${PROJECT_BINARY_DIR}/test_include)
@@ -157,8 +173,8 @@ function(ulpscope_test name)
   ulpscope_compile_together(${name}_tests 8)
   target_link_libraries(${name}_tests PRIVATE nlohmann_json::nlohmann_json)
   ulpscope_precompile_headers(${name}_tests test)
-  gtest_discover_tests(${name}_tests TEST_PREFIX ${name}. TEST_FILTER -*Slow* DISCOVERY_MODE PRE_TEST PROPERTIES LABELS fast)
-  gtest_discover_tests(${name}_tests TEST_PREFIX ${name}. TEST_FILTER *Slow* DISCOVERY_MODE PRE_TEST PROPERTIES LABELS slow)
+  ulpscope_test_parts(${name}.part fast ${ARG_PARTS} OPTIONS --prefix ${name}. --fast COMMAND $<TARGET_FILE:${name}_tests>)
+  ulpscope_test_parts(${name}.slow slow ${ARG_PARTS} OPTIONS --prefix ${name}. --slow COMMAND $<TARGET_FILE:${name}_tests>)
 endfunction()
 
 # ulpscope_test_deferred(NAME): all tests of NAME_tests again, as one, with every CPU backend made one that runs behind the host
@@ -176,9 +192,9 @@ function(ulpscope_test_ptx name label architecture filter)
   if(ULPSCOPE_CHECKS_DEVICE_CODE)
     set(test ${name}.ptx_${architecture}_${label})
     add_test(NAME ${test} COMMAND ${name}_tests --gtest_filter=${filter})
-    set_tests_properties(${test} PROPERTIES LABELS ${label} COST 1000 TIMEOUT 3600 FIXTURES_REQUIRED ptx
+    set_tests_properties(${test} PROPERTIES LABELS ${label} COST 1000 TIMEOUT 3600 FIXTURES_REQUIRED ptx_${architecture}
       FAIL_REGULAR_EXPRESSION "Running 0 tests"
-      ENVIRONMENT ULPSCOPE_TEST_PTX=${ULPSCOPE_DEVICE_CODE_FOLDER}/cuda_backend.compute_${architecture}.ptx)
+      ENVIRONMENT ULPSCOPE_TEST_PTX=${ULPSCOPE_DEVICE_CODE_FOLDER}/${architecture}/cuda_backend.ptx)
   endif()
 endfunction()
 

@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 """Compiles device code, and looks for what nvcc does not tell where that uses what only the host has.
 
-    check_device_code.py FOLDER NVCC ARGUMENTS...
+    check_device_code.py [--ccache CCACHE] [--device-only] FOLDER NVCC ARGUMENTS...
+
+With --device-only the code for the host that nvcc makes beside is not compiled. For minutes of work to be done once, ccache keeps what
+came of it: it takes this script for the compiler, which then, as ULPSCOPE_NVCC says, calls nvcc and packs what nvcc kept into the file
+that ccache takes for the object.
 
 With --expt-relaxed-constexpr a table of the host, or a function that only the host has, is no error in a constexpr function that a kernel
 calls: nvcc has a null address for the one, takes what comes after the other for unreachable, and leaves both out. Of what it keeps in
@@ -14,10 +18,14 @@ FOLDER this reads, for each architecture,
 Exits with 1 where one does.
 """
 
+import argparse
+import os
 import pathlib
 import re
 import subprocess
 import sys
+import tarfile
+import tempfile
 
 MEANT_TO_TRAP = "not_for_this_gpu"
 NEAR_NULL = 4096  # above the offset of anything in a table of the host
@@ -90,16 +98,60 @@ def faults_of_source(source):
     return faults
 
 
+KINDS = {".ptx": (r"[.]entry ", faults_of_ptx), ".cudafe1.gpu": (r"__global__", faults_of_source)}
+
+
+def compile_and_pack(nvcc, words):
+    """What ccache calls: without -c it wants what the preprocessor makes."""
+    if "-c" not in words:
+        return subprocess.run([nvcc, *words], check=False).returncode
+    words[words.index("-c")] = os.environ["ULPSCOPE_NVCC_PHASE"]
+    archive = pathlib.Path(words.pop(words.index("-o") + 1))
+    words.remove("-o")
+    with tempfile.TemporaryDirectory() as kept:
+        status = subprocess.run([nvcc, *words, "-o", f"{kept}/made", "--keep", "--keep-dir", kept], check=False).returncode
+        if status == 0:
+            with tarfile.open(archive, "w") as packed:
+                for path in sorted(path for kind in KINDS for path in pathlib.Path(kept).glob(f"*{kind}")):
+                    packed.add(path, path.name)
+    return status
+
+
+def make_device_code(options):
+    """Leaves in the folder what nvcc makes of the code, and gives whether it could."""
+    phase = "-cubin" if options.device_only else "-c"
+    version = subprocess.run([options.nvcc, "--version"], capture_output=True, text=True, check=False).stdout
+    environment = {**os.environ, "ULPSCOPE_NVCC": options.nvcc, "ULPSCOPE_NVCC_PHASE": phase, "CCACHE_COMPILERTYPE": "nvcc",
+                   "CCACHE_COMPILERCHECK": f"string:{version} {phase} {pathlib.Path(__file__).read_text()}"}
+    archive = options.folder / "device_code.tar"
+    launcher = [options.ccache] if options.ccache else []
+    command = [*launcher, pathlib.Path(__file__).resolve(), *options.arguments, "-o", archive.resolve()]
+    if subprocess.run(command, env=environment, check=False).returncode != 0:
+        return False
+    with tarfile.open(archive) as packed:
+        packed.extractall(options.folder)
+    archive.unlink()
+    return True
+
+
 def main():
-    folder, command = pathlib.Path(sys.argv[1]), sys.argv[2:]
+    if nvcc := os.environ.get("ULPSCOPE_NVCC"):
+        return compile_and_pack(nvcc, sys.argv[1:])
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--ccache")
+    parser.add_argument("--device-only", action="store_true")
+    parser.add_argument("folder", type=pathlib.Path)
+    parser.add_argument("nvcc")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    folder = options.folder
     folder.mkdir(parents=True, exist_ok=True)
-    kinds = {".ptx": (r"[.]entry ", faults_of_ptx), ".cudafe1.gpu": (r"__global__", faults_of_source)}
-    for old in (each for kind in kinds for each in folder.glob(f"*{kind}")):
+    for old in (each for kind in KINDS for each in folder.glob(f"*{kind}")):
         old.unlink()
-    if subprocess.run([*command, "--keep", "--keep-dir", folder], check=False).returncode != 0:
+    if not make_device_code(options):
         return 1
     status = 0
-    for kind, (kernel, faults_of) in kinds.items():
+    for kind, (kernel, faults_of) in KINDS.items():
         texts = {path.name: path.read_text() for path in sorted(folder.glob(f"*{kind}"))}
         if not texts or not all(re.search(kernel, text) for text in texts.values()):
             sys.exit(f"check_device_code.py: no *{kind} with kernels in '{folder}'")

@@ -14,6 +14,7 @@
 
 #include "tests/support/python.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/variable_scope.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/data/dataset.h"
 #include "ulpscope/core/data/sample_array.h"
@@ -435,14 +436,10 @@ TEST_F(Csv, AColumnIsUsedOnce) {
 
 // A folder that is not there.
 TEST_F(Csv, TheFolderOfScratchFilesIsNamed) {
-  const char* before = std::getenv("TMPDIR");
-  const std::string kept = before == nullptr ? "" : before;
   const std::string missing = folder_.file("missing");
-  setenv("TMPDIR", missing.c_str(), 1);
-  const std::string found = error("a,b\n1,0\n");
-  before == nullptr ? unsetenv("TMPDIR") : setenv("TMPDIR", kept.c_str(), 1);
-  EXPECT_EQ(found, "cannot write a scratch file for CSV data in '" + missing +
-                       "': No such file or directory; TMPDIR names another folder");
+  const VariableScope scratch("TMPDIR", missing);
+  EXPECT_EQ(error("a,b\n1,0\n"), "cannot write a scratch file for CSV data in '" + missing +
+                                     "': No such file or directory; TMPDIR names another folder");
 }
 
 TEST_F(Csv, MistakesAreNamedWithTheirPlace) {

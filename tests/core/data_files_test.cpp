@@ -10,6 +10,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "tests/support/variable_scope.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/data/dataset.h"
 #include "ulpscope/core/data/idx.h"
@@ -196,11 +197,8 @@ TEST_F(DataFiles, FashionMnistIsFoundThroughTheEnvironment) {
   DataSettings settings;
   settings.kind = DataKind::fashion_mnist;
   settings.classes = 2;  // of other data: these have 10
-  const char* before = std::getenv("ULPSCOPE_DATA");
-  const std::string kept = before ? before : "";
-  setenv("ULPSCOPE_DATA", folder_.c_str(), 1);
+  const VariableScope data("ULPSCOPE_DATA", folder_);
   const DataSplits splits = open_data(settings, 0);
-  before ? setenv("ULPSCOPE_DATA", kept.c_str(), 1) : unsetenv("ULPSCOPE_DATA");
   EXPECT_EQ(splits.train->size(), 1);
   EXPECT_EQ(splits.train->classes(), 10);
   EXPECT_THAT(splits.description, HasSubstr(folder_.string()));

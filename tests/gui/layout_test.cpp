@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "tests/support/temporary_folder.h"
+#include "tests/support/variable_scope.h"
 
 namespace ulpscope::gui {
 namespace {
@@ -69,8 +70,7 @@ TEST_F(LayoutTest, WhereItCannotBeWrittenNothingHappens) {
 
 TEST_F(LayoutTest, LiesWhereStateOfProgramsDoes) {
   const std::string state = folder_.path();
-  setenv("HOME", "/home/someone", 1);
-  setenv("XDG_STATE_HOME", state.c_str(), 1);
+  const VariableScope home("HOME", "/home/someone"), states("XDG_STATE_HOME", state);
   EXPECT_EQ(layout_path(), std::filesystem::path(state) / "ulpscope" / "window");
   setenv("XDG_STATE_HOME", "relative", 1);
   EXPECT_EQ(layout_path(), "/home/someone/.local/state/ulpscope/window");

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
+#include "tests/support/variable_scope.h"
 
 namespace ulpscope::cpu {
 namespace {
@@ -35,10 +35,10 @@ TEST(Crowd, IsNotFoundWhereNothingRan) {
 }
 
 TEST(Crowd, LeavesWaitingToTheEnvironment) {
-  const char* const before = std::getenv("OMP_WAIT_POLICY");
-  setenv("OMP_WAIT_POLICY", "active", 1);
-  EXPECT_EQ(Crowd::watched_for(2), nullptr);
-  before == nullptr ? unsetenv("OMP_WAIT_POLICY") : setenv("OMP_WAIT_POLICY", before, 1);
+  {
+    const VariableScope waits("OMP_WAIT_POLICY", "active");
+    EXPECT_EQ(Crowd::watched_for(2), nullptr);
+  }
   EXPECT_EQ(Crowd::watched_for(1), nullptr);
 }
 

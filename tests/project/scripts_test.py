@@ -1,6 +1,7 @@
 """The scripts that check the project can fail, and the dev script answers as it says."""
 
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -235,6 +236,213 @@ class Docs(Tree):
         self.assertIn("links to docs/gone.md", result.stdout)
 
 
+# Stands for a program of GoogleTest: its tests, and what becomes of each.
+PROGRAM = r"""#!{PYTHON} -IS
+import os, signal, sys
+print("Running main() from gtest_main.cc")
+listing = {LISTING!r}
+tests = {TESTS!r}
+if "--gtest_list_tests" in sys.argv:
+    print(listing)
+    sys.exit()
+wanted = next(word for word in sys.argv if word.startswith("--gtest_filter=")).split("=", 1)[1].split(":")
+with open({CALLS!r}, "a") as calls:
+    print(len(wanted), file=calls)
+status = 0
+for name, does in tests.items():
+    if name not in wanted:
+        continue
+    print(f"[ RUN      ] {{name}}", flush=True)
+    if does == "crash":
+        print("about to crash", flush=True)
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if does == "hang":
+        signal.pause()
+    if does == "exit":
+        sys.exit(0)
+    if does == "fail":
+        status = 1
+        print("a.cpp:3: Failure", "it is 3, expected 4", sep="\n")
+    if does == "skip":
+        print("a.cpp:4: Skipped", "no h5py", sep="\n")
+    word = {{"fail": "[  FAILED  ]", "skip": "[  SKIPPED ]"}}.get(does, "[       OK ]")
+    print(f"{{'text without an end' if does == 'text' else ''}}{{word}} {{name}}{{', where GetParam() = 3' if does == 'fail' else ''}} (1500 ms)", flush=True)
+    if does == "pass, crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if does == "pass, exit":
+        sys.exit(0)
+print("[  FAILED  ] as it is told again at the end")
+sys.exit(status or {STATUS})
+"""
+
+
+class ProgramTree(Tree):
+    def program(self, tests, status=0, listing=None):
+        suites = dict.fromkeys(name.split(".")[0] for name in tests)
+        listing = listing or "\n".join("\n  ".join([suite + ".", *(name.split(".")[1] for name in tests if name.startswith(suite + "."))])
+                                       for suite in suites)
+        program = self.write("program", PROGRAM.format(PYTHON=sys.executable, LISTING=listing, TESTS=tests, STATUS=status, CALLS=str(self.root / "calls")))
+        program.chmod(0o755)
+        return program
+
+
+class TestProgram(ProgramTree):
+    """What scripts/test_program.py writes down of a program."""
+
+    def run_tests(self, tests, *options, status=0, listing=None, pattern=None):
+        (self.root / "calls").unlink(missing_ok=True)
+        environment = {**os.environ} | ({"ULPSCOPE_TEST_FILTER": pattern} if pattern else {})
+        result = run(sys.executable, ROOT / "scripts/test_program.py", "--prefix", "core.", *options, "--results", self.root / "results.json",
+                     "--", self.program(tests, status, listing), env=environment)
+        first, *lines = (json.loads(line) for line in (self.root / "results.json").read_text().splitlines())
+        return result, first["tests"], {line["test"]: line["result"] for line in lines}
+
+    def processes(self):
+        calls = self.root / "calls"
+        return len(calls.read_text().splitlines()) if calls.exists() else 0
+
+    def test_tests_that_pass_are_written_down_and_say_nothing(self):
+        result, names, results = self.run_tests({"A.x": "pass", "A.y": "text", "B.x": "pass"})
+        self.assertEqual((result.returncode, result.stdout), (0, ""))
+        self.assertEqual(names, ["core.A.x", "core.A.y", "core.B.x"])
+        self.assertEqual(results, {"core.A.x": "passed", "core.A.y": "passed", "core.B.x": "passed"})
+        self.assertIn('"seconds": 1.5', (self.root / "results.json").read_text())
+        self.assertEqual(self.processes(), 1)
+
+    def test_one_that_fails_is_printed_with_what_it_said(self):
+        result, _, results = self.run_tests({"A.x": "pass", "A.y": "fail", "B.x": "pass"})
+        self.assertEqual((result.returncode, result.stdout), (1, "core.A.y failed:\na.cpp:3: Failure\nit is 3, expected 4\n"))
+        self.assertEqual(results, {"core.A.x": "passed", "core.A.y": "failed", "core.B.x": "passed"})
+
+    def test_one_that_is_skipped_is_printed_with_the_reason(self):
+        result, _, results = self.run_tests({"A.x": "skip", "A.y": "pass"})
+        self.assertEqual((result.returncode, result.stdout), (0, "core.A.x: not run, no h5py\n"))
+        self.assertEqual(results, {"core.A.x": "skipped", "core.A.y": "passed"})
+
+    def test_one_that_ends_the_process_has_failed_and_the_rest_is_run_in_another(self):
+        for does, said in (("crash", "core.A.y failed: the program died of SIGSEGV in it\nabout to crash\n"),
+                           ("exit", "core.A.y failed: the program exited with 0 in it\n")):
+            result, _, results = self.run_tests({"A.x": "pass", "A.y": does, "B.x": "pass", "B.y": "fail"})
+            self.assertEqual(result.returncode, 1)
+            self.assertTrue(result.stdout.startswith(said), result.stdout)
+            self.assertEqual(results, {"core.A.x": "passed", "core.A.y": "failed", "core.B.x": "passed", "core.B.y": "failed"})
+            self.assertEqual(self.processes(), 2)
+
+    def test_a_program_that_runs_nothing_fails_all_its_tests(self):
+        result, _, results = self.run_tests({}, listing="A.\n  x\n  y", status=3)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("the program exited with 3 before core.A.x, core.A.y:", result.stdout)
+        self.assertEqual(results, {"core.A.x": "failed", "core.A.y": "failed"})
+
+    def test_an_end_that_is_no_success_is_a_failure(self):
+        result, _, results = self.run_tests({"A.x": "pass"}, status=23)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("the program exited with 23 after core.A.x:", result.stdout)
+        self.assertEqual(results, {"core.A.x": "passed", "core.A.x, after it": "failed"})
+
+    def test_an_end_between_two_tests_is_a_failure_and_the_rest_is_run_in_another_process(self):
+        for does in ("pass, crash", "pass, exit"):
+            result, _, results = self.run_tests({"A.x": does, "B.x": "pass", "B.y": "skip"})
+            self.assertEqual(result.returncode, 1)
+            self.assertEqual(results, {"core.A.x": "passed", "core.A.x, after it": "failed", "core.B.x": "passed", "core.B.y": "skipped"})
+            self.assertEqual(self.processes(), 2)
+
+    def test_a_filter_finds_whole_names(self):
+        tests = {"A.x": "pass", "A.y": "fail", "B.x": "pass"}
+        for pattern, found in (("^core\\.A\\.x$", ["core.A.x"]), ("x", ["core.A.x", "core.B.x"]), ("re.B", ["core.B.x"]), ("none", [])):
+            result, names, _ = self.run_tests(tests, pattern=pattern)
+            self.assertEqual((result.returncode, names), (0, found), pattern)
+            self.assertEqual(self.processes(), 1 if found else 0)
+
+    def test_parts_are_all_of_the_tests(self):
+        tests = {f"{suite}.{test}": "pass" for suite in ("A", "BSlow", "C") for test in ("x", "y", "zSlow")}
+        for options, all_of in ((["--fast"], ["A.x", "A.y", "C.x", "C.y"]), ([], list(tests)),
+                                (["--slow"], ["A.zSlow", "BSlow.x", "BSlow.y", "BSlow.zSlow", "C.zSlow"])):
+            parts = [self.run_tests(tests, *options, "--part", f"{part}/2")[1] for part in (1, 2)]
+            self.assertEqual(sorted(sum(parts, [])), [f"core.{name}" for name in all_of])
+            self.assertTrue(all(parts))
+        whole = [self.run_tests(tests, "--whole-suites", "--part", f"{part}/2")[1] for part in (1, 2)]
+        self.assertEqual(sorted(sum(whole, [])), [f"core.{name}" for name in tests])
+        self.assertEqual([sorted({name.split(".")[1] for name in part}) for part in whole], [["A", "C"], ["BSlow"]])
+
+    def test_types_and_values_of_parameters_are_in_the_names(self):
+        listing = "Typed/0.  # TypeParam = float\n  x\nAll/Each.\n  y/0  # GetParam() = fp16\n  y/1  # GetParam() = a\\b/2\nA.\n  z"
+        _, names, results = self.run_tests({"Typed/0.x": "pass", "All/Each.y/0": "pass", "All/Each.y/1": "pass", "A.z": "pass"}, listing=listing)
+        self.assertEqual(names, ["core.Typed.x<float>", "core.All/Each.y/fp16", "core.All/Each.y/a\\b/2", "core.A.z"])
+        self.assertEqual(sorted(results), sorted(names))
+
+
+class TestSuite(ProgramTree):
+    """What scripts/test_suite.py makes of entries of ctest, one of them such a program."""
+
+    def suite(self, tests, *options, others="", parts=1):
+        self.write("CMakeLists.txt", "cmake_minimum_required(VERSION 3.25)\nproject(p NONE)\nenable_testing()\n" + "".join(
+            f"add_test(NAME core.part_{part} COMMAND {sys.executable} {ROOT}/scripts/test_program.py --prefix core. --part {part}/{parts} "
+            f"--results {self.root}/results_{part} -- {self.program(tests)})\nset_tests_properties(core.part_{part} PROPERTIES LABELS fast)\n"
+            for part in range(1, parts + 1)) + others)
+        self.write("CMakePresets.json", json.dumps({"version": 6, "configurePresets": [
+            {"name": "release", "binaryDir": "${sourceDir}/build/release", "generator": "Ninja"}], "testPresets": [
+            {"name": "release", "configurePreset": "release", "execution": {"noTestsAction": "error"}}]}))
+        (self.root / "scripts").mkdir(exist_ok=True)
+        for script in ("test_suite.py", "test_program.py"):
+            shutil.copy(ROOT / "scripts" / script, self.root / "scripts")
+        configured = run("cmake", "--preset", "release", cwd=self.root)
+        self.assertEqual(configured.returncode, 0, configured.stderr)
+        told = self.root / "tests.jsonl"
+        told.unlink(missing_ok=True)
+        ran = run(sys.executable, self.root / "scripts/test_suite.py", "run", "release", "--tests", told, *options)
+        summary = run(sys.executable, self.root / "scripts/test_suite.py", "summary", told)
+        return ran, summary.stdout.splitlines()
+
+    def test_tests_are_counted_and_not_processes(self):
+        others = ("add_test(NAME project.good COMMAND true)\nadd_test(NAME project.none COMMAND sh -c \"exit 77\")\n"
+                  "set_tests_properties(project.none PROPERTIES SKIP_RETURN_CODE 77)\n")
+        ran, summary = self.suite({"A.x": "pass", "A.y": "skip", "B.x": "pass"}, others=others, parts=2)
+        self.assertEqual((ran.returncode, summary), (0, ["3 passed, 0 failed, 2 skipped"]), ran.stdout)
+        self.assertIn("core.A.y: not run, no h5py\n", ran.stdout)
+
+    def test_failures_are_named(self):
+        ran, summary = self.suite({"A.x": "pass", "A.y": "fail", "B.x": "crash", "B.y": "pass"},
+                                  others="add_test(NAME project.bad COMMAND false)\nadd_test(NAME project.gone COMMAND ${CMAKE_SOURCE_DIR}/gone)\n")
+        self.assertEqual(ran.returncode, 1)
+        self.assertEqual(summary[-1], "2 passed, 4 failed")
+        self.assertEqual(sorted(line for line in summary if line.startswith("failed: ")),
+                         [f"failed: {name}" for name in ("core.A.y", "core.B.x", "project.bad", "project.gone")])
+
+    def test_what_was_not_run_to_its_end_has_failed(self):
+        others = "set_tests_properties(core.part_1 PROPERTIES TIMEOUT 2)\n"
+        for does in ("hang", "pass"):
+            ran, summary = self.suite({"A.x": "pass", "A.y": does, "B.x": "pass"}, others=others)
+            self.assertEqual(summary[-1], "1 passed, 2 failed" if does == "hang" else "3 passed, 0 failed", ran.stdout)
+        self.assertEqual(ran.returncode, 0)
+
+    def test_a_program_that_cannot_list_its_tests_is_one_failure(self):
+        ran, summary = self.suite({"A.x": "pass"}, others=f"file(WRITE {self.root}/program \"#!/bin/false\\n\")\n")
+        self.assertEqual((ran.returncode, summary), (1, ["failed: core.part_1", "0 passed, 1 failed"]))
+
+    def test_a_filter_runs_tests_and_entries_that_it_finds(self):
+        tests, others = {"A.x": "pass", "A.y": "fail", "B.x": "pass"}, "add_test(NAME project.xylem COMMAND true)\n"
+        for pattern, last in (("^core\\.A\\.x$", "1 passed, 0 failed"), ("x", "3 passed, 0 failed"), ("A", "1 passed, 1 failed")):
+            _, summary = self.suite(tests, "--tests-regex", pattern, others=others, parts=2)
+            self.assertEqual(summary[-1], last, pattern)
+
+    def test_no_test_is_an_error_where_it_is_not_meant_to_be(self):
+        for options, code in ((["--tests-regex", "nowhere"], 1), (["--tests-regex", "nowhere", "--no-tests=ignore"], 0),
+                              (["--label-regex", "nowhere"], 1)):
+            ran, summary = self.suite({"A.x": "pass"}, *options)
+            self.assertEqual((ran.returncode, summary), (code, ["0 passed, 0 failed"]), ran.stdout)
+
+    def test_the_slowest_ten_are_listed(self):
+        self.write("tests.jsonl", "".join(json.dumps({"preset": "release", "test": f"core.A.t{i}", "result": "passed", "seconds": i}) + "\n"
+                                          for i in range(12)))
+        summary = run(sys.executable, ROOT / "scripts/test_suite.py", "summary", self.root / "tests.jsonl").stdout.splitlines()
+        self.assertEqual(summary[0], "The slowest 10 of 12 tests:")
+        self.assertEqual(summary[1:11], [f"  {i:7.1f} s  core.A.t{i}" for i in range(11, 1, -1)])
+        self.assertEqual(summary[11:], ["12 passed, 0 failed"])
+        budget = run(sys.executable, ROOT / "scripts/test_suite.py", "budget", self.root / "tests.jsonl").stdout.splitlines()
+        self.assertEqual(budget[-1], "| release | core | 12 | 1.1 |")
+
+
 class Dev(unittest.TestCase):
     def test_usage_errors_exit_with_2_and_say_what_there_is(self):
         for arguments, said in [(["biuld"], "did you mean 'build'?"), (["build", "relase"], "no preset 'relase': there are release"),
@@ -321,12 +529,24 @@ class DeviceCode(Tree):
 
     KERNEL = "__global__ static void kernel(\nconst struct K __val_param(k)){__copy_param(k);\n{\nhelper((&k));\n}}\n"
 
-    def check(self, *lines, source=KERNEL):
+    def check(self, *lines, source=KERNEL, options=(), version=1):
         ptx = "\n".join([".visible .entry kernel(", "\t.param .u64 kernel_param_0", ")", "{", *lines, "}"])
-        folder = self.root / "kept"
-        nvcc = self.write("nvcc", f"#!/bin/sh\ncat >$3/a.ptx <<'END'\n{ptx}\nEND\ncat >$3/a.cudafe1.gpu <<'END'\n{source}\nEND\n")
+        nvcc = self.write("nvcc", f"""#!/bin/sh
+for last; do :; done
+case "$*" in
+  --version) echo {version} ;;
+  *-E*) cat "$last"; while [ "$1" != -o ]; do shift; done; cat "$last" >"$2" ;;
+  *) echo "$*" >>{self.root}/calls; cat >"$last/a.ptx" <<'END'
+{ptx}
+END
+cat >"$last/a.cudafe1.gpu" <<'END'
+{source}
+END
+esac
+""")
         nvcc.chmod(0o755)
-        return run(sys.executable, ROOT / "scripts/check_device_code.py", folder, nvcc)
+        return run(sys.executable, ROOT / "scripts/check_device_code.py", *options, self.root / "kept", nvcc, "-c", self.root / "a.cu",
+                   env={**os.environ, "CCACHE_DIR": str(self.root / "cache")})
 
     def test_what_a_gpu_can_run_passes(self):
         result = self.check("\tmov.u64 \t%rd1, 0;", "\tld.param.u64 \t%rd2, [kernel_param_0];", "\tld.global.u32 \t%r1, [%rd2+8];",
@@ -354,9 +574,31 @@ class DeviceCode(Tree):
     def test_nothing_to_check_is_no_success(self):
         nvcc = self.write("nvcc", "#!/bin/sh\n")
         nvcc.chmod(0o755)
-        result = run(sys.executable, ROOT / "scripts/check_device_code.py", self.root / "kept", nvcc)
+        result = run(sys.executable, ROOT / "scripts/check_device_code.py", self.root / "kept", nvcc, "-c", "a.cu")
         self.assertEqual(result.returncode, 1)
         self.assertIn("no *.ptx with kernels", result.stderr)
+
+    def test_a_compiler_that_fails_is_a_failure(self):
+        result = run(sys.executable, ROOT / "scripts/check_device_code.py", self.root / "kept", "false", "-c", "a.cu")
+        self.assertEqual((result.returncode, result.stdout), (1, ""))
+
+    @unittest.skipUnless(shutil.which("ccache"), "no ccache")
+    def test_ccache_keeps_what_was_made_until_something_changes(self):
+        def calls():
+            return (self.root / "calls").read_text().splitlines()
+
+        source = self.write("a.cu", "first\n")
+        changes = [lambda: None, lambda: source.write_text("second\n"), lambda: options.append("--device-only"), lambda: None]
+        options, expected = ["--ccache", "ccache"], 0
+        for change, version in zip(changes, (1, 1, 1, 2)):
+            change()
+            expected += 1
+            for _ in range(2):
+                result = self.check(options=options, version=version)
+                self.assertEqual((result.returncode, result.stdout), (0, "a.ptx: 0 faults\na.cudafe1.gpu: 0 faults\n"), result.stderr)
+                self.assertEqual(len(calls()), expected)
+        self.assertIn(" -c", f" {calls()[0]}")
+        self.assertIn("-cubin", calls()[-1])
 
 
 if __name__ == "__main__":

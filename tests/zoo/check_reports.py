@@ -1,24 +1,33 @@
 #!/usr/bin/env python3
-"""Trains every run of truth.json and holds its report against what is known of it.
+"""Trains every run of truth.json, and those that `ulpscope findings` says show a finding, each once, and holds their reports against what is
+known of them.
 
-usage: check_reports.py ULPSCOPE [--slow] [NAME]...
+usage: check_reports.py ULPSCOPE [--presets] [NAME]...
+       check_reports.py ULPSCOPE [--presets] --gtest_list_tests | --gtest_filter=TEST[:TEST]...
 truth.json has for each run what was built into it: the verdict, the codes of all causes, and of the first one the module, the op and the
 first step, as far as these say something. Beside that a healthy report has at most 15 lines and any other at most 40, and every command that a report
 suggests on its trace runs. Where h5py and numpy are there, every number of the reports is recomputed from the trace
 (recompute_numbers.py), and of the comparison with the first run of the same experiment, and commands have to show what the report says
-that they show (recompute/promises.py). Without --slow the presets, which take longer, are left out.
+that they show (recompute/promises.py). A run that shows a finding has it in its report.
+
+With --presets these are run, which take longer, and without it all others. NAME is that of an experiment. The options of GoogleTest list
+the runs, as tests of a suite for each experiment, and run some, for scripts/test_program.py.
 """
 
 import argparse
+import dataclasses
 import json
+import os
 import pathlib
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
+import time
+import traceback
 
-from recompute_numbers import Facts, unmade, wrong
+from recompute.program import Program
+from recompute_numbers import Facts, promising_runs, wrong
 
 HERE = pathlib.Path(__file__).resolve().parent
 EXPERIMENTS = HERE.parent.parent / "experiments"
@@ -27,97 +36,185 @@ EXPERIMENTS = HERE.parent.parent / "experiments"
 CAUSE_FIELDS = ("code", "severity", "title", "module", "op", "step", "steps", "value", "advice", "consequences")
 
 NO_LIMIT = str(10**9)  # seconds of trials: how fast the machine is decides nothing
+SHOWN = re.compile(r"^## (\S+)$|^\*Shown by\.\* `ulpscope train (.+)`$", re.M)
 
 
-def call(program, *arguments, cwd=EXPERIMENTS):
-    return subprocess.run([program, *arguments], cwd=cwd, capture_output=True, text=True)
+@dataclasses.dataclass
+class Run:
+    experiment: str
+    arguments: tuple
+    truth: dict | None = None  # what was built into it
+    shows: set = dataclasses.field(default_factory=set)  # codes of findings
+
+    @property
+    def suite(self):
+        return pathlib.Path(self.experiment).stem
+
+    @property
+    def name(self):
+        """The experiment, and what is changed of it: scaler_thrashes.scaler.initial=1024,scaler.cap=1024."""
+        changes, words = [], list(self.arguments)
+        while words:
+            option, value = words.pop(0).removeprefix("--"), words.pop(0)
+            changes.append(value if option == "set" else f"{option}={pathlib.Path(value).name}")
+        return f"{self.suite}.{','.join(changes) or 'default'}"
+
+    @property
+    def is_preset(self):
+        return not self.experiment.startswith("failures/") and not self.shows
+
+
+def all_runs(program):
+    runs = {}
+    for truth in json.loads((HERE / "truth.json").read_text()):
+        experiment, arguments = truth["experiment"], tuple(truth["arguments"])
+        runs[experiment, arguments] = Run(experiment, arguments, truth)
+    code = None
+    for heading, command in SHOWN.findall(program.told("findings")):
+        code = heading or code
+        if command:
+            experiment, *arguments = (word.removeprefix("experiments/") for word in shlex.split(command))
+            runs.setdefault((experiment, tuple(arguments)), Run(experiment, tuple(arguments))).shows.add(code)
+    if unknown := promising_runs - {run.name for run in runs.values()}:
+        sys.exit(f"recompute/promises.py names runs that there are not: {', '.join(sorted(unknown))}")
+    return list(runs.values())
 
 
 def train(program, run, trace, *options):
-    return call(program, "train", run["experiment"], "--threads", "1", "-o", trace, *run["arguments"], *options)
+    return program.run("train", run.experiment, "--threads", "1", "-o", trace, *run.arguments, *options)
 
 
-def wrong_answers(run, report):
+def wrong_answers(truth, report):
     """Of `ulpscope nan`: the cause, and by their beginnings which changes keep the run from failing."""
-    if report["cause"] != run["nan"]:
-        yield f"nan: cause {report['cause']}, expected {run['nan']}"
+    if report["cause"] != truth["nan"]:
+        yield f"nan: cause {report['cause']}, expected {truth['nan']}"
     tried = {row["values"]["change"]: row["values"]["result"] for table in report["tables"] if table["name"] == "fixes" for row in table["rows"]}
-    for expected, begins in [(True, each) for each in run.get("mends", [])] + [(False, each) for each in run.get("does_not_mend", [])]:
+    for expected, begins in [(True, each) for each in truth.get("mends", [])] + [(False, each) for each in truth.get("does_not_mend", [])]:
         results = [result for change, result in tried.items() if change.startswith(begins)]
         if not results and expected or any((result == "verified") != expected for result in results):
             yield f"nan: {begins!r} is {results or 'not tried'}, expected {'verified' if expected else 'not verified'}"
 
 
-def mistakes(program, run, trace, first):
-    trained = train(program, run, trace)
-    if trained.returncode != 0:
-        yield f"training failed: {trained.stderr.strip()}"
-        return
-    report = json.loads(call(program, "report", trace, "--json").stdout)
-    if report["verdict"] != run["verdict"]:
-        yield f"verdict {report['verdict']}, expected {run['verdict']}: {report['verdict_text']}"
+def untrue(program, run, trace, first, report):
+    """What a report says otherwise than truth.json, and what is wrong with its commands and numbers. `first`: the trace of the first run of
+    the experiment."""
+    truth = run.truth
+    if report["verdict"] != truth["verdict"]:
+        yield f"verdict {report['verdict']}, expected {truth['verdict']}: {report['verdict_text']}"
     codes = [cause["code"] for cause in report["causes"]]
     for cause in report["causes"]:
         if tuple(cause) != CAUSE_FIELDS:
             yield f"{cause['code']} has the fields {', '.join(cause)}"
-    if codes != run["causes"]:
-        yield f"causes {codes}, expected {run['causes']}"
-    if run["verdict"] != "healthy" and report["causes"]:
+    if codes != truth["causes"]:
+        yield f"causes {codes}, expected {truth['causes']}"
+    if truth["verdict"] != "healthy" and report["causes"]:
         cause = report["causes"][0]
         for key in ("module", "op", "step"):
-            if run[key] not in ("", None) and cause[key] != run[key]:
-                yield f"{key} {cause[key]!r}, expected {run[key]!r}: {cause['title']}"
-    if "nan" in run:
-        yield from wrong_answers(run, json.loads(call(program, "nan", trace, "--json", "--budget", NO_LIMIT).stdout))
-    text = call(program, "report", trace).stdout
+            if truth[key] not in ("", None) and cause[key] != truth[key]:
+                yield f"{key} {cause[key]!r}, expected {truth[key]!r}: {cause['title']}"
+    if "nan" in truth:
+        yield from wrong_answers(truth, json.loads(program.ask("nan", trace, "--json", "--budget", NO_LIMIT).stdout))
+    text = program.ask("report", trace).stdout
     lines, most = len(text.splitlines()), 15 if report["verdict"] == "healthy" else 40
     if lines > most:
         yield f"{lines} lines, at most {most}"
-    every = call(program, "report", trace, "--all").stdout
+    every = program.ask("report", trace, "--all").stdout
     # What is to be run as it stands names the trace; a verb alone is one of another trace, which the words name.
     for command, behind in re.findall(r"`ulpscope ([^`]*)`(.{0,6})", " ".join(every.split())):
         if trace not in command and not (re.fullmatch(r"[a-z]+", command) and re.match(r" (of|with) ", behind)):
             yield f"the report suggests `ulpscope {command}` without its trace"
     for command in set(re.findall(r"`ulpscope ([^`]* " + re.escape(trace) + r"[^`]*)`", " ".join(every.split()))):
-        suggested = call(program, *shlex.split(command))
+        suggested = program.ask(*shlex.split(command))
         if suggested.returncode != 0 or not suggested.stdout.strip():
             yield f"the report suggests `ulpscope {command}`: {suggested.stderr.strip() or 'it prints nothing'}"
     if Facts is not None:
         fp32 = trace + ".fp32.h5"
-        yield from wrong(program, trace, first, report, text, every, lambda: train(program, run, fp32, "--precision", "fp32") and fp32)
+        yield from wrong(program, trace, first, run.name, report, text, every, lambda: train(program, run, fp32, "--precision", "fp32") and fp32)
         pathlib.Path(fp32).unlink(missing_ok=True)
 
 
+class Zoo:
+    def __init__(self, program, folder):
+        self.program, self.folder = program, folder
+        self.runs = all_runs(self.new_program())
+
+    def new_program(self):
+        return Program(self.program, EXPERIMENTS)
+
+    def trace_of(self, run):
+        return pathlib.Path(self.folder) / f"{self.runs.index(run)}.h5"
+
+    def first_of(self, run):
+        """The first run of its experiment in truth.json, trained."""
+        first = next(each for each in self.runs if each.truth and each.experiment == run.experiment)
+        if not self.trace_of(first).exists():
+            train(self.new_program(), first, str(self.trace_of(first)))
+        return first
+
+    def mistakes(self, run):
+        program, trace = self.new_program(), str(self.trace_of(run))
+        trained = train(program, run, trace)
+        if trained.returncode != 0:
+            yield f"training failed: {trained.stderr.strip()}"
+            return
+        report = json.loads(program.ask("report", trace, "--json").stdout)
+        found = {finding["code"] for finding in report["findings"]}
+        yield from (f"shows no {code}" for code in sorted(run.shows - found))
+        first = self.first_of(run) if run.truth else None
+        if first:
+            yield from untrue(program, run, trace, str(self.trace_of(first)), report)
+        if first is not run:
+            pathlib.Path(trace).unlink()
+
+    def passes(self, run):
+        """Says it as GoogleTest says it of a test."""
+        print(f"[ RUN      ] {run.name}")
+        begin = time.monotonic()
+        try:
+            found = list(self.mistakes(run))
+        except Exception:  # of this run, which the others have nothing to do with
+            found = [traceback.format_exc()]
+        for mistake in found:
+            print(f"{run.name}: {mistake}")
+        print(f"{'[  FAILED  ]' if found else '[       OK ]'} {run.name} ({1000 * (time.monotonic() - begin):.0f} ms)")
+        return not found
+
+    def passes_apart(self, run):
+        """In a process of its own, so that the memory that its tables take is given back."""
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if self.passes(run) else 1)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def list_tests(runs):
+    for suite in dict.fromkeys(run.suite for run in runs):
+        print(f"{suite}.", *(run.name.removeprefix(suite + ".") for run in runs if run.suite == suite), sep="\n  ")
+
+
 def main():
-    parser = argparse.ArgumentParser()
+    sys.stdout.reconfigure(line_buffering=True)
+    parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("program")
-    parser.add_argument("--slow", action="store_true")
+    parser.add_argument("--presets", action="store_true")
+    parser.add_argument("--gtest_list_tests", action="store_true")
+    parser.add_argument("--gtest_filter")
+    parser.add_argument("--gtest_color")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
-    program = str(pathlib.Path(options.program).resolve())
-    failed = checked = 0
-    first = {}  # trace of each experiment
-    if Facts is None:
-        print("the numbers of the reports are not recomputed: h5py or numpy cannot be imported")
     with tempfile.TemporaryDirectory() as folder:
-        for number, run in enumerate(json.loads((HERE / "truth.json").read_text())):
-            name = pathlib.Path(run["experiment"]).stem
-            is_preset = not run["experiment"].startswith("failures/")
-            if options.names and name not in options.names or is_preset and not (options.slow or options.names):
-                continue
-            trace = str(pathlib.Path(folder) / f"{number}.h5")
-            checked += 1
-            for mistake in mistakes(program, run, trace, first.setdefault(run["experiment"], trace)):
-                failed += 1
-                print(f"{name} {' '.join(run['arguments'])}: {mistake}")
-            if first[run["experiment"]] != trace:
-                pathlib.Path(trace).unlink(missing_ok=True)
-    if Facts is not None and not options.names:
-        for check in unmade:
-            failed += 1
-            print(f"no report promises what recompute/promises.py holds {check.__name__}() to")
-    print(f"{checked} runs, {failed} mistakes")
-    return 1 if failed or not checked else 0
+        zoo = Zoo(str(pathlib.Path(options.program).resolve()), folder)
+        tests = options.gtest_filter.split(":") if options.gtest_filter else []
+        runs = [run for run in zoo.runs if run.suite in options.names or run.name in tests] if options.names or tests else [
+            run for run in zoo.runs if run.is_preset == options.presets]
+        if options.gtest_list_tests:
+            list_tests(runs)
+            return 0
+        if Facts is None:
+            print("zoo: not run, the numbers of reports are not recomputed: h5py or numpy cannot be imported")
+        failed = sum(not zoo.passes_apart(run) for run in runs)
+        print(f"{len(runs)} runs, {failed} with mistakes")
+    return 1 if failed or not runs else 0
 
 
 if __name__ == "__main__":

@@ -7,25 +7,26 @@ defines it. A number that no rule recomputes is a mistake too: recompute/ has th
 """
 
 import json
-import subprocess
 import sys
+
+from recompute.program import Program
 
 try:
     from recompute.checks import mistakes
     from recompute.facts import Facts
     from recompute.nan_rules import nan_mistakes
-    from recompute.promises import broken_promises, unmade
+    from recompute.promises import MADE_BY, broken_promises
     from recompute import whatif_rules
     from recompute.trace import Trace
 except ImportError:
-    Facts = unmade = None  # and nothing else here is asked for
+    Facts, MADE_BY = None, {}  # and nothing else here is asked for
 
 SKIPPED = 77
+promising_runs = set(MADE_BY.values())  # those whose reports have to promise something
 
 
 def said(program, verb, *arguments):
-    ran = subprocess.run([program, verb, *arguments, "--json", "--limit", "0"], capture_output=True, text=True, check=True)
-    return json.loads(ran.stdout)
+    return json.loads(program.told(verb, *arguments, "--json", "--limit", "0"))
 
 
 def has_histograms(path):
@@ -55,7 +56,7 @@ def wrong_numbers(program, facts):
             yield f"{verb}: {mistake}"
 
 
-def wrong(program, trace, first, report, brief, every, record_fp32):
+def wrong(program, trace, first, name, report, brief, every, record_fp32):
     """What is wrong with the numbers of a run, and of the comparison with the first of its experiment, and with what commands show."""
     facts = [Facts(first), Facts(trace)] if first != trace else [Facts(trace)]
     yield from wrong_numbers(program, facts[-1:])
@@ -63,7 +64,10 @@ def wrong(program, trace, first, report, brief, every, record_fp32):
     yield from (f"nan: {mistake}" for mistake in nan_mistakes(facts[-1], nan))
     if nan["verdict"] != report["verdict"]:
         yield f"nan: verdict {nan['verdict']}, of the report {report['verdict']}"
-    yield from broken_promises(program, facts[-1], report, brief, every, record_fp32)
+    made = set()
+    yield from broken_promises(program, facts[-1], report, brief, every, record_fp32, made)
+    yield from (f"does not promise what recompute/promises.py holds {check.__name__}() to" for check in MADE_BY
+                if MADE_BY[check] == name and check not in made)
     if len(facts) > 1:
         yield from wrong_numbers(program, facts)
     for each in facts:
@@ -76,7 +80,7 @@ def main():
     if Facts is None:
         print("skipped: h5py or numpy cannot be imported")
         return SKIPPED
-    found = list(wrong_numbers(sys.argv[1], [Facts(trace) for trace in sys.argv[2:]]))
+    found = list(wrong_numbers(Program(sys.argv[1]), [Facts(trace) for trace in sys.argv[2:]]))
     print("\n".join(found) or "every number was recomputed")
     return 1 if found else 0
 

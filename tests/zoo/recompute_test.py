@@ -10,7 +10,6 @@ import pathlib
 import random
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 
@@ -123,16 +122,11 @@ def main():
     if recompute_numbers.Facts is None:
         print("skipped: h5py or numpy cannot be imported")
         return recompute_numbers.SKIPPED
-    program, found = str(pathlib.Path(sys.argv[1]).resolve()), []
+    program, found = recompute_numbers.Program(str(pathlib.Path(sys.argv[1]).resolve()), EXPERIMENTS), []
     with tempfile.TemporaryDirectory() as folder:
         for name in RUNS:
             trace = str(pathlib.Path(folder) / f"{name}.h5")
-            subprocess.run(
-                [program, "train", f"failures/{name}.toml", "--threads", "1", "-o", trace],
-                cwd=EXPERIMENTS,
-                check=True,
-                capture_output=True,
-            )
+            program.told("train", f"failures/{name}.toml", "--threads", "1", "-o", trace)
             said = dict(recompute_numbers.reports(program, [trace]))
             for verb, report in said.items():
                 found += [f"{name}: a change of {verb} was not noticed: {what}" for what in unnoticed_changes(trace, report, said["report"])]

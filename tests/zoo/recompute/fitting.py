@@ -130,6 +130,7 @@ class Fitting:
 
     # The smallest scale.
 
+    @functools.cache
     def is_read_as_zero(self, tensor):
         """Whether an op reads its subnormals as zero."""
         f, table = self.f, self.f.tables.tensors

@@ -27,6 +27,12 @@ class Magnitudes:
         """(at least, at most) up to each bin: a square is from that of its lower edge to that of its upper one."""
         return tuple(numpy.cumsum(self.bins * edges**2, axis=1) for edges in (self.LEAST, self.UPPER_EDGES))
 
+    @functools.cached_property
+    def before(self):
+        """(counts, squares at least) of all bins before each, and before the end."""
+        zero = numpy.zeros((len(self.index), 1))
+        return tuple(numpy.concatenate([zero, totals], axis=1) for totals in (self.counts, self.squares[0]))
+
     def below(self, totals, bin_of):
         return numpy.where(bin_of > 0, totals[self.index, numpy.maximum(bin_of - 1, 0)], 0)
 

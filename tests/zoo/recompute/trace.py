@@ -34,6 +34,7 @@ class Table:
     def texts(self, name):
         return [self.text_of(i) for i in self[name]]
 
+    @functools.cache
     def words(self, name):
         """An enumerated column as names."""
         names = self.names(name)

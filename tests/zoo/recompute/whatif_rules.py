@@ -136,9 +136,7 @@ class Rows:
         m, r = self.magnitudes, self.f.rows
         index, unit = m.index[where], self.unit[where] ** 2
         edges, least_of, most_of = m.LOWER_EDGES, m.LEAST**2, m.UPPER_EDGES**2
-        zero = numpy.zeros((len(m.index), 1))
-        counts = numpy.concatenate([zero, m.counts], axis=1)
-        squares = numpy.concatenate([zero, m.squares[0]], axis=1)
+        counts, squares = m.before
         n = m.bins.shape[1]
 
         def place(threshold):
@@ -148,10 +146,10 @@ class Rows:
             return bin_of, (bin_of >= 0) & (threshold >= numpy.nextafter(m.UPPER_EDGES[numpy.maximum(bin_of, 0)], 0.0)), threshold
 
         def before(totals, bin_of):
-            return totals[index, numpy.clip(bin_of, 0, n)]
+            return totals[index, numpy.minimum(numpy.maximum(bin_of, 0), n)]
 
         def at(values, bin_of):
-            return values[numpy.clip(bin_of, 0, n - 1)]
+            return values[numpy.minimum(numpy.maximum(bin_of, 0), n - 1)]
 
         def from_bin(bin_of):
             return squares[index, n] - before(squares, bin_of)
