@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kRows = 512, kColumns = 512, kInner = 512;
 
 TensorCore core_of(const char* gpu) { return find_tensor_core(gpu, binary16, binary16, binary32); }
-TensorCore nvfp4_core() { return find_tensor_core("b200", e2m1, e2m1, binary32, InstructionFamily::tcgen05, BlockScales::nvfp4); }
+TensorCore nvfp4_core() { return find_tensor_core("b200", e2m1, e2m1, binary32, InstructionFamily::tcgen05, BlockScales::nvf4); }
 
 std::vector<uint32_t> normal_numbers(const FloatFormat& format, uint64_t stream, int64_t count) {
   const Philox random(1, stream);

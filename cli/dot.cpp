@@ -112,7 +112,7 @@ std::string aligned_bits(const TensorCoreTerm& term, int unit, int fraction_bits
 
 std::string term_name(const TensorCoreTerm& term, const TensorCoreModel& model) {
   if (term.element == TensorCoreTerm::kAccumulator) return "accumulator";
-  if (model.scales == BlockScales::mxfp4 || model.scales == BlockScales::nvfp4)
+  if (model.scales == BlockScales::mxf4 || model.scales == BlockScales::nvf4)
     return fmt::format("a b [{}..{}]", term.element, term.element + 15);
   return fmt::format("a b [{}]", term.element);
 }

@@ -69,8 +69,8 @@ constexpr TensorCoreModel kModels[] = {
     {"blackwell", tcgen05, kNone, kFp8To4, &binary32, 32, 25, -133, &binary32, kTowardZero},
     {"blackwell", tcgen05, kNone, kFp8To4, &binary16, 32, 25, -133, &binary16, kNearestEven},
     {"blackwell", tcgen05, BlockScales::mx, kFp8To4, &binary32, 32, 25, -133, &binary32, kTowardZero},
-    {"blackwell", tcgen05, BlockScales::mxfp4, kFp4, &binary32, 64, 35, -139, &binary32, kTowardZero},
-    {"blackwell", tcgen05, BlockScales::nvfp4, kFp4, &binary32, 64, 35, -139, &binary32, kTowardZero},
+    {"blackwell", tcgen05, BlockScales::mxf4, kFp4, &binary32, 64, 35, -139, &binary32, kTowardZero},
+    {"blackwell", tcgen05, BlockScales::nvf4, kFp4, &binary32, 64, 35, -139, &binary32, kTowardZero},
 
     {"rtx blackwell", mma, kNone, kHalf, &binary32, 16, 25, -133, &binary32, kTowardZero},
     {"rtx blackwell", mma, kNone, kTf32, &binary32, 8, 25, -133, &binary32, kTowardZero},
@@ -78,8 +78,8 @@ constexpr TensorCoreModel kModels[] = {
     {"rtx blackwell", mma, kNone, kFp8To4, &binary32, 32, 25, -133, &binary32, kTowardZero},
     {"rtx blackwell", mma, kNone, kFp8To4, &binary16, 32, 25, -22, &binary16, kNearestEven},
     {"rtx blackwell", mma, BlockScales::mx, kFp8To4, &binary32, 32, 25, -133, &binary32, kTowardZero},
-    {"rtx blackwell", mma, BlockScales::mxfp4, kFp4, &binary32, 64, 35, -139, &binary32, kTowardZero},
-    {"rtx blackwell", mma, BlockScales::nvfp4, kFp4, &binary32, 64, 35, -139, &binary32, kTowardZero},
+    {"rtx blackwell", mma, BlockScales::mxf4, kFp4, &binary32, 64, 35, -139, &binary32, kTowardZero},
+    {"rtx blackwell", mma, BlockScales::nvf4, kFp4, &binary32, 64, 35, -139, &binary32, kTowardZero},
 };
 
 constexpr TensorCoreGpu kGpus[] = {
@@ -401,15 +401,15 @@ int elements_of_scale(BlockScales scales) {
     case BlockScales::none:
       return 0;
     case BlockScales::mx:
-    case BlockScales::mxfp4:
+    case BlockScales::mxf4:
       return 32;
-    case BlockScales::nvfp4:
+    case BlockScales::nvf4:
       return 16;
   }
   return 0;
 }
 
-const FloatFormat& format_of_scale(BlockScales scales) { return scales == BlockScales::nvfp4 ? e4m3 : e8m0; }
+const FloatFormat& format_of_scale(BlockScales scales) { return scales == BlockScales::nvf4 ? e4m3 : e8m0; }
 Number decode_scale(BlockScales scales, uint8_t encoding) {
   const FloatFormat& format = format_of_scale(scales);
   return decode(format, encoding & format.last_magnitude());

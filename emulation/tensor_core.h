@@ -33,9 +33,9 @@ enum class InstructionFamily : uint8_t { mma, wgmma, tcgen05 };
 // How factors are scaled in blocks along k. All scales are one byte.
 enum class BlockScales : uint8_t {
   none,
-  mx,     // a power of two (E8M0) for 32 elements, whose exponent is added to those of the products
-  mxfp4,  // the same scales; the terms are sums of 16 products, exact, and their exponents those of the scales alone
-  nvfp4,  // an unsigned E4M3 number for 16 elements; terms as for mxfp4
+  mx,    // a power of two (E8M0) for 32 elements, whose exponent is added to those of the products
+  mxf4,  // the same scales; the terms are sums of 16 products, exact, and their exponents those of the scales alone
+  nvf4,  // an unsigned E4M3 number for 16 elements; terms as for mxf4
 };
 
 // FP32 with a significand that has 13 bits after the point.
@@ -63,7 +63,7 @@ struct TensorCoreModel {
 
   bool takes(const FloatFormat& a, const FloatFormat& b) const;  // as the factors of a product
   int products_of_instruction() const { return products * passes; }
-  bool adds_groups() const { return scales == BlockScales::mxfp4 || scales == BlockScales::nvfp4; }  // of kProductsOfGroup
+  bool adds_groups() const { return scales == BlockScales::mxf4 || scales == BlockScales::nvf4; }  // of kProductsOfGroup
 };
 
 // All rows.

@@ -80,7 +80,7 @@ class RandomCases {
   }
   uint8_t scale(BlockScales scales) {
     const uint32_t any = bits() & 0xFF;
-    if (scales == BlockScales::nvfp4) return static_cast<uint8_t>(finite_ && (any & 0x7F) == 0x7F ? 0x38 : any);
+    if (scales == BlockScales::nvf4) return static_cast<uint8_t>(finite_ && (any & 0x7F) == 0x7F ? 0x38 : any);
     return static_cast<uint8_t>(like_scales_ ? 122 + any % 10 : finite_ && any == 0xFF ? 127 : any);
   }
   uint32_t bits() { return random_.bits(draw_++); }

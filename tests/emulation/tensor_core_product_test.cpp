@@ -114,8 +114,8 @@ TEST(TensorCoreProduct, ManyColumnsHaveTheBitsOfDot) {
   for (const Row& row :
        {Row{"h100", "bf16", "fp32"}, Row{"a100", "fp16", "fp16"}, Row{"rtx4090", "e5m2", "fp32"}, Row{"v100", "fp16", "fp32"},
         Row{"h200", "e4m3", "fp16"}, Row{"rtx5090", "e4m3", "fp32", InstructionFamily::mma, BlockScales::mx},
-        Row{"b200", "e2m1", "fp32", InstructionFamily::tcgen05, BlockScales::mxfp4},
-        Row{"b200", "e2m1", "fp32", InstructionFamily::tcgen05, BlockScales::nvfp4}}) {
+        Row{"b200", "e2m1", "fp32", InstructionFamily::tcgen05, BlockScales::mxf4},
+        Row{"b200", "e2m1", "fp32", InstructionFamily::tcgen05, BlockScales::nvf4}}) {
     const FloatFormat &input = parse_format(row.input), &output = parse_format(row.output);
     const TensorCore core = find_tensor_core(row.gpu, input, input, output, row.family, row.scales);
     for (const int64_t k : {48, 200}) {
@@ -165,7 +165,7 @@ TEST(TensorCoreProduct, ZeroIsNegativeOnlyWhereEveryTermIs) {
 
 // Of a group: its products, or a negative sum of them with a scale of zero.
 TEST(TensorCoreProduct, AGroupOfNegativeZerosIsOne) {
-  const TensorCore core = find_tensor_core("rtx5090", e2m1, e2m1, binary32, InstructionFamily::mma, BlockScales::nvfp4);
+  const TensorCore core = find_tensor_core("rtx5090", e2m1, e2m1, binary32, InstructionFamily::mma, BlockScales::nvf4);
   constexpr int kTerms = 64, kColumns = 4;
   std::vector<uint8_t> a(kTerms, 0), b(kTerms * kColumns, 0x8), a_scales(kTerms / 16, 0x38),
       b_scales(a_scales.size() * kColumns, 0x38);
@@ -214,7 +214,7 @@ TEST(TensorCoreProduct, ThreadsShareRows) {
     other.join();
   };
   for (const TensorCore& core : {find_tensor_core("h100", binary16, binary16, binary32),
-                                 find_tensor_core("b200", e2m1, e2m1, binary32, InstructionFamily::tcgen05, BlockScales::nvfp4)}) {
+                                 find_tensor_core("b200", e2m1, e2m1, binary32, InstructionFamily::tcgen05, BlockScales::nvf4)}) {
     RandomCases random(5);
     Operands given = operands(core, random, 37, 70, 40, false);
     const TensorCoreProduct product(core, given.b.view(), 40, 70, given.scales().b, on_two_threads);

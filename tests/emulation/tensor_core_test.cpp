@@ -188,7 +188,7 @@ TEST(TensorCore, TheExponentOfZeroIsExact) {
   };
   EXPECT_EQ(of_mx(0x98), 0u);  // -2^-9
   EXPECT_EQ(of_mx(0x94), 1u);
-  const TensorCore groups = find_tensor_core("rtx5090", e2m1, e2m1, binary32, InstructionFamily::mma, BlockScales::mxfp4);
+  const TensorCore groups = find_tensor_core("rtx5090", e2m1, e2m1, binary32, InstructionFamily::mma, BlockScales::mxf4);
   std::vector<uint32_t> a(64), b(64, 2);
   a[0] = 2;    // 1
   a[40] = 10;  // -1
@@ -272,7 +272,7 @@ TEST(TensorCore, WhatAGpuDoesNotHaveIsSaid) {
   expect_error([] { parse_instruction_family("wgma"); }, "expected mma, wgmma or tcgen05; did you mean 'wgmma'?");
   expect_error([] { parse_block_scales("mxfp8"); }, "expected none, mx, mxfp4 or nvfp4");
   const TensorCore plain = find_tensor_core("h100", binary16, binary16, binary32);
-  const TensorCore scaled = find_tensor_core("b200", e2m1, e2m1, binary32, InstructionFamily::tcgen05, BlockScales::nvfp4);
+  const TensorCore scaled = find_tensor_core("b200", e2m1, e2m1, binary32, InstructionFamily::tcgen05, BlockScales::nvf4);
   const std::vector<uint32_t> three(3), four(4), seventeen(17);
   const std::vector<uint8_t> one(1), two(2);
   expect_error([&] { dot(plain, three, four, 0); }, "a has 3 elements, b has 4");
