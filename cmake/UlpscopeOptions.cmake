@@ -8,6 +8,7 @@ cmake_dependent_option(ULPSCOPE_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_T
 option(ULPSCOPE_WERROR "Treat warnings in our code as errors" ${PROJECT_IS_TOP_LEVEL})
 option(ULPSCOPE_CUDA "Build the CUDA parts" OFF)
 cmake_dependent_option(ULPSCOPE_WINDOW "Build the window, where its libraries are" ON "NOT ULPSCOPE_EMULATION_ONLY" OFF)
+set(ULPSCOPE_PACKAGE_PARTS "" CACHE PATH "What packaging/parts.py made, to build packages of the program")
 set(ULPSCOPE_SANITIZE "" CACHE STRING "Sanitizers to compile and link with, as -fsanitize takes them")
 
 set(CMAKE_CXX_STANDARD 20)
