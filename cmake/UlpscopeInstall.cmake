@@ -43,6 +43,11 @@ function(ulpscope_install)
     install(TARGETS ${library} EXPORT ulpscope_${component} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${component})
     install(EXPORT ulpscope_${component} NAMESPACE ulpscope:: FILE ulpscope_${component}.cmake DESTINATION ${destination}
       COMPONENT ${component})
+    # A component that is installed alone is complete: what it needs of ours comes along.
+    foreach(need IN LISTS internal)
+      install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" --install \"${PROJECT_BINARY_DIR}\" --component ${need}
+        --prefix \"\${CMAKE_INSTALL_PREFIX}\" OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)" COMPONENT ${component} EXCLUDE_FROM_ALL)
+    endforeach()
   endforeach()
   if(NOT ULPSCOPE_EMULATION_ONLY)
     add_library(ulpscope_ulpscope INTERFACE)
@@ -55,7 +60,8 @@ function(ulpscope_install)
     INSTALL_DESTINATION ${destination} NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/ulpscopeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
   install(FILES ${PROJECT_BINARY_DIR}/ulpscopeConfig.cmake ${PROJECT_BINARY_DIR}/ulpscopeConfigVersion.cmake
-    ${PROJECT_SOURCE_DIR}/cmake/FindLibcsv.cmake ${PROJECT_SOURCE_DIR}/cmake/FindOneDNN.cmake DESTINATION ${destination})
+    ${PROJECT_SOURCE_DIR}/cmake/FindLibcsv.cmake ${PROJECT_SOURCE_DIR}/cmake/FindOneDNN.cmake
+    DESTINATION ${destination} COMPONENT base)  # which all others need
 endfunction()
 
 # The program lies in bin/ of the build folder, and is installed.

@@ -11,6 +11,7 @@ option(ULPSCOPE_UNITY "Compile several sources as one: faster from nothing, slow
 cmake_dependent_option(ULPSCOPE_WINDOW "Build the window, where its libraries are" ON "NOT ULPSCOPE_EMULATION_ONLY" OFF)
 cmake_dependent_option(ULPSCOPE_EMULATED_DEVICES "Build the kernels of GPUs for the host, too" ON "NOT ULPSCOPE_EMULATION_ONLY" OFF)
 option(ULPSCOPE_ONE_INSTRUCTION_SET "Compile SIMD code for this machine's best of sse4, avx2 and avx512 alone" OFF)
+set(ULPSCOPE_PACKAGE_PARTS "" CACHE PATH "What packaging/parts.py made, to build packages of the program")
 set(ULPSCOPE_SANITIZE "" CACHE STRING "Sanitizers to compile and link with, as -fsanitize takes them")
 
 set(CMAKE_CXX_STANDARD 20)

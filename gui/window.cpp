@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "ulpscope/base/error.h"
@@ -36,25 +37,51 @@ class Glfw {
   Glfw(const Glfw&) = delete;
 };
 
+template <typename Function>
+Function* gl_function(const char* name) {
+  if (auto* const function = reinterpret_cast<Function*>(glfwGetProcAddress(name))) return function;
+  throw failed_error("OpenGL has no {}; `ulpscope screenshot` and `ulpscope report --format html` need none", name);
+}
+
+// The functions of OpenGL that this file calls, as GLFW finds them for the context that is current. The program is not linked with
+// OpenGL, so that it starts where there is none.
+struct Gl {
+#define ULPSCOPE_GL_FUNCTION(name) decltype(::name)* name = gl_function<decltype(::name)>(#name);
+  ULPSCOPE_GL_FUNCTION(glBindTexture)
+  ULPSCOPE_GL_FUNCTION(glClear)
+  ULPSCOPE_GL_FUNCTION(glClearColor)
+  ULPSCOPE_GL_FUNCTION(glDeleteTextures)
+  ULPSCOPE_GL_FUNCTION(glFinish)
+  ULPSCOPE_GL_FUNCTION(glGenTextures)
+  ULPSCOPE_GL_FUNCTION(glPixelStorei)
+  ULPSCOPE_GL_FUNCTION(glReadPixels)
+  ULPSCOPE_GL_FUNCTION(glTexImage2D)
+  ULPSCOPE_GL_FUNCTION(glTexParameteri)
+  ULPSCOPE_GL_FUNCTION(glViewport)
+#undef ULPSCOPE_GL_FUNCTION
+};
+
 // Images as OpenGL has them; made and dropped while its context is current.
 class GlTextures : public Textures {
  public:
+  explicit GlTextures(const Gl& gl) : gl_(gl) {}
   ~GlTextures() override {
-    for (const auto& [name, texture] : textures_) glDeleteTextures(1, &texture);
+    for (const auto& [name, texture] : textures_) gl_.glDeleteTextures(1, &texture);
   }
 
  private:
   ImTextureID hold(const std::string& name, Image image) override {
     const auto [place, is_new] = textures_.try_emplace(name, 0U);
-    if (is_new) glGenTextures(1, &place->second);
-    glBindTexture(GL_TEXTURE_2D, place->second);
+    if (is_new) gl_.glGenTextures(1, &place->second);
+    gl_.glBindTexture(GL_TEXTURE_2D, place->second);
     // A cell is a rectangle of one colour, whatever its size on the screen.
-    glTexParameteri(GL_TEXTURE_2D, GL_TEXTURE_MIN_FILTER, GL_NEAREST);
-    glTexParameteri(GL_TEXTURE_2D, GL_TEXTURE_MAG_FILTER, GL_NEAREST);
-    glTexImage2D(GL_TEXTURE_2D, 0, GL_RGBA, image.width, image.height, 0, GL_RGBA, GL_UNSIGNED_BYTE, image.pixels.data());
+    gl_.glTexParameteri(GL_TEXTURE_2D, GL_TEXTURE_MIN_FILTER, GL_NEAREST);
+    gl_.glTexParameteri(GL_TEXTURE_2D, GL_TEXTURE_MAG_FILTER, GL_NEAREST);
+    gl_.glTexImage2D(GL_TEXTURE_2D, 0, GL_RGBA, image.width, image.height, 0, GL_RGBA, GL_UNSIGNED_BYTE, image.pixels.data());
     return reinterpret_cast<ImTextureID>(static_cast<intptr_t>(place->second));
   }
 
+  const Gl& gl_;
   std::map<std::string, GLuint> textures_;
 };
 
@@ -69,6 +96,7 @@ class Window {
                          last_error());
     glfwSetWindowSizeLimits(window_, 200, 150, GLFW_DONT_CARE, GLFW_DONT_CARE);
     glfwMakeContextCurrent(window_);
+    gl_.emplace();
     glfwSwapInterval(1);
     float other = 1;
     glfwGetWindowContentScale(window_, &scale_, &other);
@@ -122,14 +150,14 @@ class Window {
     int width = 0, height = 0;
     glfwGetFramebufferSize(window_, &width, &height);
     const ImVec4 color = ImGui::ColorConvertU32ToFloat4(theme(app.state().is_light).background);
-    glViewport(0, 0, width, height);
-    glClearColor(color.x, color.y, color.z, 1);
-    glClear(GL_COLOR_BUFFER_BIT);
+    gl_->glViewport(0, 0, width, height);
+    gl_->glClearColor(color.x, color.y, color.z, 1);
+    gl_->glClear(GL_COLOR_BUFFER_BIT);
     ImGui_ImplOpenGL3_RenderDrawData(ImGui::GetDrawData());
     if (const std::string path = app.take_wanted_picture(); !path.empty()) write_picture(app, path, width, height);
     glfwSwapBuffers(window_);
   }
-  static void finish() { glFinish(); }
+  const Gl& gl() const { return *gl_; }
   std::pair<int, int> size() const {
     std::pair<int, int> size;
     glfwGetWindowSize(window_, &size.first, &size.second);
@@ -138,10 +166,10 @@ class Window {
 
  private:
   static KeyQueue& queue_of(GLFWwindow* window) { return static_cast<Window*>(glfwGetWindowUserPointer(window))->keys_; }
-  static void write_picture(App& app, const std::string& path, int width, int height) {
+  void write_picture(App& app, const std::string& path, int width, int height) const {
     Image drawn{width, height, std::vector<ImU32>(static_cast<size_t>(width) * static_cast<size_t>(height))};
-    glPixelStorei(GL_PACK_ALIGNMENT, 1);
-    glReadPixels(0, 0, width, height, GL_RGBA, GL_UNSIGNED_BYTE, drawn.pixels.data());
+    gl_->glPixelStorei(GL_PACK_ALIGNMENT, 1);
+    gl_->glReadPixels(0, 0, width, height, GL_RGBA, GL_UNSIGNED_BYTE, drawn.pixels.data());
     // OpenGL has the lowest row first.
     for (int row = 0; row < height / 2; ++row)
       std::swap_ranges(drawn.pixels.begin() + static_cast<ptrdiff_t>(row) * width,
@@ -151,6 +179,7 @@ class Window {
   }
 
   GLFWwindow* window_ = nullptr;
+  std::optional<Gl> gl_;  // once the window's context is current
   KeyQueue keys_;
   float scale_ = 1;
   std::string title_;
@@ -162,7 +191,7 @@ Layout run_window(std::vector<std::string> paths, ViewModel::Open open, const La
   const Glfw glfw;
   Window window(layout.width, layout.height);
   if (opened) opened();
-  GlTextures textures;
+  GlTextures textures(window.gl());
   ViewModel model(std::move(paths), std::move(open), true);
   App app(model, textures, layout.state, window.scale());
   model.on_news([] { glfwPostEmptyEvent(); });
@@ -191,7 +220,7 @@ std::vector<std::vector<double>> time_window(std::vector<std::string> paths, Vie
   const Glfw glfw;
   Window window(width, height);
   glfwSwapInterval(0);
-  GlTextures textures;
+  GlTextures textures(window.gl());
   ViewModel model(std::move(paths), std::move(open), false);
   App app(model, textures, {}, window.scale());
   std::vector<std::vector<double>> seconds;
@@ -204,7 +233,7 @@ std::vector<std::vector<double>> time_window(std::vector<std::string> paths, Vie
       glfwPollEvents();
       const double start = glfwGetTime();
       window.draw(app);
-      Window::finish();
+      window.gl().glFinish();
       if (frame >= 0) of_state.push_back(glfwGetTime() - start);
     }
   }

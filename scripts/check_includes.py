@@ -57,7 +57,7 @@ EXTERNAL = {
     "cli": {"fmt", "cli11", "nlohmann-json"},
 }
 # Folders of the source root that may include anything, and that nothing depends on.
-FREE = ("bench", "build", "examples", "tests")
+FREE = ("bench", "build", "examples", "packaging", "tests")
 # Headers that take seconds to compile: at most so many files of all folders include each.
 FEW_FILES = {"cli11": 2, "boost": 2, "nlohmann-json": 2, "toml++": 2}
 

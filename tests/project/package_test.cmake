@@ -1,5 +1,6 @@
 # Installs ulpscope into a scratch folder and builds a consumer of it outside of the tree. COMPONENT emulation: configures, builds
-# and installs emulation alone, on a machine that seems to have none of the other libraries. COMPONENT all: installs what was built.
+# and installs emulation alone, on a machine that seems to have none of the other libraries. COMPONENT emulation_of_all: installs that
+# component of what was built, and compiles its headers with warnings as errors. COMPONENT all: installs what was built.
 # Given: COMPONENT, SOURCE, BUILD, SCRATCH, COMPILER, BUILD_TYPE, FLAGS.
 
 function(run)
@@ -11,7 +12,7 @@ function(run)
 endfunction()
 
 set(absent "")
-if(COMPONENT STREQUAL emulation)
+if(COMPONENT MATCHES "^emulation")
   foreach(package IN ITEMS OneDNN Libcsv OpenMP PkgConfig HDF5 tomlplusplus ZLIB nlohmann_json CLI11 GTest benchmark Python3)
     list(APPEND absent -DCMAKE_DISABLE_FIND_PACKAGE_${package}=ON)
   endforeach()
@@ -24,6 +25,8 @@ if(COMPONENT STREQUAL emulation)
   run(${CMAKE_COMMAND} -S ${SOURCE} -B ${SCRATCH}/build ${common} -DULPSCOPE_EMULATION_ONLY=ON)
   run(${CMAKE_COMMAND} --build ${SCRATCH}/build --parallel 2)
   run(${CMAKE_COMMAND} --install ${SCRATCH}/build --prefix ${prefix})
+elseif(COMPONENT STREQUAL emulation_of_all)
+  run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix} --component emulation)
 else()
   run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${prefix})
 endif()
@@ -42,12 +45,15 @@ endforeach()
 set(example ${SOURCE}/examples/accumulators)
 set(consumer ${SOURCE}/tests/project/consumer_all)
 set(program consumer)
-if(COMPONENT STREQUAL emulation)
+if(COMPONENT MATCHES "^emulation")
   set(consumer ${example})
   set(program accumulators)
 endif()
 file(COPY ${consumer}/ DESTINATION ${SCRATCH}/consumer)
-if(COMPONENT STREQUAL all)
+if(COMPONENT STREQUAL emulation_of_all)
+  file(COPY ${SOURCE}/tests/project/consumer_emulation/ DESTINATION ${SCRATCH}/consumer)
+endif()
+if(NOT COMPONENT STREQUAL emulation)
   # The installed headers go together in one source.
   file(GLOB_RECURSE headers RELATIVE ${prefix}/include ${prefix}/include/ulpscope/*.h)
   list(TRANSFORM headers REPLACE "(.+)" "#include <\\1>\n")
@@ -60,7 +66,7 @@ execute_process(COMMAND ${SCRATCH}/consumer/build/${program} RESULT_VARIABLE sta
 if(NOT status EQUAL 0)
   message(FATAL_ERROR "${program} exits with ${status}\n${output}")
 endif()
-if(COMPONENT STREQUAL emulation)
+if(COMPONENT MATCHES "^emulation")
   # Terms of 2^-14 are below the last place of 1 in FP16, and below the 13 bits that Hopper's FP8 sums keep.
   if(NOT output MATCHES "fp16, one after the other: 1\n.*fp32, one after the other: 1.24993896\n.*exact: 1.24993896\n.*wgmma: 1\n")
     message(FATAL_ERROR "the example prints\n${output}")

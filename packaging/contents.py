@@ -1,0 +1,238 @@
+#!/usr/bin/env python3
+"""Says what is inside of a package: an SBOM, and the licences of all that is in the program.
+
+usage: contents.py --version VERSION --map FILE --build FOLDER --parts FOLDER --output FOLDER PROGRAM [LIBRARY=FILE]...
+
+Read are the linker's map, which names each archive that a member was taken of, and what the compiler noted of the headers that the
+program's sources include. Which Debian package a file belongs to, dpkg says. LIBRARY is one of Debian that lies beside the program, as
+FILE. Written are ulpscope.spdx.json (SPDX 2.3) and licences/. It fails where a package has no licence in the table below.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.parse
+
+# Debian source package -> the licences, as SPDX names them, of what of it is in the program.
+LICENCES = {
+    "boost1.74": "BSL-1.0",
+    "cli11": "BSD-3-Clause",
+    "fmtlib": "MIT",
+    "gcc-12": "GPL-3.0-or-later WITH GCC-exception-3.1",
+    "glfw3": "Zlib",
+    "glibc": "LGPL-2.1-or-later",
+    "hdf5": "BSD-3-Clause",
+    "highway": "Apache-2.0",
+    "imgui": "MIT",
+    "libaec": "BSD-2-Clause",
+    "libcsv": "LGPL-2.1-or-later",
+    "libpng1.6": "libpng-2.0",
+    "libstb": "MIT",
+    "nlohmann-json3": "MIT",
+    "onednn": "Apache-2.0 AND BSD-3-Clause",
+    "tomlplusplus": "MIT",
+    "zlib": "Zlib",
+}
+# Interfaces of the system, which the program finds where it runs: nothing of them is in it.
+INTERFACES = {"glibc", "linux", "libx11", "xorgproto", "libglvnd", "mesa"}
+CHANGED = "Changed: asks for no newer glibc than the program does, and for no OpenCL."
+
+
+class Part:
+    """What a program has of one source package: how, in which Debian packages, and the SHA-256 of the files that were taken."""
+
+    def __init__(self, version):
+        self.version, self.how, self.packages, self.files, self.copyright = version, "CONTAINS", set(), {}, None
+
+
+def fail(text):
+    sys.exit(f"contents.py: {text}")
+
+
+def output_of(*command):
+    return subprocess.run([str(part) for part in command], check=True, capture_output=True, text=True).stdout
+
+
+def digest(path, algorithm="sha256"):
+    return hashlib.new(algorithm, path.read_bytes()).hexdigest()
+
+
+def linked_archives(link_map):
+    """The archives that the linker took members of."""
+    # A list of the archives' members, each with what wanted it, is all that comes before what was discarded.
+    found = re.findall(r"^(/.*\.a)\(", link_map.read_text().partition("\nDiscarded input sections")[0], re.MULTILINE)
+    return {pathlib.Path(os.path.realpath(path)) for path in found}
+
+
+def included_headers(build):
+    """The headers outside of the project that sources of the program include, as ninja noted them."""
+    headers = set()
+    is_ours = False
+    for line in output_of("ninja", "-C", build, "-t", "deps").splitlines():
+        if not line.startswith(" "):
+            is_ours = re.match(r"[^:]*/CMakeFiles/ulpscope\w*\.dir/", line) is not None
+        elif is_ours and line.strip().startswith("/usr/"):
+            headers.add(pathlib.Path(os.path.realpath(line.strip())))
+    return headers
+
+
+def packages_of(paths):
+    """For each path the Debian package that has it."""
+    paths = sorted(paths)
+    owners = {}
+    if paths:
+        done = subprocess.run(["dpkg-query", "--search", *map(str, paths)], capture_output=True, text=True)
+        for line in done.stdout.splitlines():
+            names, path = line.split(": ", 1)
+            owners[pathlib.Path(path)] = names.split(",")[0]
+    for path in paths:
+        if path not in owners:
+            fail(f"no Debian package has {path}")
+    return owners
+
+
+class Parts:
+    """What a program has of each source package. `folder` is what parts.py made."""
+
+    def __init__(self, folder):
+        self.parts = {}
+        self.folder = folder
+        self.made = json.loads((folder / "parts.json").read_text())
+
+    def add_files(self, paths, how):
+        for path, package in packages_of(paths).items():
+            name, version = output_of("dpkg-query", "-W", "-f", "${source:Package} ${source:Version}", package).split()
+            if name in INTERFACES and how == "CONTAINS":
+                continue
+            part = self.parts.setdefault(name, Part(version))
+            part.packages.add(package.split(":")[0])
+            part.copyright = pathlib.Path("/usr/share/doc", package.split(":")[0], "copyright")
+            if how != "CONTAINS":
+                part.how = how
+                part.files[path.name] = digest(path)
+
+    def add_made(self):
+        """The libraries that were built, and the start of a program, which is glibc's."""
+        for name, source in self.made["sources"].items():
+            part = self.parts[name] = Part(source["version"])
+            part.how, part.files = "STATIC_LINK", source["files"]
+            part.copyright = self.folder / "lib" / f"{name}.copyright"
+        part = self.parts["glibc"] = Part(self.made["glibc"])
+        part.how, part.packages = "STATIC_LINK", {"libc6-dev"}
+        part.copyright = self.folder / "sysroot/usr/share/doc/libc6/copyright"
+
+
+def spdx_id(kind, name):
+    return f"SPDXRef-{kind}-" + re.sub(r"[^A-Za-z0-9.]", "-", name)
+
+
+def package_entry(name, part):
+    comment = []
+    if part.packages:
+        comment.append(f"From the Debian packages {', '.join(sorted(part.packages))}.")
+    if part.files:
+        comment.append("SHA-256: " + "; ".join(f"{file} {value}" for file, value in sorted(part.files.items())) + ".")
+    if name == "onednn":
+        comment.append(CHANGED)
+    return {
+        "SPDXID": spdx_id("Package", name),
+        "name": name,
+        "versionInfo": part.version,
+        "supplier": "Organization: Debian",
+        "downloadLocation": "NOASSERTION",
+        "filesAnalyzed": False,
+        "licenseConcluded": LICENCES[name],
+        "licenseDeclared": LICENCES[name],
+        "copyrightText": "NOASSERTION",
+        "comment": " ".join(comment),
+        "externalRefs": [{
+            "referenceCategory": "PACKAGE-MANAGER",
+            "referenceType": "purl",
+            "referenceLocator": f"pkg:deb/debian/{urllib.parse.quote(name)}@{urllib.parse.quote(part.version, safe='')}?arch=source",
+        }],
+    }
+
+
+def file_entry(path, name):
+    return {
+        "SPDXID": spdx_id("File", name),
+        "fileName": f"./{name}",
+        "fileTypes": ["BINARY"],
+        "checksums": [{"algorithm": kind.upper(), "checksumValue": digest(path, kind)} for kind in ("sha1", "sha256")],
+        "licenseConcluded": "NOASSERTION",
+        "copyrightText": "NOASSERTION",
+    }
+
+
+def document(version, program, beside, parts):
+    created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))))
+    ours = spdx_id("Package", "ulpscope")
+    files = [file_entry(program, "bin/ulpscope")] + [file_entry(path, f"lib/ulpscope/{path.name}") for path in beside]
+    relations = [("SPDXRef-DOCUMENT", "DESCRIBES", ours)]
+    relations += [(ours, "CONTAINS", file["SPDXID"]) for file in files]
+    relations += [(ours, part.how, spdx_id("Package", name)) for name, part in sorted(parts.items())]
+    return {
+        "spdxVersion": "SPDX-2.3",
+        "dataLicense": "CC0-1.0",
+        "SPDXID": "SPDXRef-DOCUMENT",
+        "name": f"ulpscope-{version}",
+        "documentNamespace": f"https://spdx.org/spdxdocs/ulpscope-{version}-{digest(program)}",
+        "creationInfo": {"created": created, "creators": ["Tool: ulpscope-packaging/contents.py"]},
+        "packages": [{
+            "SPDXID": ours,
+            "name": "ulpscope",
+            "versionInfo": version,
+            "downloadLocation": "NOASSERTION",
+            "filesAnalyzed": False,
+            "licenseConcluded": "Apache-2.0",
+            "licenseDeclared": "Apache-2.0",
+            "copyrightText": "NOASSERTION",
+            "primaryPackagePurpose": "APPLICATION",
+        }] + [package_entry(name, part) for name, part in sorted(parts.items())],
+        "files": files,
+        "relationships": [{"spdxElementId": a, "relationshipType": kind, "relatedSpdxElement": b} for a, kind, b in relations],
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for option in ("--version", "--map", "--build", "--parts", "--output"):
+        parser.add_argument(option, required=True, type=str if option == "--version" else pathlib.Path)
+    parser.add_argument("program", type=pathlib.Path)
+    parser.add_argument("beside", nargs="*")
+    arguments = parser.parse_args()
+
+    found = Parts(arguments.parts)
+    system = {path for path in linked_archives(arguments.map) if path.is_relative_to("/usr")}
+    found.add_files(included_headers(arguments.build), "CONTAINS")
+    found.add_files(system, "STATIC_LINK")
+    beside = []
+    for pair in arguments.beside:
+        library, file = pair.split("=", 1)
+        found.add_files({pathlib.Path(os.path.realpath(library))}, "DYNAMIC_LINK")
+        beside.append(pathlib.Path(file))
+    found.add_made()
+
+    unknown = sorted(set(found.parts) - set(LICENCES))
+    if unknown:
+        fail(f"no licence is known of {', '.join(unknown)}: packaging/contents.py has the table")
+    shutil.rmtree(arguments.output, ignore_errors=True)
+    (arguments.output / "licences").mkdir(parents=True)
+    for name, part in found.parts.items():
+        shutil.copyfile(part.copyright, arguments.output / "licences" / f"{name}.txt")
+    # The licences that Debian's texts name and do not repeat.
+    for name in ("Apache-2.0", "GPL-3", "LGPL-2.1"):
+        shutil.copyfile(pathlib.Path("/usr/share/common-licenses", name), arguments.output / "licences" / f"{name}.txt")
+    text = json.dumps(document(arguments.version, arguments.program, beside, found.parts), indent=1)
+    (arguments.output / "ulpscope.spdx.json").write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
