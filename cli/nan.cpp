@@ -1,7 +1,10 @@
-#include "ulpscope/analyzers/nan.h"
+#include "ulpscope/cli/nan.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "ulpscope/analyzers/nan.h"
 #include "ulpscope/cli/capsule_trace.h"
 #include "ulpscope/cli/report_options.h"
 #include "ulpscope/cli/verbs.h"
@@ -16,14 +19,27 @@ namespace {
 // Of a tree and of two ways, which are all long.
 constexpr size_t kLimit = 6;
 
-int run_nan(const Arguments& arguments) {
+// The tables, as --only names them.
+const std::vector<std::string> kTables{"fixes", "beginnings", "operands", "headroom", "alarms", "way_to_loss", "way_to_weights"};
+
+void keep_only(const std::vector<std::string>& asked, Report& report) {
+  if (asked.empty()) return;
+  std::erase_if(report.tables,
+                [&](const Table& table) { return std::find(asked.begin(), asked.end(), table.name) == asked.end(); });
+  report.plots.clear();
+}
+
+}  // namespace
+
+NanAnswer explain_nan(const Arguments& arguments) {
   const AnalysisOptions options = analysis_options(arguments, kLimit);
   FixOptions fixes;
   fixes.budget = trial_budget(arguments);
   Progress progress;
   fixes.watch = trial_watch(progress);
   const TraceOrCapsule asked(arguments.positional(0), progress);
-  Report report = asked.report(options, analyze_nan);
+  NanAnswer answer{asked.report(options, analyze_nan), {}, {}};
+  Report& report = answer.report;
 
   const std::optional<RunFailure> failure = failure_of(asked.trace());
   if (!failure && report.verdict != Verdict::healthy)
@@ -32,13 +48,16 @@ int run_nan(const Arguments& arguments) {
   if (failure && !arguments.has("--no-trials"))
     asked.try_changes([&](const Trial& start) {
       fixes.advised = changes_of(report);
-      add_fixes(try_fixes(start, *failure, find_fact<std::string>(report, "module").value_or(""), fixes), report);
+      const FixStudy study = try_fixes(start, *failure, find_fact<std::string>(report, "module").value_or(""), fixes);
+      if (const FixTrial* helps = add_fixes(study, report)) {
+        answer.as_it_was = experiment_of(start);
+        answer.repaired = helps->fix.experiment;
+      }
     });
   progress.finish();
-  return finish(report, arguments);
+  keep_only(arguments.list("--only"), report);
+  return answer;
 }
-
-}  // namespace
 
 Verb nan_verb() {
   return {"nan",
@@ -47,11 +66,15 @@ Verb nan_verb() {
           "the steps before, what would have told of it, and the way to the loss and the weights. Then changes are tried, by\n"
           "running the steps again with them: from the run's first step, or from that of a capsule.",
           {{"TRACE", "a trace file, a folder of a run's trace and of those resumed from it, or a capsule"}},
-          join({trial_options(), selection_options(), output_options(kLimit)}),
+          join({trial_options(),
+                {{"--only", "", "TABLES", "these tables beside the verdict, and no plots", "all", kTables, true}},
+                selection_options(),
+                output_options(kLimit)}),
           {{"ulpscope nan run.h5", "the beginning that did most harm, and what helps"},
+           {"ulpscope nan run.h5 --only fixes", "the verdict, its cause and what was tried"},
            {"ulpscope nan nan.capsule", "the same from a capsule"},
            {"ulpscope nan run.h5 --no-trials --limit 0 --json", "all operands and steps of the way, for programs"}},
-          run_nan};
+          [](const Arguments& arguments) { return finish(explain_nan(arguments).report, arguments); }};
 }
 
 }  // namespace ulpscope::cli

@@ -1,3 +1,5 @@
+#include "ulpscope/cli/train.h"
+
 #include <fmt/format.h>
 
 #include <cmath>
@@ -303,7 +305,9 @@ StepResult take_step(Trainer& trainer, Progress& progress) {
   }
 }
 
-int run_train(const Arguments& arguments) {
+}  // namespace
+
+std::optional<Report> train(const Arguments& arguments) {
   const Experiment experiment = load(arguments);
   TrainerOptions options = trainer_options(arguments, experiment);
   const std::string checkpoint = arguments.text("--checkpoint"), weights = arguments.text("--save-weights");
@@ -337,7 +341,7 @@ int run_train(const Arguments& arguments) {
   } catch (const Interrupted&) {
     progress.finish();
     say("ulpscope: stopped early: interrupted by {} before the first step; nothing was written", signals.name());
-    return kClean;
+    return std::nullopt;
   }
   is_prepared = true;
   Trainer& trainer = *prepared;
@@ -349,7 +353,7 @@ int run_train(const Arguments& arguments) {
   if (!options.resume_from.empty()) say("resumed from {} at step {}", options.resume_from, trainer.first_step());
   if (!trainer.warning().empty()) say("ulpscope: warning: {}", one_line(trainer.warning()));
   for (const std::string& constant : trainer.changed_constants()) say("ulpscope: warning: {}", constant);
-  if (only_check) return kClean;
+  if (only_check) return Report();
   progress.begin(trainer.first_step(), trainer.total_steps(), experiment.scaler_enabled());
   uint64_t steps_done = trainer.first_step();
   bool interrupted = false;
@@ -379,10 +383,8 @@ int run_train(const Arguments& arguments) {
   Report report = describe(experiment, result, options.trace_path);
   if (!options.trace_path.empty() && !result.trace.failed) add_verdict_of(options.trace_path, report);
   write_stdout(arguments.has("--json") ? render_json(report) : render_text(report, text_options_of_stdout()));
-  return kClean;
+  return interrupted ? std::nullopt : std::optional(std::move(report));
 }
-
-}  // namespace
 
 Verb train_verb() {
   std::vector<OptionSpec> options{
@@ -433,7 +435,10 @@ Verb train_verb() {
            {"ulpscope train --resume mlp.ckpt --steps 200 -o more.h5", "the next 100 steps, as if it had never stopped"},
            {"ulpscope train mlp --precision pure_fp16 --check", "which constants FP16 makes others of: Adam's eps, for one"},
            {"ulpscope train mlp --precision fp16 --capsule nan.capsule", "and where a NaN comes, the steps before it, for replay"}},
-          run_train};
+          [](const Arguments& arguments) {
+            train(arguments);
+            return static_cast<int>(kClean);
+          }};
 }
 
 }  // namespace ulpscope::cli

@@ -5,6 +5,7 @@
 
 namespace ulpscope::cli {
 
+Verb demo_verb();
 Verb train_verb();
 Verb replay_verb();
 Verb info_verb();

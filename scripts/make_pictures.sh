@@ -24,3 +24,8 @@ draw why_nan broken.h5 --view why-nan --light --size 1200x760
 draw step run.h5 --view step --step 150 --tensor '9.weight gradient' --size 1200x760
 draw compare fp32.h5 run.h5 --view compare --light --size 1200x760
 draw number run.h5 --view number --number fp16:0x2E66 --size 1200x560
+
+# The report is a page: a browser draws it (Debian packages chromium and pngquant).
+(cd "$runs" && chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --force-device-scale-factor=1.5 --window-size=1000,1200 \
+  --screenshot=report.png "file://$pictures/../../examples/reports/nan_at_step_9.html")
+pngquant --force --quality 70-95 --output "$pictures/report.png" "$runs/report.png"

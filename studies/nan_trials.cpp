@@ -140,14 +140,14 @@ Trial trial_from_start(const Snapshot& trace) {
   return trial;
 }
 
-void add_fixes(const FixStudy& study, Report& report) {
+const FixTrial* add_fixes(const FixStudy& study, Report& report) {
   if (!study.fails_again) {
     add_not_tried(!study.refusal.empty() ? "cannot be run again: " + study.refusal
                   : !study.ran           ? "the time was up"
                   : study.failure        ? "fails in another way: " + failure_text(*study.failure)
                                          : std::string("does not fail again"),
                   report);
-    return;
+    return nullptr;
   }
   report.add_fact("run_again", "fails again: " + failure_text(*study.failure));
   add_reference(study.reference, report);
@@ -163,17 +163,18 @@ void add_fixes(const FixStudy& study, Report& report) {
   const bool is_mendable = !comes_from_outside(report);
   add_tried(study.first_step, study.steps, {}, is_mendable ? "" : "No setting is the cause: one that helps hides it.",
             std::move(tried), report);
-  if (!is_mendable) return;
+  if (!is_mendable) return nullptr;
   // The first that needs no allowance for steps that it skipped, if there is one.
   const auto is_verified = [](const FixTrial& trial) { return trial.result == FixResult::verified; };
   auto verified = std::find_if(study.trials.begin(), study.trials.end(), [&](const FixTrial& trial) {
     return is_verified(trial) && study.reference.is_reached_by(*trial.end_loss);
   });
   if (verified == study.trials.end()) verified = std::find_if(study.trials.begin(), study.trials.end(), is_verified);
-  if (verified != study.trials.end())
-    report.verdict_text += fmt::format(
-        " Tried: it trains{} with {}.",
-        study.reference.name == "FP32" && !verified->fix.text.starts_with("FP32: ") ? " as in FP32" : "", verified->fix.text);
+  if (verified == study.trials.end()) return nullptr;
+  report.verdict_text += fmt::format(
+      " Tried: it trains{} with {}.",
+      study.reference.name == "FP32" && !verified->fix.text.starts_with("FP32: ") ? " as in FP32" : "", verified->fix.text);
+  return &*verified;
 }
 
 }  // namespace ulpscope

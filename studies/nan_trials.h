@@ -15,7 +15,8 @@ std::optional<RunFailure> failure_of(const Snapshot& trace);
 // there: another producer's run, one that was resumed, or one that goes on.
 Trial trial_from_start(const Snapshot& trace);
 
-// Facts: run_again, the reference and the loss that counts as training. Table: fixes.
-void add_fixes(const FixStudy& study, Report& report);
+// Facts: run_again, the reference and the loss that counts as training. Table: fixes. The trial whose change the verdict then
+// names, which keeps the run from failing; nullptr: none does.
+const FixTrial* add_fixes(const FixStudy& study, Report& report);
 
 }  // namespace ulpscope

@@ -9,6 +9,7 @@
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/parse_number.h"
+#include "ulpscope/core/run/experiment_options.h"
 #include "ulpscope/studies/timed_trials.h"
 
 namespace ulpscope {
@@ -115,6 +116,32 @@ bool is_within(const std::string& module, const std::string& name) {
 
 bool is_format(ChangeOf what) {
   return what == ChangeOf::scale || what == ChangeOf::update || what == ChangeOf::masters || what == ChangeOf::type;
+}
+
+std::optional<std::vector<std::string>> assignments_between(const Experiment& from, const Experiment& to) {
+  std::vector<std::string> assignments;
+  const auto add = [&](std::string_view key, std::string_view value) { assignments.push_back(fmt::format("{}={}", key, value)); };
+  for (const Option<Experiment>& option : experiment_options()) {
+    const std::optional<OptionValue> value = option.get(to);
+    if (!value || value == option.get(from)) continue;
+    const auto* text = std::get_if<std::string>(&*value);
+    add(option.key, text != nullptr ? *text : value_text(option.type, *value));
+  }
+  const auto add_types = [&](std::string_view table, const auto& before, const auto& after) {
+    for (const auto& each : after)
+      if (std::find(before.begin(), before.end(), each) == before.end())
+        add(fmt::format("{}.{}", table, each.first), name_of(each.second));
+  };
+  add_types(kAutocastOps, from.autocast.ops, to.autocast.ops);
+  add_types(kAutocastModules, from.autocast.modules, to.autocast.modules);
+  // What these keys cannot say, as another layer, is left as a difference.
+  Experiment changed = from;
+  try {
+    for (const std::string& assignment : assignments) apply_override(changed, assignment);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  return changed == to ? std::optional(std::move(assignments)) : std::nullopt;
 }
 
 void change_layers(std::vector<LayerSpec>& layers, const std::function<void(LayerSpec&)>& change) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -55,6 +56,9 @@ class ChangedExperiments {
   const SettingChange* by_ = nullptr;  // while it is added
   std::vector<ChangedExperiment> all_;
 };
+
+// What `--set` needs to make `to` of `from`, each as KEY=VALUE; nothing where only a file can say it.
+std::optional<std::vector<std::string>> assignments_between(const Experiment& from, const Experiment& to);
 
 // Changes `layers` and those within them.
 void change_layers(std::vector<LayerSpec>& layers, const std::function<void(LayerSpec&)>& change);
