@@ -180,7 +180,7 @@ endfunction()
 # ulpscope_test_deferred(NAME): all tests of NAME_tests again, as one, with every CPU backend made one that runs behind the host
 # (tests/support/deferred_backend.h). The linker puts it in the place of make_cpu_backend.
 function(ulpscope_test_deferred name)
-  target_sources(${name}_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/deferred_backend.cpp)
+  target_link_libraries(${name}_tests PRIVATE ulpscope_deferred_backend)
   target_link_options(${name}_tests PRIVATE LINKER:--wrap=_ZN8ulpscope16make_cpu_backendERKNS_10CpuOptionsE)
   add_test(NAME ${name}.deferred COMMAND ${name}_tests --gtest_filter=-*Slow*:${ARGN})
   set_tests_properties(${name}.deferred PROPERTIES LABELS fast COST 1000 ENVIRONMENT ULPSCOPE_TEST_DEFERRED=1)
@@ -200,8 +200,7 @@ endfunction()
 
 # ulpscope_runs_ptx(NAME): what ulpscope_test_ptx needs of NAME_tests. The linker puts it in the place of make_emulated_device_backend.
 function(ulpscope_runs_ptx name)
-  target_sources(${name}_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests/ptx/ptx_backend.cpp)
-  target_link_libraries(${name}_tests PRIVATE ulpscope_ptx)
+  target_link_libraries(${name}_tests PRIVATE ulpscope_ptx_backend ulpscope_ptx)
   target_link_options(${name}_tests PRIVATE
     LINKER:--wrap=_ZN8ulpscope28make_emulated_device_backendEmSt17basic_string_viewIcSt11char_traitsIcEE)
 endfunction()
