@@ -36,6 +36,8 @@ void use_instruction_set(std::string_view name) {
   if (name.empty()) return;
   for (const InstructionSet& set : kInstructionSets) {
     if (set.name != name) continue;
+    if ((HWY_TARGETS & set.target) == 0)
+      throw usage_error("this ulpscope was built for one instruction set, which is not '{}'", name);
     if ((hwy::SupportedTargets() & set.target) == 0) throw usage_error("this CPU does not have the instruction set '{}'", name);
     hwy::SetSupportedTargetsForTest(set.and_narrower);
     dnnl::set_max_cpu_isa(set.onednn);
