@@ -75,7 +75,8 @@ def included_headers(build):
     """The headers outside of the project that sources of the program include, as ninja noted them."""
     headers = set()
     is_ours = False
-    for line in output_of("ninja", "-C", build, "-t", "deps").splitlines():
+    # -n: a build that goes on has these files open.
+    for line in output_of("ninja", "-n", "-C", build, "-t", "deps").splitlines():
         if not line.startswith(" "):
             is_ours = re.match(r"[^:]*/CMakeFiles/ulpscope\w*\.dir/", line) is not None
         elif is_ours and line.strip().startswith("/usr/"):
