@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/project_files.h"
 #include "tests/support/python.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/analyzers/report/text.h"
@@ -35,7 +36,7 @@ Json read_back(const std::string& html) {
   const std::string page = folder.file("report.html"), found = folder.file("found.json"), faults = folder.file("faults");
   write_file(page, html);
   const int status = std::system(
-      fmt::format("{} {}/tests/analyzers/read_html.py {} > {} 2> {}", python, ULPSCOPE_SOURCE_DIR, page, found, faults).c_str());
+      fmt::format("{} {} {} > {} 2> {}", python, project_file("tests/analyzers/read_html.py"), page, found, faults).c_str());
   EXPECT_EQ(WEXITSTATUS(status), 0) << read_file(faults).substr(0, 3000);
   return Json::parse(read_file(found));
 }

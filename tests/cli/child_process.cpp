@@ -12,6 +12,8 @@
 #include <array>
 #include <stdexcept>
 
+#include "tests/support/project_files.h"
+
 namespace ulpscope::cli_test {
 
 namespace {
@@ -60,10 +62,11 @@ int open_terminal(std::string& name) {
   for (const std::string& setting : options.environment) {
     setenv(setting.substr(0, setting.find('=')).c_str(), setting.substr(setting.find('=') + 1).c_str(), 1);
   }
-  std::vector<char*> words{const_cast<char*>(ULPSCOPE_PROGRAM)};
+  const std::string program = program_file();
+  std::vector<char*> words{const_cast<char*>(program.c_str())};
   for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
   words.push_back(nullptr);
-  execv(ULPSCOPE_PROGRAM, words.data());
+  execv(program.c_str(), words.data());
   _exit(127);
 }
 

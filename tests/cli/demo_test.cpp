@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "tests/support/project_files.h"
 #include "tests/support/python.h"
 #include "train_fixture.h"
 
@@ -42,7 +43,7 @@ class Demo : public Train {
   }
   // The exit code of a shell that runs it in the folder.
   int type(const std::string& command, const std::string& out = "/dev/null") {
-    const std::string path = std::filesystem::path(ULPSCOPE_PROGRAM).parent_path().string();
+    const std::string path = std::filesystem::path(program_file()).parent_path().string();
     const int status = std::system(
         ("cd '" + folder_.path() + "' && PATH='" + path + "':\"$PATH\" && " + command + " > '" + out + "' 2> /dev/null").c_str());
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
@@ -174,7 +175,7 @@ TEST_F(Demo, OnATerminal) {
 
 // A new schema of traces makes them unreadable: the commands in examples/README.md make them again.
 TEST(Examples, ReportAsTheirReadmeSays) {
-  const std::string examples = ULPSCOPE_SOURCE_DIR "/examples/", again = "made again by the commands in examples/README.md";
+  const std::string examples = project_file("examples/"), again = "made again by the commands in examples/README.md";
   const auto report = [&](const std::string& trace) { return run_program({"report", examples + "traces/" + trace}); };
   const Result broken = report("nan_at_step_9.h5");
   EXPECT_EQ(broken.exit_code, 0) << broken.err << again;

@@ -10,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "tests/support/project_files.h"
 #include "tests/support/python.h"
 #include "train_fixture.h"
 #include "ulpscope/core/run/checkpoint.h"
@@ -237,8 +238,8 @@ TEST_F(Train, TheExampleOfTheDocsReadsACheckpoint) {
   const std::string python = find_python("h5py");
   if (python.empty()) GTEST_SKIP() << "no python3 with h5py";
   ASSERT_EQ(train({"mlp", "--steps", "2", "--checkpoint", "mlp.ckpt"}).exit_code, 0);
-  write_file(file("example.py"), "import re\nexec(re.search(r'^```python\\n(.*?)^```', open('" ULPSCOPE_SOURCE_DIR
-                                 "/docs/checkpoint_format.md').read(), re.M | re.S)[1])\n");
+  write_file(file("example.py"), "import re\nexec(re.search(r'^```python\\n(.*?)^```', open('" +
+                                     project_file("docs/checkpoint_format.md") + "').read(), re.M | re.S)[1])\n");
   ASSERT_EQ(std::system(("cd " + folder_.path() + " && " + python + " example.py > printed").c_str()), 0);
   const std::string printed = read_file(file("printed"));
   EXPECT_THAT(printed, ::testing::StartsWith("2 steps\n"));

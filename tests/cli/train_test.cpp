@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "tests/support/project_files.h"
 #include "train_fixture.h"
 #include "ulpscope/cli/progress.h"
 #include "ulpscope/core/run/checkpoint.h"
@@ -195,7 +196,7 @@ TEST_F(Train, TheCommandThatAnInterruptNamesGoesOn) {
   ASSERT_NE(at, std::string::npos) << result.err;
   const std::string command = result.err.substr(at + prefix.size(), result.err.find('\n', at) - at - prefix.size());
   const uint64_t step = read_checkpoint_info(file("it's last")).step;
-  const std::string shell = fmt::format("cd {} && {}{} --steps {} 2> said", folder_.path(), ULPSCOPE_PROGRAM, command, step + 2);
+  const std::string shell = fmt::format("cd {} && {}{} --steps {} 2> said", folder_.path(), program_file(), command, step + 2);
   ASSERT_EQ(std::system((shell + " > printed").c_str()), 0) << read_file(file("said"));
   EXPECT_EQ(info(file("a folder"))["steps"], step + 2);
 }

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <thread>
 
+#include "tests/support/project_files.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/run/experiment.h"
@@ -21,7 +22,6 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-const std::string kSource = ULPSCOPE_SOURCE_DIR;
 const std::string kPrecisions =
     "fp32, fp64, fp16, bf16, mixed_float16, mixed_bfloat16, apex_o0, apex_o1, apex_o2, apex_o3, tf_auto_mixed, mxnet, pure_fp16, "
     "pure_bf16 or fp8";
@@ -380,7 +380,7 @@ TEST(ExperimentToml, UnreadableFiles) {
   message_of([] { parse("a = tr\n"); }, ErrorKind::unreadable);  // one line, though toml++ quotes the line break
   EXPECT_THAT(message_of([] { load_experiment("/nowhere/run.toml"); }, ErrorKind::unreadable),
               StartsWith("/nowhere/run.toml: cannot"));
-  EXPECT_THAT(message_of([] { load_experiment(kSource); }, ErrorKind::unreadable), HasSubstr("a folder"));
+  EXPECT_THAT(message_of([] { load_experiment(project_file("")); }, ErrorKind::unreadable), HasSubstr("a folder"));
   EXPECT_EQ(message_of([] { load_experiment("/dev/zero"); }, ErrorKind::unreadable),
             "/dev/zero: expected an experiment file of at most 4194304 bytes, found more");
 }
@@ -588,7 +588,7 @@ TEST(ExperimentToml, EveryPresetIsKeptWhenWrittenBack) {
 
 TEST(ExperimentFiles, AreThePresets) {
   size_t files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(kSource + "/experiments")) {
+  for (const auto& entry : std::filesystem::directory_iterator(project_file("experiments"))) {
     if (!entry.is_regular_file()) continue;  // failures/
     ++files;
     EXPECT_EQ(find_preset(entry.path().stem().string()), load_experiment(entry.path().string())) << entry.path();
@@ -602,7 +602,7 @@ TEST(ExperimentFiles, AreThePresets) {
 TEST(ExperimentFiles, CommentsNameSettingsThatAreTaken) {
   const std::string set = "--set ";
   size_t taken = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(kSource + "/experiments")) {
+  for (const auto& entry : std::filesystem::directory_iterator(project_file("experiments"))) {
     if (!entry.is_regular_file()) continue;  // failures/
     std::ifstream file(entry.path());
     const std::string name = entry.path().stem().string(), text{std::istreambuf_iterator<char>(file), {}};
@@ -624,7 +624,7 @@ TEST(ExperimentFiles, CommentsNameSettingsThatAreTaken) {
 }
 
 TEST(ExperimentFiles, UnderflowScalesBackToThePlainRun) {
-  const Experiment experiment = load_experiment(kSource + "/experiments/underflow.toml");
+  const Experiment experiment = load_experiment(project_file("experiments/underflow.toml"));
   EXPECT_EQ(experiment.model, find_preset("fashion_cnn")->model);
   EXPECT_EQ(experiment.loss.factor, 0x1p-20);
   EXPECT_EQ(experiment.loss.factor * experiment.optimizer.learning_rate, 0.1);
@@ -636,7 +636,7 @@ TEST(ExperimentFiles, UnderflowScalesBackToThePlainRun) {
 }
 
 TEST(ExperimentReference, DocumentIsGeneratedFromTheTable) {
-  const std::string path = kSource + "/docs/experiments.md";
+  const std::string path = project_file("docs/experiments.md");
   if (std::getenv("ULPSCOPE_UPDATE_DOCS") != nullptr) std::ofstream(path, std::ios::binary) << experiment_reference();
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};

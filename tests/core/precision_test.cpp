@@ -12,6 +12,7 @@
 #include <set>
 
 #include "tests/support/engine_fixture.h"
+#include "tests/support/project_files.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/nn/model.h"
@@ -57,7 +58,7 @@ TEST(PrecisionTable, ListsNameOpsThatTheyTreatOtherwise) {
 }
 
 TEST(ExperimentReference, PoliciesAreGeneratedFromTheTable) {
-  const std::string path = std::string(ULPSCOPE_SOURCE_DIR) + "/docs/policies.md";
+  const std::string path = project_file("docs/policies.md");
   if (std::getenv("ULPSCOPE_UPDATE_DOCS") != nullptr) std::ofstream(path, std::ios::binary) << policy_reference();
   std::ifstream file(path, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};

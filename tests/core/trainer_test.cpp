@@ -15,6 +15,7 @@
 #include <numeric>
 #include <set>
 
+#include "tests/support/project_files.h"
 #include "tests/support/trace_contents.h"
 #include "ulpscope/analyzers/scale.h"
 #include "ulpscope/base/error.h"
@@ -539,7 +540,7 @@ TEST_F(TrainerTest, SlowConvSineLossOfFP16IsThatOfFP32) {
 
 TEST_F(TrainerTest, SlowTheScalerRescuesTheUnderflowExperiment) {
   if (!have_fashion_mnist()) GTEST_SKIP() << "Fashion-MNIST is not installed (Debian package dataset-fashion-mnist)";
-  Experiment experiment = load_experiment(ULPSCOPE_SOURCE_DIR "/experiments/underflow.toml");
+  Experiment experiment = load_experiment(project_file("experiments/underflow.toml"));
   experiment.precision = Precision::fp32;
   const double reference = *run(experiment, false).result.test->accuracy;
   experiment.precision = Precision::fp16;

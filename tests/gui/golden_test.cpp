@@ -9,6 +9,7 @@
 
 #include "synthetic_trace.h"
 #include "tests/gui/open_run.h"
+#include "tests/support/project_files.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/gui/headless.h"
 #include "ulpscope/gui/theme.h"
@@ -134,7 +135,7 @@ size_t different_pixels(const Image& a, const Image& b) {
   return different;
 }
 
-std::string golden_path(const std::string& name) { return std::string(ULPSCOPE_SOURCE_DIR "/tests/gui/golden/") + name + ".png"; }
+std::string golden_path(const std::string& name) { return project_file("tests/gui/golden/" + name + ".png"); }
 
 class Golden : public ::testing::Test {
  protected:

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/project_files.h"
 #include "ulpscope/trace/snapshot.h"
 
 namespace ulpscope {
@@ -16,7 +17,7 @@ TEST(SmallProducer, RecordsWithoutAnEngine) {
   const std::filesystem::path path =
       std::filesystem::path(::testing::TempDir()) / ("ulpscope_small_producer_" + std::to_string(getpid()) + ".h5");
   std::filesystem::remove(path);
-  ASSERT_EQ(std::system(("\"" SMALL_PRODUCER "\" \"" + path.string() + "\"").c_str()), 0);
+  ASSERT_EQ(std::system(("\"" + built_file("tests/recorder/small_producer") + "\" \"" + path.string() + "\"").c_str()), 0);
 
   const Snapshot trace(path.string());
   EXPECT_EQ(trace.writer_state(), WriterState::closed);

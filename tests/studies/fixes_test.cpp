@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "tests/support/project_files.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/kernels/cpu_in_use.h"
@@ -195,7 +196,8 @@ TEST(Fixes, WhatEndsNoBetterThanGuessingIsVerifiedByNothing) {
 seed = 3
 [data]
 kind = "csv"
-path = ")" ULPSCOPE_SOURCE_DIR R"(/experiments/failures/features.csv"
+path = ")" + project_file("experiments/failures/features.csv") +
+                                              R"("
 target_columns = ["label"]
 input_columns = ["a", "b", "c", "d"]
 classes = 3
@@ -371,7 +373,7 @@ TEST(Fixes, WhyThereIsNoReferenceIsSaid) {
   ASSERT_NE(find(study, "BF16"), nullptr);
   EXPECT_EQ(find(study, "BF16")->result, FixResult::not_tried);
   // Of one step nothing can be said of it or of the others.
-  start.experiment = load_experiment(ULPSCOPE_SOURCE_DIR "/experiments/failures/activations_overflow_fp16.toml");
+  start.experiment = load_experiment(project_file("experiments/failures/activations_overflow_fp16.toml"));
   const FixStudy one = try_fixes(start, {RunFailure::Way::loss, 0}, "", {.steps_after = 1, .budget = 1e9});
   ASSERT_TRUE(one.fails_again);
   EXPECT_EQ(one.reference.lack, "one step of FP32 does not tell whether it trains");
@@ -461,7 +463,7 @@ layers = [
 ]
 [data]
 kind = "text"
-path = ")" ULPSCOPE_SOURCE_DIR R"(/LICENSE"
+path = ")" + project_file("LICENSE") + R"("
 context = 16
 train_size = 8
 [training]

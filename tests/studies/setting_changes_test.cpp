@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "tests/support/project_files.h"
 #include "ulpscope/studies/trial_report.h"
 
 namespace ulpscope {
@@ -130,7 +131,7 @@ TEST(SettingChanges, TheClosestToWhatWasAskedForIsFirst) {
 // What is told can be copied: it is the experiment that was tried.
 TEST(ChangedExperiments, NumbersReadBackExactly) {
   const std::vector<Override> changes{Override("optimizer.learning_rate=0.0123456789"), Override("scaler.initial=2^16")};
-  const Experiment original = load_experiment(ULPSCOPE_SOURCE_DIR "/experiments/failures/activations_overflow_fp16.toml", changes);
+  const Experiment original = load_experiment(project_file("experiments/failures/activations_overflow_fp16.toml"), changes);
   ChangedExperiments experiments(original);
   for (const Way way : {Way::lower, Way::raise}) {
     experiments.add({.kind = Kind::learning_rate, .way = way});

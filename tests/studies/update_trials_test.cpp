@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tests/support/project_files.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/analyzers/updates.h"
 
@@ -19,7 +20,7 @@ class UpdateTrialsTest : public ::testing::Test {
  protected:
   // A failure's experiment, with changes.
   static Experiment failure(const std::string& name, const std::vector<std::string>& changes = {}) {
-    return load_experiment(ULPSCOPE_SOURCE_DIR "/experiments/failures/" + name + ".toml",
+    return load_experiment(project_file("experiments/failures/" + name + ".toml"),
                            std::vector<Override>(changes.begin(), changes.end()));
   }
   UpdateStudy study(const Experiment& experiment, uint64_t steps, double budget = 1e9) {

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <string>
 
+#include "tests/support/project_files.h"
+
 namespace ulpscope {
 
 struct HardwareResults {
@@ -13,9 +15,9 @@ struct HardwareResults {
 
 // Of the GPU and formats in `name`, "a100_bf16_fp32_k8": the full set where it lies beside the project, else the sample.
 inline HardwareResults hardware_results(const std::string& name) {
-  const std::string project = ULPSCOPE_SOURCE_DIR, full = project + "/../shared/data/tensorcore/" + name + ".csv.gz";
+  const std::string full = project_file("../shared/data/tensorcore/" + name + ".csv.gz");
   if (std::filesystem::exists(full)) return {full, 5000};
-  return {project + "/tests/data/tensorcore/" + name + ".csv.gz", 200};
+  return {project_file("tests/data/tensorcore/" + name + ".csv.gz"), 200};
 }
 
 }  // namespace ulpscope

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "tests/support/project_files.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/hash.h"
 #include "ulpscope/trace/schema.h"
@@ -12,12 +13,14 @@
 namespace ulpscope {
 namespace {
 
+const std::string kDocs = project_file("docs/trace_format.md");
+
 TEST(TraceFormatDocs, HaveTheDeclaredTables) {
-  const std::string docs = read_file(TRACE_FORMAT_DOCS), tables = schema_markdown();
+  const std::string docs = read_file(kDocs), tables = schema_markdown();
   const size_t begin = docs.find("## Tables\n");
-  ASSERT_NE(begin, std::string::npos) << TRACE_FORMAT_DOCS << " has no section Tables";
-  if (std::getenv("ULPSCOPE_UPDATE_DOCS") != nullptr) write_file(TRACE_FORMAT_DOCS, docs.substr(0, begin + 10) + tables);
-  EXPECT_EQ(read_file(TRACE_FORMAT_DOCS).substr(begin + 10), tables) << "run this test with ULPSCOPE_UPDATE_DOCS=1";
+  ASSERT_NE(begin, std::string::npos) << kDocs << " has no section Tables";
+  if (std::getenv("ULPSCOPE_UPDATE_DOCS") != nullptr) write_file(kDocs, docs.substr(0, begin + 10) + tables);
+  EXPECT_EQ(read_file(kDocs).substr(begin + 10), tables) << "run this test with ULPSCOPE_UPDATE_DOCS=1";
 }
 
 // What readers of this version know: a trace of any other tables, chunks, columns or enumerators is of another version.
@@ -39,8 +42,7 @@ TEST(TraceSchema, ItsVersionIsOfTheseTablesColumnsAndEnumerators) {
 }
 
 TEST(TraceFormatDocs, StateTheVersion) {
-  EXPECT_NE(read_file(TRACE_FORMAT_DOCS).find(fmt::format("`schema_version` of the file is {}.", kSchemaVersion)),
-            std::string::npos);
+  EXPECT_NE(read_file(kDocs).find(fmt::format("`schema_version` of the file is {}.", kSchemaVersion)), std::string::npos);
 }
 
 TEST(TraceSchema, NamesAreUniqueAndEveryColumnIsExplained) {

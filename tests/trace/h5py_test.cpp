@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "sample_trace.h"
+#include "tests/support/project_files.h"
 #include "tests/support/python.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
@@ -21,6 +22,7 @@ namespace ulpscope::trace_test {
 namespace {
 
 constexpr uint64_t kH5pySeed = 23;
+const std::string kDocs = project_file("docs/trace_format.md"), kScript = project_file("tests/trace/dump_trace.py");
 
 // What `command` prints, and its exit status.
 struct Output {
@@ -57,7 +59,7 @@ class H5py : public testing::Test {
     if (python().empty()) GTEST_SKIP() << "no python3 with h5py";
   }
   Output dump(const std::string& path, const std::string& mode) {
-    return run(fmt::format("{} {} {} {} {} 2>&1", python(), TRACE_TEST_SCRIPT, path, TRACE_FORMAT_DOCS, mode));
+    return run(fmt::format("{} {} {} {} {} 2>&1", python(), kScript, path, kDocs, mode));
   }
   // Compares with the sample's first `steps` steps.
   void expect_steps(const std::string& path, const std::string& mode, uint64_t steps, const Lines& more = {}) {
@@ -177,7 +179,7 @@ TEST_F(H5py, WritesTracesOfTwoRanks) {
     for (uint64_t step = 0; step < kSteps; ++step) add_step(*sink, kH5pySeed, step);
     ASSERT_TRUE(sink->close());
   }
-  const Output output = run(fmt::format("{} {} {} {} plain writing 2>&1", python(), TRACE_TEST_SCRIPT, path_, TRACE_FORMAT_DOCS));
+  const Output output = run(fmt::format("{} {} {} {} plain writing 2>&1", python(), kScript, path_, kDocs));
   ASSERT_EQ(output.status, 0) << output.text;
   const std::vector<std::string> paths = {folder_.file("rank0.h5"), folder_.file("rank1.h5")};
   for (size_t rank = 0; rank < paths.size(); ++rank) {

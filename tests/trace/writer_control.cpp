@@ -8,17 +8,20 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "tests/support/project_files.h"
+
 namespace ulpscope::trace_test {
 
 WriterProcess::WriterProcess(const std::string& path, uint64_t seed, int flush_milliseconds, uint64_t queue_bytes) {
   int to_child[2], from_child[2];
   if (pipe2(to_child, O_CLOEXEC) != 0 || pipe2(from_child, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+  const std::string program = built_file("tests/trace/trace_test_writer");
   const std::string numbers[] = {std::to_string(seed), std::to_string(queue_bytes), std::to_string(flush_milliseconds)};
   process_ = fork();
   if (process_ == 0) {
     dup2(to_child[0], STDIN_FILENO);
     dup2(from_child[1], STDOUT_FILENO);
-    execl(TRACE_TEST_WRITER, TRACE_TEST_WRITER, path.c_str(), numbers[0].c_str(), numbers[1].c_str(), numbers[2].c_str(),
+    execl(program.c_str(), program.c_str(), path.c_str(), numbers[0].c_str(), numbers[1].c_str(), numbers[2].c_str(),
           static_cast<char*>(nullptr));
     _exit(127);
   }
