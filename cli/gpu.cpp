@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/cli/output.h"
 #include "ulpscope/cli/progress.h"
 #include "ulpscope/cli/report_options.h"
 #include "ulpscope/cli/verbs.h"
@@ -42,8 +43,11 @@ int run_gpu(const Arguments& arguments) {
   const std::optional<int64_t> sums = arguments.integer("--sums", 1);
   const bool probes = arguments.has("--probe"), has_products = arguments.has("--products");
   const std::optional<int64_t> seed = arguments.integer("--seed", 0);
-  for (const char* option : {"--sums", "--seed"})
+  for (const char* option : {"--sums", "--seed", "--results"})
     if (arguments.has(option) && !probes) throw usage_error("{}: expected with --probe only", option);
+  const std::string path = arguments.text("--results");
+  if (arguments.has("--force") && path.empty()) throw usage_error("--force: expected with --results only");
+  if (!path.empty()) check_replaceable(path, arguments.has("--force"));
   if (probes && has_products) throw usage_error("--probe and --products exclude each other");
   for (const char* option : {"--set", "--precision"})
     if (arguments.has(option) && !has_products) throw usage_error("{}: expected with --products only", option);
@@ -67,10 +71,15 @@ int run_gpu(const Arguments& arguments) {
     return kClean;
   }
   Progress progress;
+  ProbeObserver observer{[&](double share) { progress.work("sums through the matrix units", share); }, {}};
+  std::string results(kProbedSumColumns);
+  if (!path.empty()) {
+    observer.sum = [&](const MatrixInstruction& instruction, const ProbedSum& sum) { results += csv_of(instruction, sum); };
+  }
   const auto probed = probe_tensor_cores(*backend->matrix_instructions(), device.gpu, static_cast<uint64_t>(sums.value_or(kSums)),
-                                         static_cast<uint64_t>(seed.value_or(0)),
-                                         [&](double share) { progress.work("sums through the matrix units", share); });
+                                         static_cast<uint64_t>(seed.value_or(0)), observer);
   progress.finish();
+  if (!path.empty()) write_text_file(path, results);
   print(describe_probe(device, probed, limit), arguments);
   return is_explained(probed) ? kClean : kFindings;
 }
@@ -91,6 +100,8 @@ Verb gpu_verb() {
                  {"--probe", "", "", "send sums through the matrix units, and say what explains them"},
                  {"--sums", "", "N", "random ones for each instruction, beside those that are made", std::to_string(kSums)},
                  {"--seed", "", "N", "of the random ones: each has others", "0"},
+                 {"--results", "", "FILE", "write every sum and what came back as CSV, as encodings in hexadecimal"},
+                 {"--force", "", "", "replace FILE where it exists"},
                  {"--products", "", "EXPERIMENT", "compare the products of a step of it, a TOML file or a preset"},
                  {"--precision", "", "NAME", "of that step", "the experiment's", experiment_choices("precision")},
                  {"--set", "", "KEY=VALUE", "change a key of the experiment: training.batch_size=4; may be repeated", ""}},

@@ -48,15 +48,15 @@ constexpr TensorCoreModel kModels[] = {
     {"ada", mma, kNone, kFp8, &binary16, 16, 13, -21, &binary16, kNearestEven, nullptr, 1, false, kData},
 
     {"hopper", mma, kNone, kHalf, &binary32, 16, 25, -133, &binary32, kTowardZero, nullptr, 1, false, kData},
-    {"hopper", mma, kNone, kTf32, &binary32, 8, 25, -133, &binary32, kTowardZero},
-    {"hopper", mma, kNone, kFp16, &binary16, 16, 25, -22, &binary16, kNearestEven, nullptr, 1, false, kData},
-    {"hopper", mma, kNone, kFp8, &binary32, 16, 25, -133, &binary32, kTowardZero, &binary16, 2, true},
-    {"hopper", mma, kNone, kFp8, &binary16, 16, 25, -22, &binary16, kNearestEven, &binary16, 2, true},
-    {"hopper", wgmma, kNone, kHalf, &binary32, 16, 25, -133, &binary32, kTowardZero},
-    {"hopper", wgmma, kNone, kTf32, &binary32, 8, 25, -133, &binary32, kTowardZero},
-    {"hopper", wgmma, kNone, kFp16, &binary16, 16, 25, -133, &binary16, kNearestEven},
-    {"hopper", wgmma, kNone, kFp8, &binary32, 32, 13, -133, &e8m13, kTowardZero},
-    {"hopper", wgmma, kNone, kFp8, &binary16, 32, 13, -133, &binary16, kNearestEven},
+    {"hopper", mma, kNone, kTf32, &binary32, 8, 25, -133, &binary32, kTowardZero, nullptr, 1, false, kData},
+    {"hopper", mma, kNone, kFp16, &binary16, 16, 25, -21, &binary16, kNearestEven, nullptr, 1, false, kData},
+    {"hopper", mma, kNone, kFp8, &binary32, 16, 25, -133, &binary32, kTowardZero, &binary16, 2, true, kData},
+    {"hopper", mma, kNone, kFp8, &binary16, 16, 25, -21, &binary16, kNearestEven, &binary16, 2, true, kData},
+    {"hopper", wgmma, kNone, kHalf, &binary32, 16, 25, -133, &binary32, kTowardZero, nullptr, 1, false, kData},
+    {"hopper", wgmma, kNone, kTf32, &binary32, 8, 25, -133, &binary32, kTowardZero, nullptr, 1, false, kData},
+    {"hopper", wgmma, kNone, kFp16, &binary16, 16, 25, -21, &binary16, kNearestEven, nullptr, 1, false, kData},
+    {"hopper", wgmma, kNone, kFp8, &binary32, 32, 13, -133, &e8m13, kTowardZero, nullptr, 1, false, kData},
+    {"hopper", wgmma, kNone, kFp8, &binary16, 32, 13, -133, &binary16, kNearestEven, nullptr, 1, false, kData},
 
     {"blackwell", mma, kNone, kHalf, &binary32, 16, 25, -133, &binary32, kTowardZero},
     {"blackwell", mma, kNone, kTf32, &binary32, 8, 25, -133, &binary32, kTowardZero},
@@ -171,15 +171,17 @@ struct SpecialSum {
   }
 };
 
-uint32_t convert_sum(const TensorCoreModel& model, int64_t sum, int exponent, bool all_negative_zero) {
+uint32_t convert_sum(const TensorCoreModel& model, int64_t sum, int exponent) {
+  if (sum == 0) return 0;
   const FloatFormat& format = *model.conversion;
-  const Number number{.kind = sum == 0 ? Number::Kind::zero : Number::Kind::finite,
-                      .negative = sum < 0 || all_negative_zero,
+  const Number number{.kind = Number::Kind::finite,
+                      .negative = sum < 0,
                       .exponent = exponent,
                       .significand = static_cast<uint64_t>(sum < 0 ? -sum : sum)};
   const int leading = exponent + 63 - std::countl_zero(number.significand);
-  if (sum != 0 && leading > format.largest_exponent()) return infinity_of(*model.output, number.negative);
+  if (leading > format.largest_exponent()) return infinity_of(*model.output, number.negative);
   const auto encoding = static_cast<uint32_t>(encode(format, number, {.mode = model.rounding}));
+  if ((encoding & ~format.sign_bit()) == 0) return 0;
   return encoding << (model.output->fraction_bits - format.fraction_bits);
 }
 
@@ -196,11 +198,9 @@ int64_t cut_off(const Number& number, int unit) {
 uint32_t fused_sum(const TensorCoreModel& model, std::span<TensorCoreTerm> terms, TensorCoreSum* explained) {
   SpecialSum special;
   int max_exponent = model.zero_exponent;
-  bool all_negative_zero = true;
   for (const TensorCoreTerm& term : terms) {
     special.add(term.value);
     max_exponent = std::max(max_exponent, term.exponent);
-    all_negative_zero &= term.value.kind == Number::Kind::zero && term.value.negative;
   }
   if (special) return special.result(*model.output);
   const int unit = max_exponent - model.fraction_bits;
@@ -213,7 +213,7 @@ uint32_t fused_sum(const TensorCoreModel& model, std::span<TensorCoreTerm> terms
     explained->max_exponent = max_exponent;
     explained->sum = sum;
   }
-  return convert_sum(model, sum, unit, all_negative_zero);
+  return convert_sum(model, sum, unit);
 }
 
 TensorCoreTerm accumulator_term(const TensorCoreModel& model, uint32_t accumulator) {
@@ -266,15 +266,14 @@ class Dot {
   TensorCoreTerm group_term(size_t element) const {
     const int unit = core_.a->smallest_exponent() + core_.b->smallest_exponent();
     int64_t sum = 0;
-    bool is_zero = true, is_negative_zero = true;
+    bool is_zero = true;
     for (size_t i = element; i < element + kProductsOfGroup; ++i) {
       const Number number = product(i).number;
       sum += cut_off(number, unit);
       is_zero &= number.kind == Number::Kind::zero;
-      is_negative_zero &= number.kind == Number::Kind::zero && number.negative;
     }
     const Number group{.kind = sum == 0 ? Number::Kind::zero : Number::Kind::finite,
-                       .negative = sum < 0 || is_negative_zero,
+                       .negative = sum < 0,
                        .exponent = unit,
                        .significand = static_cast<uint64_t>(sum < 0 ? -sum : sum)};
     const Factor by = scale(element);

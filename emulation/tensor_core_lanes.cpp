@@ -87,21 +87,15 @@ class OutputLanes {
     return hn::ConcatEven(u32, hn::BitCast(u32, high), hn::BitCast(u32, low));
   }
 
-  // The encodings of sums, numbers or zero, in units of 2^unit. `is_negative_zero` is asked for the lanes whose sum is zero and
-  // whose accumulator is -0: where terms are all -0.
-  template <class IsNegativeZero>
-  static HWY_INLINE VU FromSum(VD low, VD high, VI unit, VU accumulator, const IsNegativeZero& is_negative_zero) {
+  // The encodings of sums, numbers or zero, in units of 2^unit.
+  static HWY_INLINE VU FromSum(VD low, VD high, VI unit) {
     const U u32;
     const VU zero = hn::Zero(u32);
     const VU upper = UpperWords(low, high), lower = LowerWords(low, high);
     const auto is_zero = hn::Eq(hn::Or(hn::And(upper, hn::Set(u32, 0x7FFFFFFF)), lower), zero);
-    const VU result = Convert(upper, lower, unit);
-    VU sign = hn::ShiftRight<31 - Output::kWidth>(hn::And(upper, hn::Set(u32, 0x80000000)));
-    const auto may_be_negative_zero = hn::And(is_zero, hn::Eq(accumulator, hn::Set(u32, kSign)));
-    sign = hn::IfThenZeroElse(is_zero, sign);
-    if (HWY_UNLIKELY(!hn::AllFalse(u32, may_be_negative_zero)))
-      sign = hn::Or(sign, hn::IfThenElseZero(hn::And(may_be_negative_zero, is_negative_zero()), hn::Set(u32, kSign)));
-    return hn::Or(hn::IfThenZeroElse(is_zero, result), sign);
+    const VU result = hn::IfThenZeroElse(is_zero, Convert(upper, lower, unit));
+    const VU sign = hn::ShiftRight<31 - Output::kWidth>(hn::And(upper, hn::Set(u32, 0x80000000)));
+    return hn::IfThenElseZero(hn::Ne(result, zero), hn::Or(result, sign));
   }
   // An accumulator of Inf stays; a NaN has the one encoding.
   static HWY_INLINE VU KeepSpecial(VU accumulator, VU magnitude, VU result) {
@@ -200,8 +194,7 @@ class Sums : OutputLanes<Output> {
     }
 
     const VI last_bit = hn::Sub(largest, hn::Set(i32, fraction_bits_));
-    const auto is_negative_zero = [&]() HWY_ATTR { return AllNegativeZero(begin); };
-    const VU result = Base::FromSum(low, high, last_bit, accumulator, is_negative_zero);
+    const VU result = Base::FromSum(low, high, last_bit);
     if (factors_.a_special) return Special(begin, accumulator, magnitude, result);
     return Base::KeepSpecial(accumulator, magnitude, result);
   }
@@ -227,15 +220,6 @@ class Sums : OutputLanes<Output> {
   static HWY_INLINE VF PowerOfTwo(VI field) {
     const I i32;
     return hn::BitCast(D(), hn::ShiftLeft<23>(hn::Max(field, hn::Zero(i32))));
-  }
-
-  HWY_NOINLINE hn::MFromD<U> AllNegativeZero(int64_t begin) const {
-    const U u32;
-    VU all = hn::Set(u32, ~0u);
-    const VU negative_zero = hn::Set(u32, 0x80000000);
-    for (int64_t k = begin; k < begin + products_; ++k)
-      all = hn::And(all, hn::VecFromMask(u32, hn::Eq(hn::BitCast(u32, Product(k)), negative_zero)));
-    return hn::Ne(all, hn::Zero(u32));
   }
 
   // Where NaN or Inf is among the factors or in the accumulator, IEEE arithmetic on these and on finite numbers without overflow
@@ -309,8 +293,7 @@ class GroupSums : OutputLanes<Fp32> {
       high = hn::Add(high, Truncated(hn::UpperHalf(hn::Half<D>(), value), hn::UpperHalf(half, power)));
     }
     const VI last_bit = hn::Sub(largest, hn::Set(i32, fraction_bits_));
-    const auto is_negative_zero = [&]() HWY_ATTR { return AllNegativeZero(begin); };
-    VU result = FromSum(low, high, last_bit, accumulator, is_negative_zero);
+    VU result = FromSum(low, high, last_bit);
     result = KeepSpecial(accumulator, magnitude, result);
     // A scale of NaN.
     const VU sum = hn::And(UpperWords(low, high), hn::Set(u32, 0x7FFFFFFF));
@@ -346,16 +329,11 @@ class GroupSums : OutputLanes<Fp32> {
     return hn::Add(hn::Mul(first(a), first(b)), hn::Mul(hn::ShiftRight<16>(a), hn::ShiftRight<16>(b)));
 #endif
   }
-  // Whether all products are zero, and whether all have the sign of negative ones.
+  // Whether all products are zero.
   HWY_INLINE hn::MFromD<U> AllZero(int64_t group) const {
     const U u32;
-    const VU both = hn::And(hn::Set(u32, a_.signs[group]), hn::LoadU(u32, b_.signs + group * kPanel + lane_));
-    return hn::Eq(hn::And(both, hn::Set(u32, 0xFFFF)), hn::Zero(u32));
-  }
-  HWY_INLINE hn::MFromD<U> AllNegative(int64_t group) const {
-    const U u32;
-    const VU one = hn::Xor(hn::Set(u32, a_.signs[group]), hn::LoadU(u32, b_.signs + group * kPanel + lane_));
-    return hn::Eq(hn::ShiftRight<16>(one), hn::Set(u32, 0xFFFF));
+    const VU both = hn::And(hn::Set(u32, a_.nonzero[group]), hn::LoadU(u32, b_.nonzero + group * kPanel + lane_));
+    return hn::Eq(both, hn::Zero(u32));
   }
 
   // value * 2^power without what is behind the point. Powers below those of FP64 make zero of any value.
@@ -365,22 +343,6 @@ class GroupSums : OutputLanes<Fp32> {
     const Half half;
     const auto field = hn::PromoteTo(i64, hn::Max(hn::Add(power, hn::Set(half, 1023)), hn::Zero(half)));
     return hn::Trunc(hn::Mul(hn::PromoteTo(d64, value), hn::BitCast(d64, hn::ShiftLeft<52>(field))));
-  }
-
-  // A group's term is -0 where its products are, or where a scale of zero makes it of a negative sum.
-  HWY_NOINLINE hn::MFromD<U> AllNegativeZero(int64_t begin) const {
-    const D d;
-    const I i32;
-    const U u32;
-    auto all = hn::Eq(hn::Zero(u32), hn::Zero(u32));
-    for (int64_t group = begin; group < begin + groups_; ++group) {
-      const VI sum = Sum(group);
-      const auto is_negative_zero = hn::And(AllZero(group), AllNegative(group));
-      const auto is_negative = hn::RebindMask(u32, hn::Lt(sum, hn::Zero(i32)));
-      const auto has_no_scale = hn::RebindMask(u32, hn::Eq(Scale(group), hn::Zero(d)));
-      all = hn::And(all, hn::Or(is_negative_zero, hn::And(is_negative, has_no_scale)));
-    }
-    return all;
   }
 
   const int64_t groups_;  // of a block

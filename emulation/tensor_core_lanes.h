@@ -43,8 +43,7 @@ struct LaneGroups {
   const int16_t* elements;  // in whole units of the format's smallest subnormal
   const float* scales;
   const int32_t* exponents;  // of a scale of zero kExponentOfZero
-  const uint32_t*
-      signs;  // of each element of a group a bit: in the lower half whether it is not zero, in the upper whether negative
+  const uint32_t* nonzero;   // a bit for each element of a group
 };
 
 // The same of one row.

@@ -161,7 +161,7 @@ void TensorCoreProduct::PackedGroups::resize(size_t lines, int64_t positions) {
   elements.resize(groups * kProductsOfGroup);
   scales.resize(groups);
   exponents.resize(groups, kExponentOfZero);
-  signs.resize(groups);
+  nonzero.resize(groups);
 }
 
 // Lines of factors, rows of A or columns of B, by their number and that of an element.
@@ -189,17 +189,17 @@ void TensorCoreProduct::pack_groups(const Factors& factors, int64_t first, int64
     for (int64_t group = 0; group < of_line; ++group) {
       const int64_t index = (place * of_line + group) * lanes + line, begin = group * kProductsOfGroup;
       if (begin >= k_) break;
-      uint32_t signs = 0;
+      uint32_t nonzero = 0;
       for (int64_t i = 0; i < std::min<int64_t>(kProductsOfGroup, k_ - begin); ++i) {
         const Number number = decode(format, factors.element(first + line, begin + i));
         const auto magnitude = number.kind == Number::Kind::zero
                                    ? 0
                                    : static_cast<int>(number.significand << (number.exponent - format.smallest_exponent()));
-        signs |= (magnitude != 0 ? 1u : 0u) << i | (number.negative ? 1u : 0u) << (kProductsOfGroup + i);
+        nonzero |= (magnitude != 0 ? 1u : 0u) << i;
         const int64_t pair = (place * of_line + group) * (kProductsOfGroup / 2) + i / 2;
         groups.elements[2 * (pair * lanes + line) + i % 2] = static_cast<int16_t>(number.negative ? -magnitude : magnitude);
       }
-      groups.signs[index] = signs;
+      groups.nonzero[index] = nonzero;
       const ScaleFactor scale = read_scale_factor(model.scales, factors.scale(first + line, begin / each));
       groups.scales[index] = scale.significand;
       groups.exponents[index] = scale.exponent;
@@ -301,7 +301,7 @@ void TensorCoreProduct::pack_row(const EncodedMatrix& a, const EncodedMatrix& sc
 LaneGroups TensorCoreProduct::lane_groups(const PackedGroups& groups, int64_t line) const {
   const auto first = static_cast<size_t>(line * positions_ / kProductsOfGroup);
   return {groups.elements.data() + first * kProductsOfGroup, groups.scales.data() + first, groups.exponents.data() + first,
-          groups.signs.data() + first};
+          groups.nonzero.data() + first};
 }
 
 void TensorCoreProduct::compute_panel(const PackedRows& rows, int64_t place, int count, int64_t panel,

@@ -46,7 +46,7 @@ class TensorCoreProduct {
     std::vector<int16_t> elements;
     std::vector<float> scales;
     std::vector<int32_t> exponents;
-    std::vector<uint32_t> signs;
+    std::vector<uint32_t> nonzero;
   };
   struct Factors;
   LaneGroups lane_groups(const PackedGroups& groups, int64_t line) const;

@@ -51,6 +51,7 @@ TEXTS = pathlib.Path("/usr/share/common-licenses")
 OF_PICTURES = {"fashion_cnn", "autoencoder"}
 OF_TEXTS = {"gpt_mini", "gru_text", "lstm_text"}
 LONG_RUNS = {("gpt_mini", "fp16"): 200}  # steps
+STEPS = {"resnet20": 3, "gpt_mini": 3}  # of those that the CPU takes seconds for; others make 10
 # Random sums for each instruction; and so many for each of Hopper's 24 a process makes and predicts in a second at least (measured on
 # a CPU of 2024: 1.6 million, for one of them).
 LONG_SUMS, SUMS_A_SECOND = 10**8, 50_000
@@ -275,12 +276,16 @@ def need(folder, program):
         refuse(USAGE, f"no program at '{folder}/bin/{program}': expected a folder that gpu.py pack made")
 
 
-def run(folder, device, output, minutes, tiny, sums, presets):
+# In the order of what matters most.
+PARTS = ("tests", "probe", "presets", "products", "measured", "steps", "long_probe")
+
+
+def run(folder, device, output, minutes, tiny, sums, presets, parts):
     need(folder, "ulpscope")
     if output.exists() and not output.is_file():
         refuse(USAGE, f"'{output}' is not a regular file, and is not replaced")
     bench = Bench(folder, device, minutes)
-    result = {"date": datetime.date.today().isoformat(), "device": device}
+    result = {"date": datetime.date.today().isoformat(), "device": device, "parts": list(parts)}
 
     def keep():
         """In place of an earlier result, which is whole till then."""
@@ -296,41 +301,53 @@ def run(folder, device, output, minutes, tiny, sums, presets):
         refuse(USAGE if code == USAGE else FAILED, told.get("error", code))
     gpu = told["gpu"]
     is_emulated = device.startswith("emulated")
+    not_emulated = {"not_run": "an emulated device"}
     processes = min(os.cpu_count() or 1, 10)
-    result["tests"] = {"not_run": "an emulated device"} if is_emulated else run_tests(bench)
-    keep()
-    result["probe"] = probe(bench, sums)
-    keep()
-    result["presets"] = []
-    with tempfile.TemporaryDirectory() as scratch:
+
+    def run_presets():
+        rows = result["presets"] = []
+        with tempfile.TemporaryDirectory() as scratch:
+            for preset in presets:
+                for precision in PRECISIONS:
+                    if bench.left() < 5:
+                        rows.append({"preset": preset, "precision": precision, "not_run": "the time was over"})
+                    else:
+                        steps = 2 if tiny else LONG_RUNS.get((preset, precision), STEPS.get(preset, 10))
+                        rows.append(compare_preset(bench, preset, precision, gpu, steps, tiny, pathlib.Path(scratch)))
+                    keep()
+        return rows
+
+    def run_products():
+        rows = result["products"] = []
         for preset in presets:
-            for precision in PRECISIONS:
-                if bench.left() < 5:
-                    result["presets"].append({"preset": preset, "precision": precision, "not_run": "the time was over"})
-                else:
-                    steps = 2 if tiny else LONG_RUNS.get((preset, precision), 10)
-                    result["presets"].append(compare_preset(bench, preset, precision, gpu, steps, tiny, pathlib.Path(scratch)))
+            for precision in PRECISIONS[1:]:  # of FP32 factors none are predicted
+                rows.append({"preset": preset, "precision": precision, **compare_products(bench, preset, precision, tiny)})
                 keep()
-    result["products"] = []
-    for preset in presets:
-        for precision in PRECISIONS[1:]:  # of FP32 factors none are predicted
-            result["products"].append({"preset": preset, "precision": precision, **compare_products(bench, preset, precision, tiny)})
-            keep()
-    result["measured"] = measure(bench, tiny)
-    keep()
-    result["steps"] = {"not_run": "an emulated device"} if is_emulated else compare_steps(bench)
-    keep()
-    # In a third of the time that is left at that rate: the processes share the GPU, and one that is not done has told nothing.
-    long_sums = min(LONG_SUMS, int(bench.left() / 3 * SUMS_A_SECOND) * processes)
-    if is_emulated or long_sums <= sums:
-        result["long_probe"] = {"not_run": "an emulated device" if is_emulated else "the time was over"}
-    else:
-        result["long_probe"] = probe(bench, long_sums, processes)
-    keep()
+        return rows
+
+    def run_long_probe():
+        # In a third of the time that is left at that rate: the processes share the GPU, and one that is not done has told nothing.
+        long_sums = min(LONG_SUMS, int(bench.left() / 3 * SUMS_A_SECOND) * processes)
+        if is_emulated or long_sums <= sums:
+            return not_emulated if is_emulated else {"not_run": "the time was over"}
+        return probe(bench, long_sums, processes)
+
+    runs = {
+        "tests": lambda: not_emulated if is_emulated else run_tests(bench),
+        "probe": lambda: probe(bench, sums),
+        "presets": run_presets,
+        "products": run_products,
+        "measured": lambda: measure(bench, tiny),
+        "steps": lambda: not_emulated if is_emulated else compare_steps(bench),
+        "long_probe": run_long_probe,
+    }
+    for part in parts:
+        result[part] = runs[part]()
+        keep()
     print(table(result))
-    is_equal = all("not_run" not in row and row["losses_equal"] and row["weights_equal"] for row in result["presets"])
-    is_tested = is_emulated or result["tests"].get("failed") == []
-    is_explained = result["probe"].get("explained", False) and result["long_probe"].get("explained", True)
+    is_equal = all("not_run" not in row and row["losses_equal"] and row["weights_equal"] for row in result.get("presets", []))
+    is_tested = is_emulated or "tests" not in parts or result["tests"].get("failed") == []
+    is_explained = ("probe" not in parts or result["probe"].get("explained", False)) and result.get("long_probe", {}).get("explained", True)
     return 0 if is_equal and is_tested and is_explained else 1
 
 
@@ -387,7 +404,7 @@ def rows_of_steps(steps):
         if "error" in row:
             lines.append(f"| steps of {row['name']} | not measured: {row['error']} |")
         elif row["name"].startswith("ours/"):
-            name, precision, record = row["workload"], row["precision"], row["record"]
+            name, precision, record = row["name"].split("/")[1:]
             others = {"PyTorch's": f"torch/{name}/{precision}"}
             if record != "off":
                 others["that without recording"] = f"ours/{name}/{precision}/off"
@@ -406,23 +423,25 @@ def row_of_probe(name, told):
 
 def table(result):
     """Of all parts that were run; a run that was killed has the first ones."""
-    missing = {"not_run": "the time was over"}
+    def part(name):
+        return result.get(name, {"not_run": "the time was over" if name in result.get("parts", PARTS) else "not asked for"})
+
     lines = [f"{result['date']}, {result['gpu'].get('description', result['device'])}", "", "| what | result |", "|---|---|"]
-    tests = result.get("tests", missing)
+    tests = part("tests")
     passed = f"{tests['run'] - tests['skipped'] - len(tests['failed'])} passed" if "run" in tests else f"not run: {tests['not_run']}"
     more = f", {len(tests['failed'])} failed, {tests['skipped']} skipped" if "run" in tests else ""
     lines.append(f"| tests of devices | {passed}{more} |")
     for key, name in (("probe", "matrix units"), ("long_probe", "matrix units, for long")):
-        lines.append(row_of_probe(name, result.get(key, missing)))
+        lines.append(row_of_probe(name, part(key)))
     for row in result.get("products", []):
         told = f"not run: {row['not_run']}" if "not_run" in row else f"{row['equal']} of {row['predicted']} as predicted"
         lines.append(f"| products of the library in {row['preset']}, {row['precision']} | {told} |")
-    measured = result.get("measured", missing)
+    measured = part("measured")
     for row in measured if isinstance(measured, list) else []:
         unit = next((unit for unit in ("gigabytes_per_second", "teraflops") if unit in row), None)
         told = f"not measured: {row['error']}" if "error" in row else f"{row[unit]:g} {unit.replace('_', ' ')}"
         lines.append(f"| {row.get('name', 'benchmark of kernels')} | {told} |")
-    lines += rows_of_steps(result.get("steps", missing))
+    lines += rows_of_steps(part("steps"))
     columns = ("preset", "precision", "steps", "losses", "weights", "first output that differs", "step on the CPU over the device")
     lines += ["", f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     for row in result.get("presets", []):
@@ -479,6 +498,7 @@ def main():
                           help="one that gpu.py pack made; that of this script")
     runs.add_argument("--device", default="cuda:0", help="cuda:N, emulated or emulated:GPU; cuda:0")
     runs.add_argument("--presets", nargs="+", choices=PRESETS, default=list(PRESETS), help="which of them; all")
+    runs.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="which, in the order that they are given in; all")
     runs.add_argument("--output", type=pathlib.Path, required=True, help="the JSON file, written after each part")
     runs.add_argument("--minutes", type=number(float, 0.1, "minutes, 0.1 or more"), default=9,
                       help="after which what is left is not run; 9")
@@ -492,7 +512,7 @@ def main():
         return pack(arguments.folder, arguments.build, arguments.limit)
     if arguments.verb == "run":
         return run(arguments.folder, arguments.device, arguments.output, arguments.minutes, arguments.tiny, arguments.sums,
-                   arguments.presets)
+                   arguments.presets, arguments.parts)
     if arguments.verb == "sanitize":
         return sanitize(arguments.folder)
     print(table_of(arguments.json))

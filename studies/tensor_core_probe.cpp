@@ -82,7 +82,8 @@ std::vector<MatrixInstruction> instructions_of(std::string_view gpu) {
 
 class InstructionProbe {
  public:
-  InstructionProbe(ProbedInstruction& probed, MatrixInstructions& device) : probed_(probed), device_(device) {}
+  InstructionProbe(ProbedInstruction& probed, MatrixInstructions& device, const ProbeObserver& observer)
+      : probed_(probed), device_(device), observer_(observer) {}
 
   // The first `wanted` sums of a product of random numbers, or those of a made one, along the diagonal.
   void compare(const ProbedProduct& product, uint64_t wanted) {
@@ -92,6 +93,14 @@ class InstructionProbe {
     const auto columns = static_cast<size_t>(product.columns), all = static_cast<size_t>(product.rows) * columns;
     const size_t sums = is_random ? std::min<uint64_t>(all, wanted) : product.shows.size();
     const size_t step = is_random ? 1 : columns + 1;
+    if (observer_.sum) {
+      for (size_t i = 0; i < sums; ++i) {
+        const auto place = i * step, row = place / columns, column = place % columns;
+        observer_.sum(probed_.instruction, {is_random ? std::string_view() : product.shows[i],
+                                            product.a_of(static_cast<int64_t>(row)), product.b_of(static_cast<int64_t>(column)),
+                                            product.c[place], encoding_at(results, probed_.instruction.sums, place)});
+      }
+    }
     // The GPU's own row first: where that is not the one, all of them are asked.
     bool own_differs = false;
     for (const bool is_own : {true, false}) {
@@ -132,6 +141,7 @@ class InstructionProbe {
 
   ProbedInstruction& probed_;
   MatrixInstructions& device_;
+  const ProbeObserver& observer_;
 };
 
 }  // namespace
@@ -189,19 +199,19 @@ std::vector<ProbedBehaviour> behaviours_of(const MatrixInstruction& instruction,
 }
 
 std::vector<ProbedInstruction> probe_tensor_cores(MatrixInstructions& device, std::string_view gpu, uint64_t random, uint64_t seed,
-                                                  const std::function<void(double share)>& progress) {
+                                                  const ProbeObserver& observer) {
   const std::vector<MatrixInstruction> all = device.all(), asked = instructions_of(gpu);
   std::vector<ProbedInstruction> probed;
   for (const MatrixInstruction& instruction : asked) {
     const auto tell = [&, before = probed.size()](double share) {
-      if (progress) progress((static_cast<double>(before) + share) / static_cast<double>(asked.size()));
+      if (observer.progress) observer.progress((static_cast<double>(before) + share) / static_cast<double>(asked.size()));
     };
     tell(0);
     ProbedInstruction& each = probed.emplace_back(ProbedInstruction{instruction});
     each.is_missing = std::find(all.begin(), all.end(), instruction) == all.end();
     if (each.is_missing) continue;
     each.behaviours = behaviours_of(instruction, gpu);
-    InstructionProbe probe(each, device);
+    InstructionProbe probe(each, device, observer);
     for (const ProbedProduct& product : made_products(instruction)) probe.compare(product, 0);
     for (uint64_t index = 0; each.random < random; ++index) {
       probe.compare(random_product(instruction, seed, index), random - each.random);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,9 +65,20 @@ std::vector<std::string> differences_of(const TensorCoreModel& model, const Tens
 // of `gpu` are marked.
 std::vector<ProbedBehaviour> behaviours_of(const MatrixInstruction& instruction, std::string_view gpu);
 
+// A sum and what came back of it, as encodings. What they point to is gone after the call that is given it.
+struct ProbedSum {
+  std::string_view shows;          // what it was made to show; "": it is random
+  std::span<const uint32_t> a, b;  // factors of the instruction's types
+  uint32_t c = 0, result = 0;      // of the type of the sums
+};
+struct ProbeObserver {
+  std::function<void(double share)> progress;                           // called with how much is done
+  std::function<void(const MatrixInstruction&, const ProbedSum&)> sum;  // called with each sum
+};
+
 // `gpu`: whose matrix units the device has, as tensor_core_gpus() names it. `random`: sums for each instruction, beside those
-// that are made. progress(share) is called with how much is done. Throws what the device throws.
+// that are made. Throws what the device and the observer throw.
 std::vector<ProbedInstruction> probe_tensor_cores(MatrixInstructions& device, std::string_view gpu, uint64_t random,
-                                                  uint64_t seed = 0, const std::function<void(double share)>& progress = {});
+                                                  uint64_t seed = 0, const ProbeObserver& observer = {});
 
 }  // namespace ulpscope

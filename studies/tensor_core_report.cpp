@@ -308,4 +308,16 @@ Report describe_probe(const DescribedDevice& device, std::span<const ProbedInstr
   return report;
 }
 
+std::string csv_of(const MatrixInstruction& instruction, const ProbedSum& sum) {
+  const auto encodings = [](std::span<const uint32_t> values, DType dtype) {
+    std::string text;
+    for (const uint32_t value : values) text += fmt::format("{}{:0{}x}", text.empty() ? "" : " ", value, 2 * info(dtype).size);
+    return text;
+  };
+  return fmt::format("{},{},{},{},{},{},{},{},{}\n", name_of(instruction.family), factor_format(instruction.a).name,
+                     factor_format(instruction.b).name, info(instruction.sums).format->name, sum.shows,
+                     encodings(sum.a, instruction.a), encodings(sum.b, instruction.b), encodings({&sum.c, 1}, instruction.sums),
+                     encodings({&sum.result, 1}, instruction.sums));
+}
+
 }  // namespace ulpscope

@@ -176,6 +176,13 @@ class MadeSums {
         const double subnormal = std::ldexp(significand, least - fraction), one = std::ldexp(1.0, up);
         for (int bits = fewest_bits(); bits <= kMostBits; ++bits)
           add_beside("the exponent of subnormal factors", term(subnormal, one), power(0, least + up - bits));
+        // What is cut off is more than half of FP16's smallest number, and less than all of it.
+        if (&output_ == &binary16 && !is_fp8_) {
+          const int largest = others.largest_exponent();
+          for (int bits = fewest_bits(); bits <= kMostBits; ++bits)
+            add_beside("the exponent of subnormal factors", term(subnormal, std::ldexp(1.0, largest)),
+                       power(0, least + largest - bits, 1.5));
+        }
         for (const double other :
              {1.0, 1.5, std::ldexp(1.0, others.smallest_normal_exponent()), one, subnormal, others.largest_finite()}) {
           if (subnormal * other < std::ldexp(1.0, output_.smallest_exponent())) continue;  // the result would be zero

@@ -73,7 +73,10 @@ TEST(GpuCommand, ProbesTellGpusApart) {
       const std::string name = row["instruction"] == "mma" ? generation : fmt::format("{} wgmma", generation);
       const std::string names = ", " + row["rows"].get<std::string>() + ",";
       EXPECT_EQ(row["own"], names.find(", " + name + ",") != std::string::npos) << row;
-      EXPECT_EQ(row["made_differ"] == 0, row["own"]) << row;
+      // FP8 factors that become FP16 do not reach what sets Blackwell's row apart.
+      const bool is_alike =
+          row["rows"] == "blackwell" && row["instruction"] == "mma" && row["factors"] != "fp16" && row["output"] == "fp16";
+      EXPECT_EQ(row["made_differ"] == 0, row["own"] == true || (generation == std::string("hopper") && is_alike)) << row;
       own += row["own"] == true;
     }
     EXPECT_EQ(own, instructions);

@@ -117,7 +117,7 @@ TEST(TensorCoreProbe, TellsGpusApart) {
        {24,
         0,
         {"by hopper, hopper wgmma, blackwell, blackwell tcgen05 and rtx blackwell (16 products, 25 fraction bits)",
-         "explained by hopper wgmma (32 products, 13 fraction bits)", "explained by hopper and blackwell (16 products"}}},
+         "explained by hopper wgmma (32 products, 13 fraction bits)", "explained by hopper and hopper wgmma (16 products"}}},
       {"b200", {24, 12, {"tcgen05", "not probed: this program has no such kernel for b200"}}},
       {"rtx5090", {12, 0, {"explained by blackwell tcgen05 and rtx blackwell (32 products, 25 fraction bits)"}}},
   };
@@ -213,11 +213,12 @@ Unit changed(const char* gpu, const std::function<void(TensorCoreModel&)>& chang
 
 // The rules of tensor_core.h again, in FP64, whose integers are large enough for them, with what else one might take for a rule.
 struct Rules {
-  bool normalizes_products = false;  // their exponent is that of their value
-  bool normalizes_factors = false;   // a subnormal one has the exponent of its value
-  bool counts_zeros = false;         // zeros have the exponents of their factors
-  bool floors = false;               // terms are cut off towards -Inf
-  bool is_sticky = false;            // what is cut off makes the last bit one
+  bool normalizes_products = false;   // their exponent is that of their value
+  bool normalizes_factors = false;    // a subnormal one has the exponent of its value
+  bool counts_zeros = false;          // zeros have the exponents of their factors
+  bool floors = false;                // terms are cut off towards -Inf
+  bool is_sticky = false;             // what is cut off makes the last bit one
+  bool keeps_signs_of_zeros = false;  // a sum of zeros that are all negative is -0, and so is a negative one that is too small
 };
 class PlainSum {
  public:
@@ -290,10 +291,11 @@ class PlainSum {
       if (rules_.is_sticky && kept != units && std::fmod(kept, 2) == 0) kept += units < 0 ? -1 : 1;
       sum += kept;
     }
-    if (sum == 0) return is_negative_zero ? -0.0 : 0.0;
     const double exact = std::ldexp(sum, unit);
     if (std::abs(exact) >= std::ldexp(1.0, model_.output->largest_exponent() + 1)) return exact * INFINITY;
-    return round_to_format(*model_.conversion, exact, {.mode = model_.rounding});
+    const double result = round_to_format(*model_.conversion, exact, {.mode = model_.rounding});
+    if (!rules_.keeps_signs_of_zeros) return result == 0 ? 0 : result;
+    return sum == 0 && is_negative_zero ? -0.0 : result;
   }
 
   const TensorCore& core_;
@@ -419,9 +421,7 @@ std::vector<Way> ways(const char* gpu) {
        })},
       {{"signs of zeros"},
        result([](const FloatFormat& output, uint32_t sum) { return sum == 0 ? static_cast<uint32_t>(output.sign_bit()) : sum; })},
-      {{"negative sums that become zero", "signs of zeros"},
-       result([](const FloatFormat& output, uint32_t sum) { return sum == output.sign_bit() ? 0 : sum; }),
-       adds_c_last},
+      {{"negative sums that become zero", "signs of zeros"}, by_rules(gpu, {.keeps_signs_of_zeros = true}), adds_c_last},
       {{"infinities and NaN"}, result([=](const FloatFormat& output, uint32_t sum) {
          const auto infinity = static_cast<uint32_t>(output.infinity_encoding());
          return magnitude(output, sum) > infinity ? infinity + (1u << (output.fraction_bits - 1)) : sum;

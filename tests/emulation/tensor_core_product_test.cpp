@@ -148,14 +148,14 @@ TEST(TensorCoreProduct, EveryPowerOfTwoStaysBesideZeros) {
   }
 }
 
-TEST(TensorCoreProduct, ZeroIsNegativeOnlyWhereEveryTermIs) {
+TEST(TensorCoreProduct, ZerosArePositive) {
   const TensorCore core = find_tensor_core("a100", binary16, binary16, binary32);
   const std::vector<uint16_t> a{0x8000, 0, 0, 0, 0, 0, 0, 0};
   std::vector<uint16_t> b(8 * 3, 0x8000);  // 0 * -0, but for -0 times these:
   b[0] = 0x3C00;
   b[1] = 0xBC00;
   b[2] = 0x3C00;
-  const std::vector<uint32_t> c{0x80000000, 0x80000000, 0}, expected{0x80000000, 0, 0};
+  const std::vector<uint32_t> c{0x80000000, 0x80000000, 0}, expected(3, 0);
   on_every_target([&](const std::string& target) {
     std::vector<uint32_t> d(3);
     multiply(core, {a.data(), 8}, {b.data(), 3}, {c.data(), 3}, d.data(), 1, 3, 8);
@@ -163,8 +163,8 @@ TEST(TensorCoreProduct, ZeroIsNegativeOnlyWhereEveryTermIs) {
   });
 }
 
-// Of a group: its products, or a negative sum of them with a scale of zero.
-TEST(TensorCoreProduct, AGroupOfNegativeZerosIsOne) {
+// A group's products may be -0, or their sum negative with a scale of zero.
+TEST(TensorCoreProduct, GroupsThatAreZeroArePositive) {
   const TensorCore core = find_tensor_core("rtx5090", e2m1, e2m1, binary32, InstructionFamily::mma, BlockScales::nvf4);
   constexpr int kTerms = 64, kColumns = 4;
   std::vector<uint8_t> a(kTerms, 0), b(kTerms * kColumns, 0x8), a_scales(kTerms / 16, 0x38),
@@ -173,7 +173,7 @@ TEST(TensorCoreProduct, AGroupOfNegativeZerosIsOne) {
   b[1] = 0x0;
   b[2] = b[3] = 0xA;
   b_scales[2] = 0;
-  const std::vector<uint32_t> c(kColumns, 0x80000000), expected{0x80000000, 0, 0x80000000, 0xBF800000};
+  const std::vector<uint32_t> c(kColumns, 0x80000000), expected{0, 0, 0, 0xBF800000};
   on_every_target([&](const std::string& target) {
     std::vector<uint32_t> d(kColumns);
     multiply(core, {a.data(), kTerms}, {b.data(), kColumns}, {c.data(), kColumns}, d.data(), 1, kColumns, kTerms,

@@ -10,11 +10,13 @@
 #include <cstring>
 #include <functional>
 #include <set>
+#include <sstream>
 #include <string>
 
 #include "tests/emulation/tensor_core_cases.h"
 #include "tests/emulation/tensor_core_twin.h"
 #include "tests/support/hardware_results.h"
+#include "tests/support/project_files.h"
 #include "tests/support/usage_error.h"
 
 namespace ulpscope {
@@ -82,9 +84,54 @@ TEST_P(TensorCoreHardware, ResultsAreReproduced) {
   EXPECT_EQ(rows, results.rows) << results.path;
 }
 
+// The comma-separated fields of a line.
+std::vector<std::string> fields_of(const std::string& line) {
+  std::vector<std::string> fields;
+  std::istringstream text(line);
+  for (std::string field; std::getline(text, field, ',');) fields.push_back(field);
+  return fields;
+}
+// Numbers in hexadecimal with spaces between.
+std::vector<uint32_t> encodings_of(const std::string& field) {
+  std::vector<uint32_t> encodings;
+  std::istringstream text(field);
+  for (uint32_t encoding; text >> std::hex >> encoding;) encodings.push_back(encoding);
+  return encodings;
+}
+
+// Sums that an H200 was probed with, one instruction at a time, those of mma and of wgmma (tests/data/tensorcore/README.md).
+struct ProbedSums {
+  std::vector<std::pair<TensorCore, std::vector<std::string>>> rows;  // the row of the table, and the fields of a line
+  ProbedSums() {
+    const std::string path = project_file("tests/data/tensorcore/h200_probe.csv.gz");
+    const gzFile input = gzopen(path.c_str(), "rb");
+    std::string line(1 << 14, '\0');
+    for (bool is_first = true; gzgets(input, line.data(), static_cast<int>(line.size())) != nullptr; is_first = false) {
+      if (is_first) continue;
+      std::vector<std::string> fields = fields_of(std::string(line.data(), std::strcspn(line.data(), "\n")));
+      const TensorCore core = find_tensor_core("h200", parse_format(fields.at(1)), parse_format(fields.at(2)),
+                                               parse_format(fields.at(3)), parse_instruction_family(fields.at(0)));
+      rows.emplace_back(core, std::move(fields));
+    }
+    gzclose(input);
+  }
+};
+
+TEST(TensorCore, SumsThatAGpuWasProbedWithAreReproduced) {
+  const ProbedSums probed;
+  EXPECT_EQ(probed.rows.size(), 5673u);
+  for (const auto& [core, fields] : probed.rows) {
+    ASSERT_EQ(fields.size(), 9u);
+    ASSERT_EQ(dot(core, encodings_of(fields[5]), encodings_of(fields[6]), encodings_of(fields[7])[0]), encodings_of(fields[8])[0])
+        << fields[0] << ' ' << fields[1] << ' ' << fields[2] << ' ' << fields[3] << ": " << fields[4] << ": " << fields[5]
+        << " times " << fields[6];
+  }
+}
+
 TEST(TensorCore, RowsSayWhetherThereAreResultsOfHardware) {
   std::set<const TensorCoreModel*> with_data;
   for (const HardwareFile& file : kHardware) with_data.insert(hardware_core(file).model);
+  for (const auto& [core, fields] : ProbedSums().rows) with_data.insert(core.model);
   for (const TensorCoreModel& model : tensor_core_models())
     EXPECT_EQ(model.has_hardware_data, with_data.count(&model) == 1) << model.generation << ' ' << model.inputs[0]->name;
 }
@@ -149,7 +196,8 @@ TEST(TensorCore, WhatIsCutOffDependsOnTheExponentOfZero) {
     return dot(find_tensor_core(gpu, binary16, binary16, binary16, family), a, b, 0);
   };
   EXPECT_EQ(of("h100", InstructionFamily::mma), 0u);
-  EXPECT_EQ(of("h100", InstructionFamily::wgmma), 1u);
+  EXPECT_EQ(of("h100", InstructionFamily::wgmma), 0u);
+  EXPECT_EQ(of("b200", InstructionFamily::tcgen05), 1u);
   // 2^-149 less 2^-160, towards zero.
   const std::vector<uint32_t> x{0x0080, 0x8080}, y{0x3400, 0x2E80};
   EXPECT_EQ(dot(find_tensor_core("h100", bfloat16, bfloat16, binary32), x, y, 0), 1u);
@@ -162,7 +210,7 @@ TEST(TensorCore, TheExponentOfZeroIsExact) {
     int last;
   };
   // Half of FP16's smallest number, and 2^-24 times 2^(exponent + 24).
-  for (const Row& row : {Row{"v100", -43}, Row{"t4", -45}, Row{"a100", -45}, Row{"l40s", -45}, Row{"h100", -47}, Row{"b200", -47},
+  for (const Row& row : {Row{"v100", -43}, Row{"t4", -45}, Row{"a100", -45}, Row{"l40s", -45}, Row{"h100", -46}, Row{"b200", -47},
                          Row{"rtx5090", -47}}) {
     const TensorCore core = find_tensor_core(row.gpu, binary16, binary16, binary16);
     const auto of = [&](int exponent) {
@@ -206,14 +254,15 @@ TEST(TensorCore, Fp8FactorsOfFp16InstructionsAreNormal) {
   EXPECT_EQ(dot(find_tensor_core("rtx5090", e4m3, e5m2, binary32), a, b, 0), 0x42800000u);
 }
 
-TEST(TensorCore, ZeroIsNegativeOnlyWhereEveryTermIs) {
+// Also where every term is -0, and where a negative sum is too small for the result.
+TEST(TensorCore, ZerosArePositive) {
   const TensorCore core = find_tensor_core("v100", binary16, binary16, binary32);
-  const std::vector<uint32_t> plus{0, 0, 0, 0}, minus(4, 0x8000), one_plus{0x8000, 0, 0x8000, 0x8000};
-  EXPECT_EQ(dot(core, plus, minus, kNegativeZero), kNegativeZero);
+  const std::vector<uint32_t> plus{0, 0, 0, 0}, minus(4, 0x8000);
+  EXPECT_EQ(dot(core, plus, minus, kNegativeZero), 0u);
   EXPECT_EQ(dot(core, plus, minus, 0), 0u);
-  EXPECT_EQ(dot(core, plus, one_plus, kNegativeZero), 0u);
-  // Zeros that fill up a length are positive.
-  EXPECT_EQ(dot(core, {plus.data(), 3}, {minus.data(), 3}, kNegativeZero), 0u);
+  const TensorCore fp16 = find_tensor_core("h100", binary16, binary16, binary16);
+  EXPECT_EQ(dot(fp16, std::vector<uint32_t>{0x8001}, std::vector<uint32_t>{0x3800}, 0), 0u);  // -2^-24 / 2
+  EXPECT_EQ(dot(fp16, std::vector<uint32_t>{0x8001}, std::vector<uint32_t>{0x3801}, 0), 0x8001u);
   const TensorCore bf16 = find_tensor_core("a100", bfloat16, bfloat16, binary32);
   // Negative terms that are cut off to nothing are no zeros.
   EXPECT_EQ(dot(bf16, std::vector<uint32_t>(8, 1), std::vector<uint32_t>(8, 0x8001), kNegativeZero), 0u);

@@ -52,12 +52,12 @@ inline std::vector<Row> rows() {
           {"rtx4090", "mma", "none", fp8, 16, 13, -21, rne_fp16},
           {"h100", "mma", "none", half, 16, 25, -133, rz_fp32},
           {"h200", "mma", "none", tf32, 8, 25, -133, rz_fp32},
-          {"h200", "mma", "none", fp16, 16, 25, -22, rne_fp16},
+          {"h200", "mma", "none", fp16, 16, 25, -21, rne_fp16},
           {"h100", "mma", "none", fp8, 16, 25, -133, rz_fp32, Chain::passes},
-          {"h100", "mma", "none", fp8, 16, 25, -22, rne_fp16, Chain::passes},
+          {"h100", "mma", "none", fp8, 16, 25, -21, rne_fp16, Chain::passes},
           {"h100", "wgmma", "none", half, 16, 25, -133, rz_fp32},
           {"h100", "wgmma", "none", tf32, 8, 25, -133, rz_fp32},
-          {"h100", "wgmma", "none", fp16, 16, 25, -133, rne_fp16},
+          {"h100", "wgmma", "none", fp16, 16, 25, -21, rne_fp16},
           {"h200", "wgmma", "none", fp8, 32, 13, -133, rz_e8m13},
           {"h200", "wgmma", "none", fp8, 32, 13, -133, rne_fp16},
           {"b200", "mma", "none", half, 16, 25, -133, rz_fp32},
@@ -199,11 +199,9 @@ inline uint32_t fused_sum(const Row& row, const std::vector<Value>& terms) {
   const uint32_t special = special_result(target, terms, is_special);
   if (is_special) return special;
   int largest = row.zero_exponent;
-  bool all_negative_zero = true;
   for (const Value& term : terms) {
     // A group that cancels keeps its scales' exponent: kept in `exponent`, where a term that is nothing has the least integer.
     if (term.exponent != INT32_MIN) largest = std::max(largest, term.exponent);
-    all_negative_zero &= term.magnitude == 0 && term.exponent == INT32_MIN && term.negative;
   }
   Integer sum = 0;
   const int unit = largest - row.fraction_bits + kPoint;
@@ -211,9 +209,8 @@ inline uint32_t fused_sum(const Row& row, const std::vector<Value>& terms) {
     const Integer kept = term.magnitude >> unit;
     sum += term.negative ? Integer(-kept) : kept;
   }
-  const bool negative = sum < 0 || all_negative_zero;
-  const Integer magnitude = abs(sum);
-  return encode(target, negative, magnitude << unit);
+  const uint32_t encoding = encode(target, sum < 0, abs(sum) << unit);
+  return encoding == encode(target, true, 0) ? 0 : encoding;
 }
 
 inline uint32_t add(const Target& target, const Format& format, uint32_t x, uint32_t y) {

@@ -48,6 +48,14 @@ class Gpu(unittest.TestCase):
             self.assertIsNone(row["first_different_output"])
         self.assertEqual(done.stdout.count("| equal | equal | none |"), 3)
 
+    def test_parts_are_run_as_they_are_asked_for(self):
+        done = self.call(self.folder / "gpu.py", "run", "--device", "emulated:a100", "--tiny", "--parts", "measured", "probe", "--sums",
+                         "100", "--output", self.output, code=0)
+        told = json.loads(self.output.read_text())
+        self.assertEqual(list(told)[3:], ["gpu", "measured", "probe"])
+        self.assertIn("| tests of devices | not run: not asked for |", done.stdout)
+        self.assertNotIn("the time was over", done.stdout)
+
     def test_what_workloads_beside_pytorch_read_is_packed(self):
         listed = "import compare_torch; print(*(words[0] for words in compare_torch.EXPERIMENTS.values()))"
         done = subprocess.run([sys.executable, "-c", listed], capture_output=True, text=True, cwd=self.folder, check=True)

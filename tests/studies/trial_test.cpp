@@ -92,7 +92,7 @@ TEST_F(Trials, WhatFailedFailsAgainInTheSameStepAndOp) {
   for (const char* name : {"log_of_zero", "sqrt_backward_at_zero_fp32", "diverges_fp16", "loss_factor_overflows_without_scaler",
                            "activations_overflow_fp16", "nan_in_data", "reciprocal_of_zero"}) {
     SCOPED_TRACE(name);
-    const Experiment settings = load_experiment(project_file("experiments/failures/" + name + ".toml"));
+    const Experiment settings = load_experiment(project_file(fmt::format("experiments/failures/{}.toml", name)));
     const TrainResult trained = train(settings, {file("capsule"), CapsuleEvent::nan, 0, 4});
     ASSERT_TRUE(trained.capsule->written) << trained.capsule->event << trained.capsule->failure;
     const TrialOutcome outcome = run(trial());
@@ -112,7 +112,7 @@ TEST_F(Trials, WhatFailedFailsAgainInTheSameStepAndOp) {
 TEST_F(Trials, CapsulesAreOfWhatIsAskedFor) {
   const auto failing = [&](const std::string& name, CapsuleEvent event, const std::vector<std::string>& more = {}) {
     const std::vector<Override> overrides(more.begin(), more.end());
-    const std::string path = project_file("experiments/failures/" + name + ".toml");
+    const std::string path = project_file(fmt::format("experiments/failures/{}.toml", name));
     return *train(load_experiment(path, overrides), {file("capsule"), event, 0, 5}).capsule;
   };
   const auto step_of = [&](auto matches) {
