@@ -8,6 +8,7 @@ cmake_dependent_option(ULPSCOPE_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_T
 option(ULPSCOPE_WERROR "Treat warnings in our code as errors" ${PROJECT_IS_TOP_LEVEL})
 option(ULPSCOPE_CUDA "Build the CUDA parts" OFF)
 option(ULPSCOPE_UNITY "Compile several sources as one: faster from nothing, slower after a change of one" ON)
+set(ULPSCOPE_COMPILE_FAST_OPTION -O1 CACHE STRING "How release builds compile what needs not run fast (COMPILE_FAST)")
 cmake_dependent_option(ULPSCOPE_WINDOW "Build the window, where its libraries are" ON "NOT ULPSCOPE_EMULATION_ONLY" OFF)
 cmake_dependent_option(ULPSCOPE_EMULATED_DEVICES "Build the kernels of GPUs for the host, too" ON "NOT ULPSCOPE_EMULATION_ONLY" OFF)
 option(ULPSCOPE_ONE_INSTRUCTION_SET "Compile SIMD code for this machine's best of sse4, avx2 and avx512 alone" OFF)

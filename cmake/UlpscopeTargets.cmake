@@ -84,7 +84,7 @@ endfunction()
 
 # For code whose running time is nothing next to the time it takes to compile.
 function(ulpscope_compile_fast target)
-  target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
+  target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:${ULPSCOPE_COMPILE_FAST_OPTION}>)
 endfunction()
 
 # Sources of a target are compiled, `count` at a time, as one, so that what they include, and the templates that they share, are compiled once

@@ -236,8 +236,11 @@ class CallLog::Tree {
   void follow(size_t node) {
     for (;;) {
       // A call that wrote over its operand holds the value after it.
-      const auto made = nodes_[node].overwritten ? std::nullopt : log_.maker_of(*places_[node].operand, nodes_[node].follow);
-      if (nodes_[node].overwritten) nodes_[node].follow = CaptureFollow::gone;
+      if (nodes_[node].overwritten) {
+        nodes_[node].follow = CaptureFollow::gone;
+        return;
+      }
+      const auto made = log_.maker_of(*places_[node].operand, nodes_[node].follow);
       if (!made) return;
       const LoggedCall& logged = log_.calls_[made->call];
       const OpFunction function = logged.op->function;
