@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "ulpscope/analyzers/analysis.h"
+#include "ulpscope/analyzers/subject/analysis.h"
 #include "ulpscope/cli/verb.h"
 
 namespace ulpscope::cli {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "ulpscope/analyzers/analysis.h"
+#include "ulpscope/analyzers/subject/analysis.h"
 #include "ulpscope/cli/progress.h"
 #include "ulpscope/cli/scratch_folder.h"
 #include "ulpscope/cli/verb.h"

@@ -1,4 +1,4 @@
-#include "ulpscope/analyzers/compare.h"
+#include "ulpscope/analyzers/verbs/compare.h"
 
 #include "ulpscope/cli/report_options.h"
 #include "ulpscope/cli/trace_path.h"

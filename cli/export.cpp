@@ -1,4 +1,4 @@
-#include "ulpscope/analyzers/export.h"
+#include "ulpscope/analyzers/verbs/export.h"
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "ulpscope/analyzers/float_explanation.h"
+#include "ulpscope/analyzers/verbs/float_explanation.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/cli/report_options.h"

@@ -1,4 +1,4 @@
-#include "ulpscope/analyzers/info.h"
+#include "ulpscope/analyzers/verbs/info.h"
 
 #include "ulpscope/cli/report_options.h"
 #include "ulpscope/cli/trace_path.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "ulpscope/analyzers/nan.h"
+#include "ulpscope/analyzers/verbs/nan.h"
 #include "ulpscope/cli/capsule_trace.h"
 #include "ulpscope/cli/report_options.h"
 #include "ulpscope/cli/verbs.h"

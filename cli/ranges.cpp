@@ -1,4 +1,4 @@
-#include "ulpscope/analyzers/ranges.h"
+#include "ulpscope/analyzers/verbs/ranges.h"
 
 #include "ulpscope/cli/analyze.h"
 #include "ulpscope/cli/report_options.h"

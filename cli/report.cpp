@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/history/pictures.h"
-#include "ulpscope/analyzers/what_if_report.h"
+#include "ulpscope/analyzers/verbs/all_findings.h"
+#include "ulpscope/analyzers/verbs/what_if_report.h"
 #include "ulpscope/cli/analyze.h"
 #include "ulpscope/cli/report_options.h"
 #include "ulpscope/cli/verbs.h"

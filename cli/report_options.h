@@ -1,8 +1,8 @@
 // The options that all verbs share which answer with a report, and what is done with the report.
 #pragma once
 
-#include "ulpscope/analyzers/analysis.h"
-#include "ulpscope/analyzers/range_tables.h"
+#include "ulpscope/analyzers/subject/analysis.h"
+#include "ulpscope/analyzers/tables/range_tables.h"
 #include "ulpscope/cli/verb.h"
 
 namespace ulpscope::cli {

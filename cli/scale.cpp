@@ -1,4 +1,4 @@
-#include "ulpscope/analyzers/scale.h"
+#include "ulpscope/analyzers/verbs/scale.h"
 
 #include "ulpscope/cli/analyze.h"
 #include "ulpscope/cli/report_options.h"

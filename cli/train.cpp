@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <optional>
 
-#include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/report/json.h"
+#include "ulpscope/analyzers/verbs/all_findings.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/parse_number.h"
 #include "ulpscope/base/text.h"

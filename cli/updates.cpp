@@ -1,4 +1,4 @@
-#include "ulpscope/analyzers/updates.h"
+#include "ulpscope/analyzers/verbs/updates.h"
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/cli/analyze.h"

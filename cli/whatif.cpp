@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "ulpscope/analyzers/what_if_report.h"
+#include "ulpscope/analyzers/verbs/what_if_report.h"
 #include "ulpscope/cli/analyze.h"
 #include "ulpscope/cli/report_options.h"
 #include "ulpscope/cli/verbs.h"

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "ulpscope/analyzers/export.h"
 #include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/analyzers/verbs/export.h"
 
 namespace ulpscope::gui {
 

@@ -10,16 +10,17 @@
 #include <optional>
 #include <set>
 
-#include "ulpscope/analyzers/all_findings.h"
-#include "ulpscope/analyzers/compare.h"
-#include "ulpscope/analyzers/float_explanation.h"
-#include "ulpscope/analyzers/followed.h"
-#include "ulpscope/analyzers/followed_run.h"
+#include "ulpscope/analyzers/findings/followed_run.h"
 #include "ulpscope/analyzers/history/scale_shares.h"
 #include "ulpscope/analyzers/history/tensor_flow.h"
-#include "ulpscope/analyzers/nan.h"
-#include "ulpscope/analyzers/updates.h"
-#include "ulpscope/analyzers/what_if.h"
+#include "ulpscope/analyzers/subject/tensor_rounding.h"
+#include "ulpscope/analyzers/totals/followed.h"
+#include "ulpscope/analyzers/totals/what_if.h"
+#include "ulpscope/analyzers/verbs/all_findings.h"
+#include "ulpscope/analyzers/verbs/compare.h"
+#include "ulpscope/analyzers/verbs/float_explanation.h"
+#include "ulpscope/analyzers/verbs/nan.h"
+#include "ulpscope/analyzers/verbs/updates.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
 

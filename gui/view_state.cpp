@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 
-#include "ulpscope/analyzers/analysis.h"
-#include "ulpscope/analyzers/float_explanation.h"
 #include "ulpscope/analyzers/history/scale_shares.h"
+#include "ulpscope/analyzers/subject/analysis.h"
+#include "ulpscope/analyzers/verbs/float_explanation.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/parse_number.h"
 #include "ulpscope/base/text.h"

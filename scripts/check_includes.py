@@ -28,11 +28,14 @@ PROJECT = {
     "cli": {"core", "analyzers", "studies", "gui", "recorder", "kernels", "kernels/statistics", "trace", "trace/sink",
             "trace/reader", "emulation", "base"},
 }
-# Layers of core: a layer includes itself and those before it, and layers of one row do not know each other.
-CORE_LAYERS = [("tensor", "settings"), ("engine",), ("ops",), ("nn", "optim"), ("data", "observe"), ("run",)]
+# Floors of a folder: one includes itself and those before it, and floors of one row do not know each other.
+FLOORS = {
+    "core": [("tensor", "settings"), ("engine",), ("ops",), ("nn", "optim"), ("data", "observe"), ("run",)],
+    "analyzers": [("report",), ("subject",), ("totals",), ("history", "judgements"), ("findings",), ("tables",), ("verbs",)],
+}
 
-# What others than findings include of them: how findings are asked for, and what their rules are.
-FINDINGS = ("analyzers/findings/all.h", "analyzers/findings/finding_rule.h")
+# What others than findings include of them: how findings are asked for, what their rules are, and what they come to.
+FINDINGS = tuple(f"analyzers/findings/{name}.h" for name in ("all", "finding_rule", "followed_run", "verdict"))
 
 # Which library a header belongs to, by how its name starts.
 LIBRARIES = {
@@ -86,9 +89,9 @@ def unit_of(path):
     return folder
 
 
-def core_rank(path):
-    parts = path.split("/")
-    return next((rank for rank, layer in enumerate(CORE_LAYERS) if parts[1] in layer), None)
+def floor_of(path):
+    folder, name = path.split("/")[:2]
+    return next((rank for rank, floor in enumerate(FLOORS[folder]) if name in floor), None)
 
 
 def project_problem(source, target):
@@ -103,12 +106,12 @@ def project_problem(source, target):
     sides = {"trace/sink", "trace/reader"} if target == "trace/records.h" else {other}
     if other != folder and not sides & PROJECT[folder]:
         return f"{unit} may not include {other}"
-    if folder == "core" and other == "core":
-        mine, its = core_rank(source), core_rank(target)
+    if folder in FLOORS and other == folder:
+        mine, its = floor_of(source), floor_of(target)
         if mine is None or its is None:
-            return "a folder of core that the table of scripts/check_includes.py does not have"
+            return f"a folder of {folder} that the table of scripts/check_includes.py does not have"
         if its > mine or (its == mine and source.split("/")[1] != target.split("/")[1]):
-            return f"core/{source.split('/')[1]} may not include core/{target.split('/')[1]}"
+            return f"{folder}/{source.split('/')[1]} may not include {folder}/{target.split('/')[1]}"
     if target.startswith("analyzers/findings/") and not source.startswith("analyzers/findings/") and target not in FINDINGS:
         return f"{target} is findings' own: use {FINDINGS[0]}"
     if re.match(r"kernels/(cpu|device|plain)/", target) and folder != "kernels" and not unit.startswith("kernels"):

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "ulpscope/analyzers/loss_ends.h"
-#include "ulpscope/analyzers/trend.h"
+#include "ulpscope/analyzers/judgements/loss_ends.h"
+#include "ulpscope/analyzers/subject/trend.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/studies/timed_trials.h"
 

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "ulpscope/analyzers/trend.h"
+#include "ulpscope/analyzers/subject/trend.h"
 
 namespace ulpscope {
 

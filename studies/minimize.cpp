@@ -8,7 +8,7 @@
 #include <numeric>
 #include <optional>
 
-#include "ulpscope/analyzers/nan.h"
+#include "ulpscope/analyzers/verbs/nan.h"
 #include "ulpscope/base/clock.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "ulpscope/analyzers/precision_facts.h"
+#include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/run/describe_run.h"
 #include "ulpscope/studies/trial_report.h"

@@ -1,4 +1,4 @@
-// What trials add to a report on NaN (analyzers/nan.h).
+// What trials add to a report on NaN (analyzers/verbs/nan.h).
 #pragma once
 
 #include "ulpscope/analyzers/report/report.h"

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "ulpscope/analyzers/report/report.h"
-#include "ulpscope/analyzers/trace_difference.h"
+#include "ulpscope/analyzers/verbs/trace_difference.h"
 #include "ulpscope/studies/trial.h"
 
 namespace ulpscope {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "ulpscope/analyzers/step_facts.h"
+#include "ulpscope/analyzers/subject/step_facts.h"
 
 namespace ulpscope {
 

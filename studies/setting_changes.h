@@ -1,4 +1,4 @@
-// Experiments with changed settings: what advice proposes (analyzers/advice.h) as runs that can be tried.
+// Experiments with changed settings: what advice proposes (analyzers/subject/advice.h) as runs that can be tried.
 #pragma once
 
 #include <cstdint>

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "ulpscope/analyzers/loss_ends.h"
-#include "ulpscope/analyzers/trend.h"
+#include "ulpscope/analyzers/judgements/loss_ends.h"
+#include "ulpscope/analyzers/subject/trend.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "ulpscope/analyzers/advice.h"
-#include "ulpscope/analyzers/verdict.h"
+#include "ulpscope/analyzers/findings/verdict.h"
+#include "ulpscope/analyzers/subject/advice.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "ulpscope/analyzers/updates.h"
+#include "ulpscope/analyzers/verbs/updates.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/studies/trial_report.h"

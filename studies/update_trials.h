@@ -1,5 +1,5 @@
 // What would keep updates from being lost to rounding: changes that are tried by running the steps again, and what they add to a
-// report on updates (analyzers/updates.h).
+// report on updates (analyzers/verbs/updates.h).
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ulpscope/analyzers/analysis.h"
 #include "ulpscope/analyzers/report/report.h"
+#include "ulpscope/analyzers/subject/analysis.h"
 #include "ulpscope/studies/fixes.h"
 #include "ulpscope/studies/trial.h"
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 
-#include "ulpscope/analyzers/run_analysis.h"
-#include "ulpscope/analyzers/run_facts.h"
-#include "ulpscope/analyzers/step_facts.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/step_facts.h"
 #include "ulpscope/base/error.h"
 
 namespace ulpscope {

@@ -5,8 +5,8 @@
 #include <set>
 #include <string>
 
-#include "ulpscope/analyzers/compared_runs.h"
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/totals/compared_runs.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {

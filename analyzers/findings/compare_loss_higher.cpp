@@ -3,8 +3,8 @@
 #include <cmath>
 #include <span>
 
-#include "ulpscope/analyzers/compared_runs.h"
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/totals/compared_runs.h"
 
 namespace ulpscope::findings {
 

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
-#include "ulpscope/analyzers/compared_runs.h"
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/totals/compared_runs.h"
 
 namespace ulpscope::findings {
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "ulpscope/analyzers/captured_sample.h"
 #include "ulpscope/analyzers/findings/families.h"
-#include "ulpscope/analyzers/range_judgement.h"
-#include "ulpscope/analyzers/run_analysis.h"
-#include "ulpscope/analyzers/run_facts.h"
-#include "ulpscope/analyzers/suspects.h"
+#include "ulpscope/analyzers/judgements/range_judgement.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/suspects.h"
+#include "ulpscope/analyzers/subject/captured_sample.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {

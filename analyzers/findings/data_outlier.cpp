@@ -8,12 +8,12 @@
 #include <tuple>
 #include <vector>
 
-#include "ulpscope/analyzers/captured_sample.h"
 #include "ulpscope/analyzers/findings/families.h"
-#include "ulpscope/analyzers/loss_ends.h"
-#include "ulpscope/analyzers/run_analysis.h"
-#include "ulpscope/analyzers/run_facts.h"
-#include "ulpscope/analyzers/trend.h"
+#include "ulpscope/analyzers/judgements/loss_ends.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/subject/captured_sample.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/trend.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/trace/sources.h"
 

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ulpscope/analyzers/advice.h"
 #include "ulpscope/analyzers/report/report.h"
+#include "ulpscope/analyzers/subject/advice.h"
 
 namespace ulpscope {
 

@@ -1,7 +1,7 @@
 // Values other than gradients of which a rounding flushed much to zero.
 #pragma once
 
-#include "ulpscope/analyzers/suspects.h"
+#include "ulpscope/analyzers/judgements/suspects.h"
 
 namespace ulpscope {
 

@@ -2,8 +2,8 @@
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/silence.h"
-#include "ulpscope/analyzers/run_facts.h"
-#include "ulpscope/analyzers/silent_outputs.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/silent_outputs.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {

@@ -4,10 +4,10 @@
 #include <optional>
 
 #include "ulpscope/analyzers/findings/families.h"
-#include "ulpscope/analyzers/growth.h"
-#include "ulpscope/analyzers/range_judgement.h"
-#include "ulpscope/analyzers/run_facts.h"
-#include "ulpscope/analyzers/step_facts.h"
+#include "ulpscope/analyzers/judgements/growth.h"
+#include "ulpscope/analyzers/judgements/range_judgement.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/subject/step_facts.h"
 
 namespace ulpscope::findings {
 

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <optional>
 
-#include "ulpscope/analyzers/nonfinite_cause.h"
-#include "ulpscope/analyzers/precision_facts.h"
-#include "ulpscope/analyzers/range_judgement.h"
-#include "ulpscope/analyzers/run_analysis.h"
-#include "ulpscope/analyzers/run_facts.h"
-#include "ulpscope/analyzers/suspects.h"
+#include "ulpscope/analyzers/judgements/nonfinite_cause.h"
+#include "ulpscope/analyzers/judgements/range_judgement.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/suspects.h"
+#include "ulpscope/analyzers/subject/precision_facts.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/judgements/range_judgement.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/report/text.h"
-#include "ulpscope/analyzers/run_analysis.h"
-#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
 
 namespace ulpscope::findings {
 

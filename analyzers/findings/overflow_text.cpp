@@ -4,11 +4,11 @@
 
 #include "ulpscope/analyzers/findings/nonfinite_text.h"
 #include "ulpscope/analyzers/findings/rate_text.h"
-#include "ulpscope/analyzers/gradient_judgement.h"
-#include "ulpscope/analyzers/precision_facts.h"
-#include "ulpscope/analyzers/range_judgement.h"
-#include "ulpscope/analyzers/run_analysis.h"
-#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/judgements/gradient_judgement.h"
+#include "ulpscope/analyzers/judgements/range_judgement.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/subject/precision_facts.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {

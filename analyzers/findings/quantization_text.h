@@ -4,8 +4,8 @@
 #include <span>
 #include <string>
 
-#include "ulpscope/analyzers/advice.h"
-#include "ulpscope/analyzers/suspects.h"
+#include "ulpscope/analyzers/judgements/suspects.h"
+#include "ulpscope/analyzers/subject/advice.h"
 
 namespace ulpscope {
 

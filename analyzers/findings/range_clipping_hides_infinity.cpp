@@ -1,7 +1,7 @@
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/overflow_text.h"
-#include "ulpscope/analyzers/gradient_judgement.h"
-#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/judgements/gradient_judgement.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
 
 namespace ulpscope::findings {
 

@@ -5,11 +5,12 @@
 #include <set>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
-#include "ulpscope/analyzers/gradient_judgement.h"
-#include "ulpscope/analyzers/range_judgement.h"
+#include "ulpscope/analyzers/judgements/gradient_judgement.h"
+#include "ulpscope/analyzers/judgements/range_judgement.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/report/text.h"
-#include "ulpscope/analyzers/run_analysis.h"
-#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/tensor_rounding.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/emulation/rounding.h"
 

@@ -4,10 +4,10 @@
 #include "ulpscope/analyzers/findings/nonfinite_text.h"
 #include "ulpscope/analyzers/findings/overflow_text.h"
 #include "ulpscope/analyzers/findings/rate_text.h"
-#include "ulpscope/analyzers/gradient_judgement.h"
-#include "ulpscope/analyzers/range_judgement.h"
-#include "ulpscope/analyzers/run_facts.h"
-#include "ulpscope/analyzers/scale_judgement.h"
+#include "ulpscope/analyzers/judgements/gradient_judgement.h"
+#include "ulpscope/analyzers/judgements/range_judgement.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/scale_judgement.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {

@@ -4,10 +4,10 @@
 
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/findings/nonfinite_text.h"
-#include "ulpscope/analyzers/nonfinite_cause.h"
-#include "ulpscope/analyzers/range_judgement.h"
-#include "ulpscope/analyzers/run_analysis.h"
-#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/judgements/nonfinite_cause.h"
+#include "ulpscope/analyzers/judgements/range_judgement.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
 
 namespace ulpscope::findings {
 

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
-#include "ulpscope/analyzers/range_judgement.h"
-#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/judgements/range_judgement.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
 
 namespace ulpscope::findings {
 

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
-#include "ulpscope/analyzers/precision_facts.h"
-#include "ulpscope/analyzers/range_judgement.h"
-#include "ulpscope/analyzers/run_facts.h"
-#include "ulpscope/analyzers/suspects.h"
+#include "ulpscope/analyzers/judgements/range_judgement.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/suspects.h"
+#include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/emulation/rounding.h"
 

@@ -7,11 +7,11 @@
 #include <map>
 #include <vector>
 
-#include "ulpscope/analyzers/learning_rates.h"
-#include "ulpscope/analyzers/precision_facts.h"
-#include "ulpscope/analyzers/run_analysis.h"
-#include "ulpscope/analyzers/run_facts.h"
-#include "ulpscope/analyzers/update_judgement.h"
+#include "ulpscope/analyzers/judgements/learning_rates.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/update_judgement.h"
+#include "ulpscope/analyzers/subject/precision_facts.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
 
 namespace ulpscope::findings {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "ulpscope/analyzers/advice.h"
+#include "ulpscope/analyzers/subject/advice.h"
 
 namespace ulpscope {
 

@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
 #include "ulpscope/analyzers/findings/recording_text.h"
-#include "ulpscope/analyzers/run_analysis.h"
-#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
 
 namespace ulpscope::findings {
 

@@ -4,9 +4,9 @@
 
 #include <set>
 
-#include "ulpscope/analyzers/run_analysis.h"
-#include "ulpscope/analyzers/run_facts.h"
-#include "ulpscope/analyzers/suspects.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/suspects.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
 
 namespace ulpscope::findings {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
-#include "ulpscope/analyzers/run_analysis.h"
-#include "ulpscope/analyzers/run_facts.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
 
 namespace ulpscope::findings {
 

@@ -9,14 +9,15 @@
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/findings/silence.h"
-#include "ulpscope/analyzers/loss_judgement.h"
-#include "ulpscope/analyzers/nonfinite_cause.h"
-#include "ulpscope/analyzers/output_slots.h"
-#include "ulpscope/analyzers/range_judgement.h"
-#include "ulpscope/analyzers/run_facts.h"
-#include "ulpscope/analyzers/silent_outputs.h"
-#include "ulpscope/analyzers/update_judgement.h"
-#include "ulpscope/analyzers/what_if.h"
+#include "ulpscope/analyzers/judgements/loss_judgement.h"
+#include "ulpscope/analyzers/judgements/nonfinite_cause.h"
+#include "ulpscope/analyzers/judgements/range_judgement.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/silent_outputs.h"
+#include "ulpscope/analyzers/judgements/update_judgement.h"
+#include "ulpscope/analyzers/subject/output_slots.h"
+#include "ulpscope/analyzers/subject/tensor_rounding.h"
+#include "ulpscope/analyzers/totals/what_if.h"
 
 namespace ulpscope::findings {
 

@@ -5,12 +5,12 @@
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/rate_text.h"
-#include "ulpscope/analyzers/loss_ends.h"
-#include "ulpscope/analyzers/lowest_losses.h"
-#include "ulpscope/analyzers/run_analysis.h"
-#include "ulpscope/analyzers/run_facts.h"
-#include "ulpscope/analyzers/trend.h"
-#include "ulpscope/analyzers/what_if.h"
+#include "ulpscope/analyzers/judgements/loss_ends.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/subject/lowest_losses.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/trend.h"
+#include "ulpscope/analyzers/totals/what_if.h"
 
 namespace ulpscope::findings {
 

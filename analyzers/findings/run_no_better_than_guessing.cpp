@@ -6,11 +6,11 @@
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/rate_text.h"
-#include "ulpscope/analyzers/guesses.h"
-#include "ulpscope/analyzers/loss_ends.h"
-#include "ulpscope/analyzers/run_analysis.h"
-#include "ulpscope/analyzers/run_facts.h"
-#include "ulpscope/analyzers/trend.h"
+#include "ulpscope/analyzers/judgements/guesses.h"
+#include "ulpscope/analyzers/judgements/loss_ends.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/trend.h"
 
 namespace ulpscope::findings {
 

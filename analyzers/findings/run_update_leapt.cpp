@@ -4,11 +4,11 @@
 #include <cmath>
 
 #include "ulpscope/analyzers/findings/families.h"
-#include "ulpscope/analyzers/leap.h"
-#include "ulpscope/analyzers/loss_ends.h"
-#include "ulpscope/analyzers/run_analysis.h"
-#include "ulpscope/analyzers/run_facts.h"
-#include "ulpscope/analyzers/trend.h"
+#include "ulpscope/analyzers/judgements/leap.h"
+#include "ulpscope/analyzers/judgements/loss_ends.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/trend.h"
 
 namespace ulpscope::findings {
 

@@ -1,8 +1,8 @@
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/unscaled_text.h"
-#include "ulpscope/analyzers/precision_facts.h"
-#include "ulpscope/analyzers/run_facts.h"
-#include "ulpscope/analyzers/scale_judgement.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/scale_judgement.h"
+#include "ulpscope/analyzers/subject/precision_facts.h"
 
 namespace ulpscope::findings {
 

@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "ulpscope/analyzers/findings/scale_text.h"
-#include "ulpscope/analyzers/run_analysis.h"
-#include "ulpscope/analyzers/run_facts.h"
-#include "ulpscope/analyzers/scale_judgement.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/scale_judgement.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {

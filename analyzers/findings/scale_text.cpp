@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/scale_judgement.h"
 #include "ulpscope/analyzers/report/text.h"
-#include "ulpscope/analyzers/run_facts.h"
-#include "ulpscope/analyzers/scale_judgement.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {

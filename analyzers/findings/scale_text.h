@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
-#include "ulpscope/analyzers/selection.h"
+#include "ulpscope/analyzers/subject/selection.h"
 
 namespace ulpscope::findings {
 

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "ulpscope/analyzers/suspects.h"
+#include "ulpscope/analyzers/judgements/suspects.h"
 
 namespace ulpscope {
 

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/scale_judgement.h"
 #include "ulpscope/analyzers/report/text.h"
-#include "ulpscope/analyzers/run_facts.h"
-#include "ulpscope/analyzers/scale_judgement.h"
 
 namespace ulpscope::findings {
 

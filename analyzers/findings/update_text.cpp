@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "ulpscope/analyzers/run_facts.h"
-#include "ulpscope/analyzers/suspects.h"
-#include "ulpscope/analyzers/update_judgement.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/suspects.h"
+#include "ulpscope/analyzers/judgements/update_judgement.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "ulpscope/analyzers/findings/update_text.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/suspects.h"
+#include "ulpscope/analyzers/judgements/update_judgement.h"
 #include "ulpscope/analyzers/report/text.h"
-#include "ulpscope/analyzers/run_facts.h"
-#include "ulpscope/analyzers/suspects.h"
-#include "ulpscope/analyzers/update_judgement.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {

@@ -4,10 +4,10 @@
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/rate_text.h"
-#include "ulpscope/analyzers/run_facts.h"
-#include "ulpscope/analyzers/suspects.h"
-#include "ulpscope/analyzers/update_judgement.h"
-#include "ulpscope/analyzers/what_if.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/suspects.h"
+#include "ulpscope/analyzers/judgements/update_judgement.h"
+#include "ulpscope/analyzers/totals/what_if.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {

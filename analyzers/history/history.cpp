@@ -4,7 +4,8 @@
 #include <array>
 #include <cmath>
 
-#include "ulpscope/analyzers/what_if.h"
+#include "ulpscope/analyzers/subject/tensor_rounding.h"
+#include "ulpscope/analyzers/totals/what_if.h"
 
 namespace ulpscope {
 

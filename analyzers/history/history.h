@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ulpscope/analyzers/run_analysis.h"
-#include "ulpscope/analyzers/step_columns.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/totals/step_columns.h"
 
 namespace ulpscope {
 

@@ -4,10 +4,11 @@
 
 #include <algorithm>
 
-#include "ulpscope/analyzers/followed.h"
 #include "ulpscope/analyzers/history/history.h"
 #include "ulpscope/analyzers/history/plots.h"
-#include "ulpscope/analyzers/what_if.h"
+#include "ulpscope/analyzers/subject/tensor_rounding.h"
+#include "ulpscope/analyzers/totals/followed.h"
+#include "ulpscope/analyzers/totals/what_if.h"
 
 namespace ulpscope {
 

@@ -1,8 +1,8 @@
 // The pictures of a run that a report is shown with where there is room for pictures.
 #pragma once
 
-#include "ulpscope/analyzers/analysis.h"
 #include "ulpscope/analyzers/report/report.h"
+#include "ulpscope/analyzers/subject/analysis.h"
 
 namespace ulpscope {
 

@@ -8,7 +8,8 @@
 #include <functional>
 #include <map>
 
-#include "ulpscope/analyzers/what_if.h"
+#include "ulpscope/analyzers/subject/tensor_rounding.h"
+#include "ulpscope/analyzers/totals/what_if.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope {

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "ulpscope/analyzers/what_if_facts.h"
+#include "ulpscope/analyzers/totals/what_if_facts.h"
 
 namespace ulpscope {
 

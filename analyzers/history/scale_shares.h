@@ -1,7 +1,7 @@
 // What a format would take of one tensor at each loss scale: what a scale that is dragged looks up.
 #pragma once
 
-#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
 
 namespace ulpscope {
 

@@ -6,10 +6,10 @@
 #include <map>
 #include <memory>
 
-#include "ulpscope/analyzers/followed.h"
 #include "ulpscope/analyzers/history/scale_shares.h"
-#include "ulpscope/analyzers/step_columns.h"
-#include "ulpscope/analyzers/what_if_facts.h"
+#include "ulpscope/analyzers/totals/followed.h"
+#include "ulpscope/analyzers/totals/step_columns.h"
+#include "ulpscope/analyzers/totals/what_if_facts.h"
 
 namespace ulpscope {
 

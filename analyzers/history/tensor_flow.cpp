@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "ulpscope/analyzers/report/text.h"
-#include "ulpscope/analyzers/selection.h"
-#include "ulpscope/analyzers/step_columns.h"
-#include "ulpscope/analyzers/what_if.h"
+#include "ulpscope/analyzers/subject/selection.h"
+#include "ulpscope/analyzers/totals/step_columns.h"
+#include "ulpscope/analyzers/totals/what_if.h"
 
 namespace ulpscope {
 

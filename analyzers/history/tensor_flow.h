@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "ulpscope/analyzers/run_analysis.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
 
 namespace ulpscope {
 

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <utility>
 
-#include "ulpscope/analyzers/float_explanation.h"
+#include "ulpscope/analyzers/verbs/float_explanation.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/emulation/number_text.h"
 #include "ulpscope/gui/reports.h"

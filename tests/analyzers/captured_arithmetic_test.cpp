@@ -1,4 +1,4 @@
-#include "ulpscope/analyzers/captured_arithmetic.h"
+#include "ulpscope/analyzers/judgements/captured_arithmetic.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "synthetic_trace.h"
-#include "ulpscope/analyzers/selection.h"
+#include "ulpscope/analyzers/subject/selection.h"
 
 namespace ulpscope::analyzers_test {
 namespace {

@@ -1,5 +1,5 @@
 // Fitting scales against a search that rounds every value at every scale.
-#include "ulpscope/analyzers/fitting_scale.h"
+#include "ulpscope/analyzers/totals/fitting_scale.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <random>
 
 #include "synthetic_trace.h"
-#include "ulpscope/analyzers/followed.h"
+#include "ulpscope/analyzers/totals/followed.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope::analyzers_test {

@@ -1,5 +1,5 @@
 // What is said of numbers in formats, against facts of the formats' standards.
-#include "ulpscope/analyzers/float_explanation.h"
+#include "ulpscope/analyzers/verbs/float_explanation.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

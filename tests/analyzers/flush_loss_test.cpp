@@ -1,5 +1,5 @@
 // The bound on the norm that flushing takes away, against the norms themselves.
-#include "ulpscope/analyzers/flush_loss.h"
+#include "ulpscope/analyzers/totals/flush_loss.h"
 
 #include <gtest/gtest.h>
 

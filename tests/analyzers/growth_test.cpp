@@ -7,7 +7,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
-#include "ulpscope/analyzers/all_findings.h"
+#include "ulpscope/analyzers/verbs/all_findings.h"
 
 namespace ulpscope::analyzers_test {
 namespace {

@@ -8,10 +8,10 @@
 #include <random>
 
 #include "synthetic_trace.h"
-#include "ulpscope/analyzers/followed.h"
 #include "ulpscope/analyzers/history/pictures.h"
 #include "ulpscope/analyzers/history/plots.h"
 #include "ulpscope/analyzers/history/tensor_flow.h"
+#include "ulpscope/analyzers/totals/followed.h"
 
 namespace ulpscope::analyzers_test {
 namespace {

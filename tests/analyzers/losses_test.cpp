@@ -13,12 +13,12 @@
 #include "report_access.h"
 #include "synthetic_trace.h"
 #include "tests/support/temporary_folder.h"
-#include "ulpscope/analyzers/all_findings.h"
-#include "ulpscope/analyzers/compare.h"
-#include "ulpscope/analyzers/export.h"
-#include "ulpscope/analyzers/info.h"
-#include "ulpscope/analyzers/scale.h"
-#include "ulpscope/analyzers/trend.h"
+#include "ulpscope/analyzers/subject/trend.h"
+#include "ulpscope/analyzers/verbs/all_findings.h"
+#include "ulpscope/analyzers/verbs/compare.h"
+#include "ulpscope/analyzers/verbs/export.h"
+#include "ulpscope/analyzers/verbs/info.h"
+#include "ulpscope/analyzers/verbs/scale.h"
 #include "ulpscope/trace/recover.h"
 
 namespace ulpscope::analyzers_test {

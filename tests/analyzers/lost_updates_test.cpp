@@ -1,5 +1,5 @@
 // When learning stalls, against runs whose lost shares follow a law that is known.
-#include "ulpscope/analyzers/lost_updates.h"
+#include "ulpscope/analyzers/totals/lost_updates.h"
 
 #include <gtest/gtest.h>
 

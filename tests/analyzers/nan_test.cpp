@@ -1,5 +1,5 @@
 // Where NaN and infinities begin, how they go on, and what of the steps before tells of them, in graphs and series made by hand.
-#include "ulpscope/analyzers/nan.h"
+#include "ulpscope/analyzers/verbs/nan.h"
 
 #include <gtest/gtest.h>
 
@@ -11,9 +11,9 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
-#include "ulpscope/analyzers/all_findings.h"
-#include "ulpscope/analyzers/headroom.h"
-#include "ulpscope/analyzers/nonfinite_flow.h"
+#include "ulpscope/analyzers/judgements/nonfinite_flow.h"
+#include "ulpscope/analyzers/totals/headroom.h"
+#include "ulpscope/analyzers/verbs/all_findings.h"
 
 namespace ulpscope::analyzers_test {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
-#include "ulpscope/analyzers/all_findings.h"
-#include "ulpscope/analyzers/ranges.h"
 #include "ulpscope/analyzers/report/json.h"
+#include "ulpscope/analyzers/verbs/all_findings.h"
+#include "ulpscope/analyzers/verbs/ranges.h"
 
 namespace ulpscope::analyzers_test {
 namespace {

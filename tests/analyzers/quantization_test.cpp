@@ -7,10 +7,10 @@
 #include "report_access.h"
 #include "synthetic_trace.h"
 #include "ulpscope/analyzers/findings/all.h"
-#include "ulpscope/analyzers/info.h"
-#include "ulpscope/analyzers/ranges.h"
-#include "ulpscope/analyzers/scale.h"
-#include "ulpscope/analyzers/what_if.h"
+#include "ulpscope/analyzers/totals/what_if.h"
+#include "ulpscope/analyzers/verbs/info.h"
+#include "ulpscope/analyzers/verbs/ranges.h"
+#include "ulpscope/analyzers/verbs/scale.h"
 
 namespace ulpscope::analyzers_test {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
-#include "ulpscope/analyzers/all_findings.h"
-#include "ulpscope/analyzers/ranges.h"
-#include "ulpscope/analyzers/scale.h"
+#include "ulpscope/analyzers/verbs/all_findings.h"
+#include "ulpscope/analyzers/verbs/ranges.h"
+#include "ulpscope/analyzers/verbs/scale.h"
 
 namespace ulpscope::analyzers_test {
 namespace {

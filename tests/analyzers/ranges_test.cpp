@@ -1,5 +1,5 @@
 // Ranges of traces made of known values: the tables against roundings of these values.
-#include "ulpscope/analyzers/ranges.h"
+#include "ulpscope/analyzers/verbs/ranges.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
-#include "ulpscope/analyzers/selection.h"
+#include "ulpscope/analyzers/subject/selection.h"
 
 namespace ulpscope::analyzers_test {
 namespace {

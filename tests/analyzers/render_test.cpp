@@ -9,11 +9,11 @@
 #include <sstream>
 
 #include "synthetic_trace.h"
-#include "ulpscope/analyzers/export.h"
 #include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/analyzers/report/text_layout.h"
 #include "ulpscope/analyzers/report/text_plot.h"
+#include "ulpscope/analyzers/verbs/export.h"
 #include "ulpscope/base/error.h"
 
 namespace ulpscope::analyzers_test {

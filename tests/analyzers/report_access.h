@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string>
 
-#include "ulpscope/analyzers/ranges.h"
+#include "ulpscope/analyzers/verbs/ranges.h"
 
 namespace ulpscope::analyzers_test {
 

@@ -1,5 +1,5 @@
 // The loss scale's history, driven by the rule that a scaler follows, with every finding provoked and absent.
-#include "ulpscope/analyzers/scale.h"
+#include "ulpscope/analyzers/verbs/scale.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
-#include "ulpscope/analyzers/ranges.h"
+#include "ulpscope/analyzers/verbs/ranges.h"
 #include "ulpscope/emulation/loss_scale.h"
 
 namespace ulpscope::analyzers_test {

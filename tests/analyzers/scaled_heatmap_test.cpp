@@ -6,9 +6,9 @@
 #include <cmath>
 
 #include "synthetic_trace.h"
-#include "ulpscope/analyzers/followed.h"
 #include "ulpscope/analyzers/history/module_rows.h"
 #include "ulpscope/analyzers/history/scale_shares.h"
+#include "ulpscope/analyzers/totals/followed.h"
 
 namespace ulpscope {
 namespace {

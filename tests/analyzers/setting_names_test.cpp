@@ -1,5 +1,5 @@
 // Advice names settings as their producer does, and none that the run does not have.
-#include "ulpscope/analyzers/setting_names.h"
+#include "ulpscope/analyzers/subject/setting_names.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 
 #include "synthetic_trace.h"
 #include "tests/support/train_settings.h"
-#include "ulpscope/analyzers/all_findings.h"
-#include "ulpscope/analyzers/precision_facts.h"
-#include "ulpscope/analyzers/scale.h"
+#include "ulpscope/analyzers/subject/precision_facts.h"
+#include "ulpscope/analyzers/verbs/all_findings.h"
+#include "ulpscope/analyzers/verbs/scale.h"
 
 namespace ulpscope::analyzers_test {
 namespace {

@@ -1,5 +1,5 @@
 // Names of tensors, where producers tell little, and where traces are nonsense.
-#include "ulpscope/analyzers/tensor_names.h"
+#include "ulpscope/analyzers/subject/tensor_names.h"
 
 #include <gmock/gmock.h>
 

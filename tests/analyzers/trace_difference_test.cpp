@@ -1,5 +1,5 @@
 // Where two recordings part, and what of them was not compared.
-#include "ulpscope/analyzers/trace_difference.h"
+#include "ulpscope/analyzers/verbs/trace_difference.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What `ulpscope updates` says of traces whose updates are known.
-#include "ulpscope/analyzers/updates.h"
+#include "ulpscope/analyzers/verbs/updates.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
-#include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/report/json.h"
-#include "ulpscope/analyzers/update_history.h"
+#include "ulpscope/analyzers/totals/update_history.h"
+#include "ulpscope/analyzers/verbs/all_findings.h"
 
 namespace ulpscope::analyzers_test {
 namespace {

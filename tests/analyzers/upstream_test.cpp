@@ -1,5 +1,5 @@
 // Which gradients are evidence, in graphs that are known.
-#include "ulpscope/analyzers/upstream.h"
+#include "ulpscope/analyzers/totals/upstream.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
-#include "ulpscope/analyzers/scale.h"
+#include "ulpscope/analyzers/verbs/scale.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope::analyzers_test {

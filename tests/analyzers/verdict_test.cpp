@@ -1,5 +1,5 @@
 // Which findings are causes, and which came of them: by recorded edges, in order of execution.
-#include "ulpscope/analyzers/verdict.h"
+#include "ulpscope/analyzers/findings/verdict.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -9,8 +9,8 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
-#include "ulpscope/analyzers/all_findings.h"
 #include "ulpscope/analyzers/findings/all.h"
+#include "ulpscope/analyzers/verbs/all_findings.h"
 
 namespace ulpscope::analyzers_test {
 namespace {

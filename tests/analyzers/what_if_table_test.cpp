@@ -9,8 +9,8 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
-#include "ulpscope/analyzers/scaling_replay.h"
-#include "ulpscope/analyzers/what_if_report.h"
+#include "ulpscope/analyzers/tables/scaling_replay.h"
+#include "ulpscope/analyzers/verbs/what_if_report.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope::analyzers_test {

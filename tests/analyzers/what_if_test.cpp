@@ -1,5 +1,5 @@
 // What-if answers against roundings of the values themselves.
-#include "ulpscope/analyzers/what_if.h"
+#include "ulpscope/analyzers/totals/what_if.h"
 
 #include <gtest/gtest.h>
 

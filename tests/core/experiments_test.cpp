@@ -8,9 +8,9 @@
 #include <set>
 
 #include "tests/support/temporary_folder.h"
-#include "ulpscope/analyzers/all_findings.h"
-#include "ulpscope/analyzers/compare.h"
-#include "ulpscope/analyzers/selection.h"
+#include "ulpscope/analyzers/subject/selection.h"
+#include "ulpscope/analyzers/verbs/all_findings.h"
+#include "ulpscope/analyzers/verbs/compare.h"
 #include "ulpscope/core/run/trainer.h"
 #include "ulpscope/trace/snapshot.h"
 

@@ -6,7 +6,7 @@
 #include "tests/support/counting_backend.h"
 #include "tests/support/engine_fixture.h"
 #include "tests/support/temporary_folder.h"
-#include "ulpscope/analyzers/all_findings.h"
+#include "ulpscope/analyzers/verbs/all_findings.h"
 #include "ulpscope/core/run/trainer.h"
 #include "ulpscope/trace/snapshot.h"
 

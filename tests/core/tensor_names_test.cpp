@@ -1,6 +1,6 @@
 // What tensors of real runs are called, and of which values their traces say gradients are, against the graph and against what a
 // backward pass is.
-#include "ulpscope/analyzers/tensor_names.h"
+#include "ulpscope/analyzers/subject/tensor_names.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -17,7 +17,7 @@
 
 #include "tests/support/project_files.h"
 #include "tests/support/trace_contents.h"
-#include "ulpscope/analyzers/scale.h"
+#include "ulpscope/analyzers/verbs/scale.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/engine/context.h"
 #include "ulpscope/trace/snapshot.h"

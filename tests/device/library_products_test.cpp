@@ -20,7 +20,7 @@
 #include "tests/support/counting_backend.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/usage_error.h"
-#include "ulpscope/analyzers/info.h"
+#include "ulpscope/analyzers/verbs/info.h"
 #include "ulpscope/base/philox.h"
 #include "ulpscope/core/engine/context.h"
 #include "ulpscope/core/run/trainer.h"

@@ -15,7 +15,7 @@
 #include "synthetic_trace.h"
 #include "ulpscope/analyzers/history/scale_shares.h"
 #include "ulpscope/analyzers/report/text.h"
-#include "ulpscope/analyzers/what_if_report.h"
+#include "ulpscope/analyzers/verbs/what_if_report.h"
 #include "ulpscope/base/file.h"
 #include "ulpscope/gui/headless.h"
 #include "ulpscope/gui/key_queue.h"

@@ -12,11 +12,11 @@
 #include "synthetic_trace.h"
 #include "tests/gui/open_run.h"
 #include "tests/support/temporary_folder.h"
-#include "ulpscope/analyzers/all_findings.h"
-#include "ulpscope/analyzers/followed.h"
-#include "ulpscope/analyzers/nan.h"
 #include "ulpscope/analyzers/report/json.h"
-#include "ulpscope/analyzers/updates.h"
+#include "ulpscope/analyzers/totals/followed.h"
+#include "ulpscope/analyzers/verbs/all_findings.h"
+#include "ulpscope/analyzers/verbs/nan.h"
+#include "ulpscope/analyzers/verbs/updates.h"
 #include "ulpscope/base/error.h"
 
 namespace ulpscope::gui {

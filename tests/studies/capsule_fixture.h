@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tests/support/temporary_folder.h"
-#include "ulpscope/analyzers/trace_difference.h"
+#include "ulpscope/analyzers/verbs/trace_difference.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/studies/trial.h"
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "tests/support/temporary_folder.h"
-#include "ulpscope/analyzers/nan.h"
+#include "ulpscope/analyzers/verbs/nan.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hdf5/hdf5.h"
 #include "ulpscope/studies/fewest.h"

@@ -15,7 +15,7 @@
 #include "capsule_fixture.h"
 #include "tests/support/project_files.h"
 #include "tests/support/python.h"
-#include "ulpscope/analyzers/trace_difference.h"
+#include "ulpscope/analyzers/verbs/trace_difference.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hdf5/hdf5.h"
 #include "ulpscope/emulation/rounding.h"

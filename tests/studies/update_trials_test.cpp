@@ -8,7 +8,7 @@
 
 #include "tests/support/project_files.h"
 #include "tests/support/temporary_folder.h"
-#include "ulpscope/analyzers/updates.h"
+#include "ulpscope/analyzers/verbs/updates.h"
 
 namespace ulpscope {
 namespace {

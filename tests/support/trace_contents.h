@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ulpscope/analyzers/export.h"
+#include "ulpscope/analyzers/verbs/export.h"
 #include "ulpscope/trace/snapshot.h"
 
 namespace ulpscope {

@@ -1,0 +1,107 @@
+#include "ulpscope/analyzers/judgements/guesses.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/subject/precision_facts.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/trend.h"
+
+namespace ulpscope {
+
+namespace {
+
+// How many classes the op that computes the loss tells apart; 0: that is not known.
+double classes_of(const AnalysisContext& context, uint32_t loss) {
+  const GraphEdge* const read = context.graph.read_by(loss, 0);
+  if (read == nullptr) return 0;
+  const std::span<const uint32_t> logits = context.graph.made_by(read->producer, read->slot);
+  if (logits.empty() || context.selection.tensor(logits.front()).shape.size() < 2) return 0;
+  return static_cast<double>(context.selection.tensor(logits.front()).shape[1]);
+}
+
+// Of a target that has `smoothing` of its share spread over all classes alike: no loss of it is less.
+double entropy_of_smoothed(double classes, double smoothing) {
+  const double other = smoothing / classes, own = 1 - smoothing + other;
+  return -(own > 0 ? own * std::log(own) : 0) - (other > 0 ? (classes - 1) * other * std::log(other) : 0);
+}
+
+// By a factor, after it was computed.
+bool is_multiplied(const AnalysisContext& context, uint32_t loss) {
+  const std::span<const GraphEdge> uses = context.trace.graph().uses(loss);
+  return std::any_of(uses.begin(), uses.end(), [&](const GraphEdge& edge) {
+    return context.trace.ops()[edge.consumer].phase == Phase::loss && edge.slot == 0;
+  });
+}
+
+// What is known of the targets of a step.
+struct Targets {
+  double count = 0, sum = 0, squares = 0;
+};
+
+}  // namespace
+
+std::optional<MeanGuess> mean_guess_of(const RunFacts& facts) {
+  const AnalysisContext& context = facts.context;
+  const std::vector<OpInfo>& ops = context.trace.ops();
+  const auto loss = std::find_if(ops.begin(), ops.end(),
+                                 [](const OpInfo& op) { return op.function == OpFunction::mse && op.phase != Phase::evaluation; });
+  if (loss == ops.end()) return std::nullopt;
+  const auto loss_op = static_cast<uint32_t>(loss - ops.begin());
+  const GraphEdge* const read = context.graph.read_by(loss_op, 1);
+  if (read == nullptr || ops[read->producer].kind != OpKind::source || is_multiplied(context, loss_op)) return std::nullopt;
+  const std::span<const uint32_t> made = context.graph.made_by(read->producer, read->slot);
+  if (made.size() != 1) return std::nullopt;
+  std::map<uint64_t, Targets> of_steps;
+  bool is_known = true;
+  const Snapshot trace = context.trace.of_rank(context.trace.ranks().front());
+  const StepRange judged{context.options.steps.first, std::min(context.options.steps.last, facts.step_facts.broken_from())};
+  trace.visit_history(made.front(), judged, [&](std::span<const TensorRow> rows) {
+    for (const TensorRow& row : rows) {
+      is_known = is_known && row.known == StatisticsLevel::values && row.statistics.nonfinite() == 0;
+      Targets& targets = of_steps[row.step];
+      targets.count += static_cast<double>(row.statistics.count);
+      targets.sum += row.statistics.sum;
+      targets.squares += row.statistics.sum_of_squares;
+    }
+    return true;
+  });
+  const StepTotals& steps = facts.judged_steps();
+  const size_t n = steps.last_losses.size();
+  if (!is_known || n == 0 || of_steps.size() != steps.count || of_steps.size() < n) return std::nullopt;
+  Targets all;
+  for (const auto& [step, targets] : of_steps) {
+    all.count += targets.count;
+    all.sum += targets.sum;
+  }
+  MeanGuess guess{all.sum / all.count, 0, steps.mean_loss(n), n};
+  std::vector<double> variances;
+  for (auto step = std::prev(of_steps.end(), static_cast<std::ptrdiff_t>(n)); step != of_steps.end(); ++step) {
+    const Targets& targets = step->second;
+    guess.loss += (targets.squares - 2 * guess.mean * targets.sum) / targets.count + guess.mean * guess.mean;
+    const double mean = targets.sum / targets.count;
+    variances.push_back(targets.squares / targets.count - mean * mean);
+  }
+  guess.median_loss = median(steps.last_losses);
+  guess.median_variance = median(std::move(variances));
+  guess.loss /= static_cast<double>(n);
+  return guess;
+}
+
+std::optional<Guessing> guessing_of(const AnalysisContext& context) {
+  const std::vector<OpInfo>& ops = context.trace.ops();
+  const auto loss = std::find_if(ops.begin(), ops.end(), [](const OpInfo& op) {
+    return op.function == OpFunction::cross_entropy && op.phase != Phase::evaluation;
+  });
+  if (loss == ops.end()) return std::nullopt;
+  const auto loss_op = static_cast<uint32_t>(loss - ops.begin());
+  Guessing guessing{classes_of(context, loss_op), {}};
+  if (!(guessing.classes >= 2)) return std::nullopt;
+  if (!is_multiplied(context, loss_op)) guessing.loss = std::log(guessing.classes);
+  guessing.least = entropy_of_smoothed(guessing.classes, attribute(*loss, "label_smoothing").value_or(0));
+  return guessing;
+}
+
+}  // namespace ulpscope

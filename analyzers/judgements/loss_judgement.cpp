@@ -1,0 +1,171 @@
+#include "ulpscope/analyzers/judgements/loss_judgement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "ulpscope/analyzers/judgements/guesses.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/step_facts.h"
+#include "ulpscope/analyzers/subject/trend.h"
+
+namespace ulpscope {
+
+namespace {
+
+// Losses that lie so many times above the first one that no format made them.
+constexpr double kGrown = 10;
+
+// The last losses before the first step that held NaN or infinity, skipped or not; fewer than kEndLosses where there are not as
+// many, and none where no step held any.
+std::vector<double> last_losses_before_nonfinite(const RunFacts& facts) {
+  const uint64_t first = first_nonfinite_step(facts, WhichSteps::all);
+  std::vector<double> losses;
+  if (first == UINT64_MAX) return losses;
+  const uint64_t begin = first - std::min<uint64_t>(first, kEndLosses);
+  for (const StepLoss& one : losses_of(facts, {std::max(facts.context.options.steps.first, begin), first}))
+    losses.push_back(one.loss);
+  return losses;
+}
+
+// The last losses are far above the first one, which no update had changed yet, and of a classifier above guessing too. A peak may
+// lie between them.
+bool ended_above(const RunFacts& facts) {
+  constexpr size_t kFewest = 3;
+  constexpr double kAboveAll = 3;  // times all losses of the beginning, as many as those of the end
+  const StepTotals& steps = facts.judged_steps();
+  const size_t n = std::min<size_t>(kEndLosses, steps.count / 2);
+  if (n < kFewest || steps.first_losses.size() < n || !(steps.first.loss > 0)) return false;
+  std::vector<double> ends = last_losses(steps, n);
+  std::erase_if(ends, [](double loss) { return !std::isfinite(loss); });  // those are no growth, and told by themselves
+  if (ends.size() < kFewest) return false;
+  const double most = *std::max_element(steps.first_losses.begin(), steps.first_losses.begin() + static_cast<std::ptrdiff_t>(n));
+  if (*std::min_element(ends.begin(), ends.end()) > kAboveAll * most) return true;
+  const double least = *std::min_element(ends.begin(), ends.end());
+  const std::optional<Guessing> guessing = guessing_of(facts.context);
+  return least > kGrown * steps.first.loss ||
+         (guessing && guessing->loss && least > 2 * std::max(steps.first.loss, *guessing->loss));
+}
+
+// Of a run too short for the rest.
+bool is_short(const RunFacts& facts) {
+  constexpr size_t kFewest = 6;
+  const StepTotals& steps = facts.judged_steps();
+  return !facts.broke() && steps.count >= kFewest && steps.count < 2 * kEndLosses && steps.last_losses.size() == steps.count;
+}
+
+bool comes_down(const RunFacts& facts) {
+  if (!is_short(facts)) return false;
+  const StepTotals& steps = facts.judged_steps();
+  const std::vector<double> all = last_losses(steps, steps.count), ends = last_losses(steps, steps.count / 4);
+  return 2 * *std::max_element(ends.begin(), ends.end()) < *std::max_element(all.begin(), all.end());
+}
+
+// Of the steps before `until`. Nothing where some of the first losses lie that high, as where a few samples do, or the very last
+// ones do not.
+std::optional<ScatteredLosses> scattered_above(const RunFacts& facts, uint64_t until) {
+  constexpr size_t kFewest = 5, kFewestLast = 2, kLeastSteps = 30;
+  const StepTotals& steps = facts.judged_steps();
+  const double first = steps.first.loss;
+  const auto lies_high = [&](double loss) { return loss > kGrown * first; };
+  if (!(first > 0) || std::any_of(steps.first_losses.begin(), steps.first_losses.end(), lies_high)) return std::nullopt;
+  const StepRange asked = facts.context.options.steps;
+  std::vector<StepLoss> known = losses_of(facts, {asked.first, std::min(until, asked.last)});
+  std::erase_if(known, [](const StepLoss& one) { return !std::isfinite(one.loss); });
+  if (known.size() < kLeastSteps) return std::nullopt;
+  const size_t count = std::min(known.size(), StepTotals::kLastLosses);
+  ScatteredLosses found{.steps = count, .first = first, .ends_early = until != UINT64_MAX};
+  size_t last = 0;
+  for (size_t i = known.size() - count; i < known.size(); ++i) {
+    const auto [step, loss] = known[i];
+    if (!lies_high(loss)) continue;
+    ++found.above;
+    last += known.size() - i <= kEndLosses;
+    if (loss <= found.highest) continue;
+    found.highest = loss;
+    found.step = step;
+  }
+  return found.above >= kFewest && last >= kFewestLast ? std::optional(found) : std::nullopt;
+}
+
+}  // namespace
+
+std::string ScatteredLosses::text() const {
+  return fmt::format("{} of the last {} losses{} are more than {:g} times the first one, {:.4g}, up to {:.4g} in step {}", above,
+                     steps, ends_early ? " before anything was NaN or infinite" : "", kGrown, first, highest, step);
+}
+
+std::string LossChange::text() const {
+  if (scattered) return scattered->text();
+  return fmt::format("the loss went from {:.4g} in step {} to {:.4g}{}", first, first_step, last,
+                     step         ? fmt::format(" in step {}", *step)
+                     : count == 1 ? ""
+                                  : fmt::format(", the median of the last {} losses{}", count, until));
+}
+
+std::vector<StepLoss> losses_of(const RunFacts& facts, StepRange steps) {
+  const Snapshot& trace = facts.context.trace;
+  return known_losses(trace.of_rank(trace.ranks().front()), steps);
+}
+
+uint64_t first_nonfinite_step(const RunFacts& facts, WhichSteps steps) {
+  uint64_t first = UINT64_MAX;
+  for (const EventRow& event : facts.context.trace.events()) {
+    const bool is_among = event.step >= facts.context.options.steps.first &&
+                          (steps == WhichSteps::all || !facts.steps().skipped.contains(event.step));
+    if (event.kind == EventKind::nonfinite && is_among) first = std::min(first, event.step);
+  }
+  return first;
+}
+
+bool stays_above_start(const RunFacts& facts) {
+  if (!is_short(facts)) return false;
+  const StepTotals& steps = facts.judged_steps();
+  const std::vector<double> ends = last_losses(steps, steps.count / 2);
+  const std::optional<Guessing> guessing = guessing_of(facts.context);
+  const double bound = std::max(steps.first.loss, guessing ? guessing->loss.value_or(steps.first.loss) : steps.first.loss);
+  return std::all_of(ends.begin(), ends.end(), [&](double loss) { return std::isfinite(loss) && loss > bound; });
+}
+
+std::optional<LossJudgement> judge_losses(const RunFacts& facts, uint64_t first_nonfinite, uint64_t blind) {
+  const StepTotals& steps = facts.judged_steps();
+  // The last losses vary from batch to batch: their median, where there are many.
+  const std::vector<double> ends = last_losses(steps);
+  if (ends.empty() || !std::isfinite(steps.first.loss) || !steps.first.loss_known) return std::nullopt;
+  const double first = steps.first.loss, end = median(ends);
+  LossJudgement judged{.change = {steps.first.step, first, end, ends.size(), facts.broke() ? " before it broke" : "", {}, {}},
+                       .is_long = steps.count >= 2 * kEndLosses,
+                       .no_better = steps.count > 1 && end >= first,
+                       .comes_down = comes_down(facts),
+                       .grew = false,
+                       .grew_to_nonfinite = false,
+                       .peaked = steps.peak && first > 0 && steps.peak->loss > kGrown * first && steps.peak->step <= blind &&
+                                 steps.peak->step < first_nonfinite && blind != UINT64_MAX,
+                       .scattered = scattered_above(facts, first_nonfinite)};
+  const bool above_all = judged.is_long && first > 0 && end > 2 * median(steps.first_losses) &&
+                         end > *std::max_element(steps.first_losses.begin(), steps.first_losses.end());
+  judged.grew = !facts.broke() && first_nonfinite == UINT64_MAX && ((std::isfinite(end) && above_all) || ended_above(facts));
+  const std::vector<double> before = last_losses_before_nonfinite(facts);
+  judged.grew_to_nonfinite = before.size() == kEndLosses && first > 0 && median(before) > kGrown * first;
+
+  LossChange& change = judged.change;
+  if (!before.empty() && (!std::isfinite(end) || judged.grew_to_nonfinite)) {
+    change.last = median(before);
+    change.count = before.size();
+    change.until = " before anything was NaN or infinite";
+  }
+  if (judged.peaked) {
+    change.last = steps.peak->loss;
+    change.step = steps.peak->step;
+  } else if (judged.scattered && !judged.grew && !judged.grew_to_nonfinite) {
+    change.last = judged.scattered->highest;
+    change.step = judged.scattered->step;
+    change.scattered = judged.scattered;
+  }
+  return judged;
+}
+
+}  // namespace ulpscope

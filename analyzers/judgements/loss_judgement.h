@@ -1,0 +1,67 @@
+// What the losses of a run say of its steps: whether they rose, when, and by how much. Of several ranks, those of the first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ulpscope/analyzers/judgements/loss_ends.h"
+
+namespace ulpscope {
+
+class RunFacts;
+
+// Losses that are far above the first one among others that are near zero, as those of a classifier that is sure of whatever it
+// says: a median does not tell of them.
+struct ScatteredLosses {
+  uint64_t above = 0, steps = 0;
+  double first = 0, highest = 0;
+  uint64_t step = 0;        // of the highest
+  bool ends_early = false;  // something was NaN or infinite behind them
+
+  std::string text() const;
+};
+
+// A change of the loss, and where its end was taken.
+struct LossChange {
+  uint64_t first_step;
+  double first, last;
+  size_t count;                              // losses that `last` is the median of
+  const char* until;                         // "", or " before ..."
+  std::optional<uint64_t> step;              // of `last`, where that is one loss on the way
+  std::optional<ScatteredLosses> scattered;  // where they are what is to be told
+
+  std::string text() const;  // "the loss went from ... to ..."
+};
+
+struct LossJudgement {
+  LossChange change;
+  bool is_long;            // enough losses for what lies between the first and the last ones to be no chance
+  bool no_better;          // the last ones are not below the first one
+  bool comes_down;         // of a run too short for the rest: the last ones are below half of the highest, and it may yet train
+  bool grew;               // to the end of a run in which nothing was NaN or infinite
+  bool grew_to_nonfinite;  // until something was
+  bool peaked;             // before activations that died hid the batch from them
+  std::optional<ScatteredLosses> scattered;
+
+  bool rose() const { return grew || grew_to_nonfinite || peaked || scattered; }
+};
+
+// The first step, of all that are asked for or of those that were taken, in which something was NaN or infinite: in a skipped one
+// that is how a scaler finds its level. UINT64_MAX: none.
+enum class WhichSteps : uint8_t { all, taken };
+uint64_t first_nonfinite_step(const RunFacts& facts, WhichSteps steps);
+
+// `first_nonfinite`: the first step that was taken with something NaN or infinite in it; `blind`: from which on the loss saw
+// nothing of the batch. UINT64_MAX: none. Nothing where the first loss is not known to be finite, or the last ones are not known.
+std::optional<LossJudgement> judge_losses(const RunFacts& facts, uint64_t first_nonfinite, uint64_t blind);
+
+// Of a run too short for other judgements: each loss of its later half is above its first one, and of a classifier above guessing.
+bool stays_above_start(const RunFacts& facts);
+
+// The known losses of the first rank, in order.
+std::vector<StepLoss> losses_of(const RunFacts& facts, StepRange steps);
+
+}  // namespace ulpscope

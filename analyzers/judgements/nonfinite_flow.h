@@ -1,0 +1,67 @@
+// How NaN and infinities went from op to op: along the recorded edges, in order of execution, through weights and optimizer states
+// from step to step, and through collective ops from rank to rank.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ulpscope/analyzers/subject/run_analysis.h"
+
+namespace ulpscope {
+
+// A row in which NaN and infinities began.
+struct NonfiniteOrigin {
+  uint32_t tensor = 0;
+  RowPosition position;
+  uint64_t overflowed = 0;  // finite values that became infinite when they were rounded
+};
+
+// What NaN and infinities have to get to in order to do the harm that a run is judged by.
+struct NonfiniteHarm {
+  bool loss = false, weights = false, gradients = false;  // weights, states and running statistics; gradients of parameters
+  uint64_t from = 0;                                      // before this step nothing that came of a skipped step did any
+};
+
+// A tensor that held NaN or infinities which came from nothing that its op read, as far as that was recorded. In a graph without
+// edges all that comes after such a tensor in a step came from it.
+struct NonfiniteBeginning {
+  uint32_t tensor = 0;
+  RowPosition first;
+  uint64_t rows = 0;
+  uint64_t nan = 0, infinities = 0;  // in these rows
+  uint64_t overflowed = 0;           // in the first, as in NonfiniteOrigin
+  uint64_t skipped = 0;              // of the rows, those of steps that were skipped
+  uint64_t last_step = 0;
+  std::optional<uint64_t> loss, weights;  // the steps in which they first reached a loss, and what is kept (is_kept)
+  // Finite rows with zeros of an op that divides and read infinities: x / infinity is 0, whatever x and the overflowed value were.
+  struct Zeros {
+    uint32_t tensor = 0;  // of the first
+    uint64_t steps = 0, last_step = 0;
+    NonfiniteOrigin origin = {};  // the last that had begun by the first of them
+  } zeros;
+  std::optional<NonfiniteOrigin> statistic;  // the row of a running statistic that it first reached
+  std::optional<NonfiniteOrigin> harmed;     // the last that had begun when harm was first done
+  std::optional<NonfiniteOrigin> of_loss;    // the last that had begun when it first reached a loss
+};
+// What updates are made from: other gradients may hold what a mask takes away.
+bool is_gradient_of_parameters(Role role);
+// Whether an op divides by what it reads.
+bool divides(OpFunction function);
+// All of a run, by when they first began in the steps that are asked for. Of tensors that are.
+std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, const NonfiniteHarm& harm = {});
+
+// A tensor on the way of what began in another.
+struct NonfiniteStop {
+  uint32_t tensor = 0;
+  RowPosition position;
+  uint64_t nonfinite = 0, count = 0;  // elements
+};
+struct NonfiniteWays {
+  std::vector<NonfiniteStop> to_loss, to_weights;  // from the beginning on, both ends included; empty: it did not get there
+};
+// From a beginning, in its step and the next that was recorded, on its rank.
+NonfiniteWays ways_from(const AnalysisContext& context, uint32_t tensor, const RowPosition& position);
+
+}  // namespace ulpscope

@@ -1,0 +1,198 @@
+#include "ulpscope/analyzers/judgements/range_judgement.h"
+
+#include <algorithm>
+#include <set>
+
+#include "ulpscope/analyzers/subject/output_slots.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/tensor_rounding.h"
+#include "ulpscope/analyzers/totals/range_facts.h"
+
+namespace ulpscope {
+
+RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& steps, const RangeFacts& facts)
+    : context_(context),
+      judged_(facts.ranges().judged(judged_room_)),
+      broken_(facts.ranges().broken(broken_room_)),
+      what_if_fp16_(facts.what_if_index(binary16)) {
+  static const TensorRanges kNone;
+  for (uint32_t i = 0; i < context.selection.size(); ++i) {
+    const TensorRanges *const judged = judged_.tensors.find(i), *const broken = broken_.tensors.find(i);
+    if (judged || broken) tensors_.push_back({i, judged ? *judged : kNone, broken});
+  }
+  const AnalysisOptions& options = context.options;
+  is_filtered_ = !options.modules.empty() || !options.ops.empty() || !options.phases.empty() || !options.roles.empty() ||
+                 !context.trace.run().filters.empty();
+  const StepTotals whole = steps.whole();
+  broke_ = steps.broken_from() != UINT64_MAX;
+  steps_ = whole.count;
+  wastes_losses_ = wastes_many(whole.nonfinite_losses.size(), whole.count);
+  had_nonfinite_losses_ = !whole.nonfinite_losses.empty();
+  nonfinite_in_order_ = find_nonfinite();
+  reached_weights_ = find_in_weights(context.selection);
+  harm_ = judge_harm(context.selection, whole);
+  harm_done_ = harm_done(whole, steps.broken_from());
+  if (harm_ == Severity::info && divides_by_nonfinite()) {
+    uint64_t most = 0;
+    for (const NonfiniteBeginning& one : beginnings()) most = std::max(most, one.zeros.steps);
+    if (wastes_many(most, whole.count)) harm_ = Severity::warning;
+  }
+  // Of a run whose last steps were all skipped the first of these need not be where it began.
+  const bool only_skips = !broke_ && !reached_weights_ && whole.is_stuck();
+  if ((harm_ == Severity::info || only_skips) && wastes_many(whole.skipped.size(), whole.count)) find_skipped_for_nan(whole.count);
+  origins_ = find_origins();
+}
+
+const RangeJudgement::Tensor* RangeJudgement::find(uint32_t tensor) const {
+  const auto found =
+      std::lower_bound(tensors_.begin(), tensors_.end(), tensor, [](const Tensor& a, uint32_t b) { return a.index < b; });
+  return found == tensors_.end() || found->index != tensor ? nullptr : &*found;
+}
+
+NonfiniteRows RangeJudgement::nonfinite(uint32_t tensor) const {
+  const Tensor& found = *find(tensor);
+  NonfiniteRows rows = found.judged.nonfinite;
+  if (found.broken) rows.add(found.broken->nonfinite);
+  return rows;
+}
+
+uint64_t RangeJudgement::held(uint32_t tensor, uint64_t RangeTotals::*count) const {
+  const Tensor& found = *find(tensor);
+  return found.judged.totals.*count + (found.broken ? found.broken->totals.*count : 0);
+}
+
+std::vector<uint32_t> RangeJudgement::find_nonfinite() const {
+  std::vector<std::pair<RowPosition, uint32_t>> first;
+  for (const Tensor& tensor : tensors_)
+    if (const auto position = nonfinite(tensor.index).first) first.emplace_back(*position, tensor.index);
+  std::sort(first.begin(), first.end());
+  std::vector<uint32_t> in_order;
+  for (const auto& [unused, tensor] : first) in_order.push_back(tensor);
+  return in_order;
+}
+
+bool RangeJudgement::find_in_weights(const Selection& selection) const {
+  return std::any_of(tensors_.begin(), tensors_.end(), [&](const Tensor& tensor) {
+    return is_kept(selection.tensor(tensor.index), selection.op(tensor.index)) && nonfinite(tensor.index).rows > 0;
+  });
+}
+
+Severity RangeJudgement::judge_harm(const Selection& selection, const StepTotals& steps) const {
+  if (broke_ || reached_weights_ || steps.is_stuck()) return Severity::error;
+  // Of the gradients those that updates are made from: others may hold what a mask takes away.
+  for (const Tensor& tensor : tensors_) {
+    const Role role = selection.tensor(tensor.index).role;
+    if (is_gradient_of_parameters(role) && nonfinite(tensor.index).rows > 0) return Severity::warning;
+  }
+  return wastes_many(steps.nonfinite_losses.size(), steps.count) ? Severity::warning : Severity::info;
+}
+
+// Where the run broke, what reached a loss or a weight did the harm; where no step was taken to its end, what reached a gradient of
+// a parameter too.
+NonfiniteHarm RangeJudgement::harm_done(const StepTotals& steps, uint64_t broken_from) const {
+  // Some finite losses among others that are not end nothing.
+  if (broken_from != UINT64_MAX)
+    return {.loss = true, .weights = true, .from = std::min(broken_from, steps.nonfinite_losses.first_of_last_bout())};
+  if (steps.is_stuck()) {
+    // A dynamic scale may have skipped steps before and come down to one that fitted.
+    const bool adapts = context_.trace.run().dynamic_loss_scale;
+    return {.loss = true, .weights = true, .gradients = true, .from = adapts ? steps.last.step + 1 - steps.trailing_skips : 0};
+  }
+  if (reached_weights_) return {.weights = true, .from = UINT64_MAX};
+  if (harm_ == Severity::warning) return {.loss = true, .weights = true, .gradients = true};
+  return {};
+}
+
+void RangeJudgement::find_skipped_for_nan(uint64_t steps) {
+  for (const NonfiniteBeginning& one : beginnings()) {
+    if (one.infinities > 0 || one.overflowed > 0 || !wastes_many(one.skipped, steps)) continue;
+    harm_ = std::max(harm_, Severity::warning);
+    skipped_for_nan_ = {one.tensor, one.first, 0};
+    return;
+  }
+}
+
+bool RangeJudgement::divides_by_nonfinite() const {
+  const std::set<uint32_t> nonfinite(nonfinite_in_order_.begin(), nonfinite_in_order_.end());
+  const auto& edges = context_.trace.graph().edges();
+  return std::any_of(edges.begin(), edges.end(), [&](const GraphEdge& edge) {
+    if (!divides(context_.trace.ops()[edge.consumer].function)) return false;
+    const auto made = context_.graph.made_by(edge.producer, edge.slot);
+    return std::any_of(made.begin(), made.end(), [&](uint32_t tensor) { return nonfinite.contains(tensor); });
+  });
+}
+
+const std::vector<NonfiniteBeginning>& RangeJudgement::beginnings() const {
+  if (!beginnings_) beginnings_ = find_beginnings(context_, harm_done_);
+  return *beginnings_;
+}
+
+const NonfiniteBeginning* RangeJudgement::beginning_of(const NonfiniteOrigin& origin) const {
+  const std::vector<NonfiniteBeginning>& all = beginnings();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const NonfiniteBeginning& one) {
+    return one.tensor == origin.tensor && one.first.rank == origin.position.rank;
+  });
+  return found == all.end() ? nullptr : &*found;
+}
+
+std::vector<NonfiniteOrigin> RangeJudgement::find_origins() const {
+  std::vector<NonfiniteOrigin> first;
+  if (!nonfinite_in_order_.empty()) {
+    const NonfiniteRows rows = nonfinite(nonfinite_in_order_.front());
+    first = {{nonfinite_in_order_.front(), *rows.first, rows.overflowed}};
+  }
+  if (skipped_for_nan_) return {*skipped_for_nan_};
+  if (harm_ == Severity::info) {
+    if (!had_nonfinite_losses_) return first;
+    // What got to a loss was seen by whoever trains, the rest was not.
+    std::optional<NonfiniteOrigin> of_loss;
+    for (const NonfiniteBeginning& one : beginnings())
+      if (one.of_loss && (!of_loss || one.of_loss->position < of_loss->position)) of_loss = one.of_loss;
+    return of_loss ? std::vector{*of_loss} : first;
+  }
+  const bool are_apart = harm_ == Severity::warning;
+  // Where a run broke, what had reached its loss by then broke it. Running statistics reach the test loss alone.
+  const auto came_in_time = [&](const NonfiniteBeginning& one) { return one.loss && *one.loss <= harm_done_.from; };
+  const bool some_came = broke_ && std::any_of(beginnings().begin(), beginnings().end(), came_in_time);
+  std::optional<NonfiniteOrigin> origin, of_losses, of_zeros;
+  const auto keep_earlier = [](std::optional<NonfiniteOrigin>& into, const NonfiniteOrigin& other) {
+    if (!into || other.position < into->position) into = other;
+  };
+  for (const NonfiniteBeginning& one : beginnings()) {
+    // What reached no weight was gone with its step.
+    const bool was_there = one.weights || harm_done_.from == UINT64_MAX || one.last_step + 1 >= harm_done_.from;
+    if (one.harmed && was_there && (!some_came || came_in_time(one))) keep_earlier(origin, *one.harmed);
+    if (are_apart && wastes_losses_ && one.of_loss) keep_earlier(of_losses, *one.of_loss);
+    if (are_apart && wastes_many(one.zeros.steps, steps_)) keep_earlier(of_zeros, one.zeros.origin);
+  }
+  std::vector<NonfiniteOrigin> origins;
+  for (const std::optional<NonfiniteOrigin>& each : {origin, of_losses, of_zeros}) {
+    const auto is_same = [&](const NonfiniteOrigin& other) { return other.tensor == each->tensor; };
+    if (each && std::none_of(origins.begin(), origins.end(), is_same)) origins.push_back(*each);
+  }
+  if (origins.empty()) return first;
+  std::sort(origins.begin(), origins.end(), [](const auto& a, const auto& b) { return a.position < b.position; });
+  return origins;
+}
+
+const NonfiniteOrigin* RangeJudgement::main_origin() const {
+  const auto is_told = [&](const NonfiniteOrigin& origin) { return start_of(origin) != NonfiniteStart::none; };
+  const auto first = std::find_if(origins_.begin(), origins_.end(), is_told);
+  return first != origins_.end() ? &*first : origins_.empty() ? nullptr : &origins_.front();
+}
+
+bool RangeJudgement::is_origin(uint32_t tensor) const {
+  return std::any_of(origins_.begin(), origins_.end(), [&](const NonfiniteOrigin& origin) { return origin.tensor == tensor; });
+}
+
+NonfiniteStart RangeJudgement::start_of(const NonfiniteOrigin& origin) const {
+  const Selection& selection = context_.selection;
+  const TensorInfo& made = selection.tensor(origin.tensor);
+  const bool overflowed = origin.overflowed > 0 && is_plainly_narrow(made.dtype);
+  // Told with the steps that were taken with them (GradientJudgement::overflow_kept).
+  if (overflowed && harm_ == Severity::warning && is_gradient(made.role)) return NonfiniteStart::none;
+  if (!overflowed || harm_ == Severity::info || selection.op(origin.tensor).phase == Phase::optimizer) return NonfiniteStart::other;
+  return is_gradient(made.role) ? NonfiniteStart::gradient_overflowed : NonfiniteStart::value_overflowed;
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,44 @@
+// Which settings of mixed precision a run has: advice that names one must be about one that can be set.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "ulpscope/analyzers/subject/advice.h"
+#include "ulpscope/analyzers/subject/step_facts.h"
+
+namespace ulpscope {
+
+// By the roles of the tensors.
+struct PrecisionFacts {
+  bool casts_weights = false;                      // autocast does: the run follows its lists
+  bool updates_narrow_weights = false;             // a 16-bit parameter has no FP32 master weight
+  bool has_short_range = false;                    // some gradient's 16-bit type has not the range of FP32
+  bool scales_loss = false, adapts_scale = false;  // by a factor that stays, or that a dynamic scaler changes
+};
+PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps);
+// What scales the loss, or scales it more, in such a run, as the beginning of a sentence: a gradient scaler cannot unscale 16-bit
+// gradients.
+Advice scaling_advice(const PrecisionFacts& facts, const SettingNames& settings);
+// What decides the type of what the op makes, in words: "this op", or of a cast the module that it was made for.
+std::string typed_place(const PrecisionFacts& facts, const OpInfo& op);
+// What words call FP32, or BF16, for that op instead of the type of what it made.
+void note_wide_types(const PrecisionFacts& facts, const OpInfo& op, DType made, Advice& advice);
+
+// A 16-bit type with the range of FP32 has no wider one to go to.
+bool has_range_of_fp32(DType dtype);
+
+// "`ulpscope scale` of a recording in FP32 tells (precision, now "fp16")": in the middle of a sentence.
+std::string wide_recording_tells(const SettingNames& settings);
+
+// Of gradients, before the update.
+bool clips_by_value(const OpInfo& op);
+
+// How FP8 tensors get their scales, "current" or "delayed"; "": there are none.
+std::string quantization_recipe(const Snapshot& reader);
+
+// The value of an attribute of an op, or nothing: it has none of that name, or calls differ.
+std::optional<double> attribute(const OpInfo& op, std::string_view name);
+
+}  // namespace ulpscope

@@ -1,0 +1,136 @@
+#include "ulpscope/analyzers/totals/compared_runs.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <utility>
+
+#include "ulpscope/analyzers/totals/followed.h"
+
+namespace ulpscope {
+
+namespace {
+
+// What the rows of each tensor add up to.
+class TensorTotals {
+ public:
+  void begin(const AnalysisContext& context) { context_ = &context; }
+  void update(const Block& block) {
+    PerTensor<RangeTotals>& totals = totals_.at(block.rank, block.step);
+    for (const TensorRow& row : block.rows) {
+      if (!context_->selection.contains(row)) continue;
+      const TensorInfo& tensor = context_->selection.tensor(row.tensor);
+      if (is_float(tensor.dtype)) totals[row.tensor].add(row, tensor);
+    }
+  }
+  void merge(TensorTotals&& other) { totals_.merge(std::move(other.totals_)); }
+  TablesRead reads() const { return {}; }
+  PerTensor<RangeTotals> whole() const { return totals_.whole(); }
+
+ private:
+  const AnalysisContext* context_ = nullptr;
+  ByRank<PerTensor<RangeTotals>> totals_;
+};
+
+// Of one rank. Reads `a` once and `b` in batches of what `a` gave.
+void visit_common_losses(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options,
+                         const std::function<void(const LossComparison::Step&)>& visit) {
+  a.visit_steps(options.steps, [&](std::span<const StepRow> rows) {
+    if (rows.empty()) return true;
+    size_t next = 0;
+    b.visit_steps({rows.front().step, rows.back().step + 1}, [&](std::span<const StepRow> others) {
+      for (const StepRow& other : others) {
+        while (next < rows.size() && rows[next].step < other.step) ++next;
+        if (next == rows.size()) return false;
+        if (rows[next].step == other.step && rows[next].loss_known && other.loss_known)
+          visit({other.step, rows[next].loss, other.loss});
+      }
+      return true;
+    });
+    return !options.cancelled();
+  });
+}
+
+// A step is equal where the losses of all ranks that are compared are.
+LossComparison compare_losses(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options) {
+  LossComparison result;
+  StepSet common, different;
+  for (const auto& [rank, other] : common_ranks(a, b)) {
+    const bool is_first = !result.has_common_rank;
+    result.has_common_rank = true;
+    StepSet common_of_rank, different_of_rank;
+    visit_common_losses(a.of_rank(rank), b.of_rank(other), options, [&](const LossComparison::Step& step) {
+      // NaN equals NaN here: both runs broke in the same step.
+      const bool same =
+          std::bit_cast<uint64_t>(step.a) == std::bit_cast<uint64_t>(step.b) || (std::isnan(step.a) && std::isnan(step.b));
+      common_of_rank.add(step.step);
+      if (is_first) {
+        if (result.last.size() == StepTotals::kLastLosses) result.last.erase(result.last.begin());
+        result.last.push_back(step);
+      }
+      if (same) return;
+      different_of_rank.add(step.step);
+      if (!result.first_difference || step.step < result.first_difference->step) result.first_difference = step;
+    });
+    common.add(common_of_rank);
+    different.add(different_of_rank);
+  }
+  result.common = common.size();
+  result.equal = common.size() - different.size();
+  return result;
+}
+
+MatchedOutputs match_outputs(const ComparedRun& a, const ComparedRun& b) {
+  MatchedOutputs matches;
+  for (const auto& [key, output] : a.outputs) matches[key].a = &output;
+  for (const auto& [key, output] : b.outputs) matches[key].b = &output;
+  return matches;
+}
+
+}  // namespace
+
+struct ComparedRun::Seen {
+  Followed<TensorTotals> analysis;
+};
+
+ComparedRun::ComparedRun(const Snapshot& snapshot, const AnalysisOptions& options)
+    : seen_(std::make_unique<Seen>(Seen{Followed<TensorTotals>([] { return TensorTotals(); }, options)})) {
+  complete = seen_->analysis.update(snapshot);
+  steps = seen_->analysis.steps().whole();
+  const PerTensor<RangeTotals> totals = seen_->analysis.analysis().whole();
+  for (const uint32_t tensor : totals.tensors()) {
+    ComparedOutput& output = outputs.try_emplace(selection().output(tensor), ComparedOutput{tensor, {}, {}}).first->second;
+    std::string type(info(selection().tensor(tensor).dtype).name);
+    if (std::find(output.types.begin(), output.types.end(), type) == output.types.end()) output.types.push_back(std::move(type));
+    output.totals.add(*totals.find(tensor));
+  }
+}
+ComparedRun::~ComparedRun() = default;
+
+const Snapshot& ComparedRun::trace() const { return seen_->analysis.context().trace; }
+const Selection& ComparedRun::selection() const { return seen_->analysis.context().selection; }
+
+RowKey ComparedRun::output_key(uint32_t tensor) const {
+  RowKey key = selection().key(tensor);
+  key.name = selection().output_name(tensor);
+  return key;
+}
+
+std::vector<std::pair<int32_t, int32_t>> common_ranks(const Snapshot& a, const Snapshot& b) {
+  const std::vector<int32_t> ranks = a.ranks(), others = b.ranks();
+  if (ranks.size() == 1 && others.size() == 1) return {{ranks.front(), others.front()}};
+  std::vector<std::pair<int32_t, int32_t>> common;
+  for (const int32_t rank : ranks)
+    if (std::find(others.begin(), others.end(), rank) != others.end()) common.emplace_back(rank, rank);
+  return common;
+}
+
+ComparedRuns::ComparedRuns(const Snapshot& first, const Snapshot& second, const AnalysisOptions& options)
+    : a(first, options), b(second, options), losses(compare_losses(first, second, options)), outputs(match_outputs(a, b)) {}
+
+bool ComparedRuns::have_enough_losses() const {
+  return losses.last.size() >= kFewestLosses && a.steps.nonfinite_losses.empty() && b.steps.nonfinite_losses.empty();
+}
+
+}  // namespace ulpscope

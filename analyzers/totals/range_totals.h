@@ -1,0 +1,65 @@
+// What the rows of one tensor, or of many, add up to: the counts behind `ulpscope ranges`. Adds exactly in any order.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ulpscope/analyzers/totals/what_if.h"
+
+namespace ulpscope {
+
+// A what-if over some rows, as scaled or divided by the loss scale.
+struct WhatIfTotals {
+  RoundingBounds bounds;
+  uint64_t rows = 0;     // answered
+  uint64_t unknown = 0;  // rows that cannot be answered: no histogram, or stored in a narrow type and not counted
+
+  WhatIfTotals& operator+=(const WhatIfTotals& other);
+};
+
+// The what-ifs of one format.
+struct FormatTotals {
+  WhatIfTotals as_scaled, as_true;
+};
+
+// Smallest and largest magnitudes; largest 0: none seen.
+struct MagnitudeRange {
+  double smallest = 0;
+  double largest = 0;
+
+  void add(double least, double most);
+};
+
+struct RangeTotals {
+  uint64_t rows = 0, elements = 0, nan = 0, infinities = 0, zeros = 0;  // infinities: as stored
+  uint64_t rows_with_values = 0;                                        // those with StatisticsLevel::values
+  // Roundings into a narrower format.
+  RoundingBounds seen;
+  uint64_t rescued = 0;
+  uint64_t saturated = 0;                   // of those that overflowed: kept at the largest number by a directed mode
+  uint64_t rows_seen = 0, rows_unseen = 0;  // counted by the backend, and not
+  uint64_t as_stored = 0;                   // rows whose values were taken after their rounding
+  MagnitudeRange recorded, unscaled;        // without the quantisation scale; unscaled: divided by the loss scale as well
+  double least_headroom = kUnknown;         // against the stored format, of the row that has least
+  bool scaled = false;                      // some row contained a loss scale other than 1
+  bool quantized = false;                   // some row is of a tensor in FP8
+  std::vector<FormatTotals> what_if;        // for each of the formats that `add` was given
+  // Of values without their quantisation scale. Made when first needed. The true one, divided by the loss scale, exists once a row
+  // contained one. Rows whose scale is no power of two are missing, in the first where the quantisation scale is none.
+  std::unique_ptr<ExponentHistogram> histogram, true_histogram;
+
+  // `formats`: those to answer what-ifs for, the same at every call.
+  void add(const TensorRow& row, const TensorInfo& tensor, std::span<const FloatFormat* const> formats = {});
+  void add(const RangeTotals& other);
+  void append(const RangeTotals& later) { add(later); }
+  void beside(const RangeTotals& other) { add(other); }
+  uint64_t nonfinite() const { return nan + infinities; }
+};
+
+// The share of the elements that the recorded roundings took there (flushed, subnormal, overflowed): Unknown where no backend
+// counted, NotApplicable where nothing was rounded into a narrower format.
+Cell seen_cell(const RangeTotals& totals, CountBounds RoundingBounds::*what);
+
+}  // namespace ulpscope

@@ -1,0 +1,53 @@
+#include "ulpscope/analyzers/totals/rounding_noise.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ulpscope {
+
+// Gradients of biases are sums over the elements of the gradient that the op reads first.
+RoundingNoise::RoundingNoise(const AnalysisContext& context)
+    : context_(&context), terms_of_(context.selection.size()), terms_(context.selection.size()) {
+  struct BiasGradient {
+    OpFunction function;
+    uint8_t slot;
+  };
+  static constexpr BiasGradient kBiasGradients[] = {
+      {OpFunction::sum, 0}, {OpFunction::convolution_backward_weight, 1}, {OpFunction::transposed_convolution_backward_weight, 1}};
+  const Selection& selection = context.selection;
+  for (uint32_t i = 0; i < selection.size(); ++i) {
+    const TensorInfo& tensor = selection.tensor(i);
+    if (tensor.role != Role::weight_gradient) continue;
+    if (std::none_of(std::begin(kBiasGradients), std::end(kBiasGradients), [&](const BiasGradient& gradient) {
+          return gradient.function == selection.op(i).function && gradient.slot == tensor.slot;
+        }))
+      continue;
+    const GraphEdge* const edge = context.graph.read_by(tensor.op, 0);
+    if (edge == nullptr) continue;
+    const std::span<const uint32_t> terms = context.graph.made_by(edge->producer, edge->slot);
+    if (terms.empty() || !is_float(selection.tensor(terms.front()).dtype)) continue;
+    terms_of_[i] = terms.front();
+    terms_[terms.front()].wanted = true;
+  }
+}
+
+void RoundingNoise::see(const TensorRow& row) {
+  Terms& terms = terms_[row.tensor];
+  if (!terms.wanted || row.known == StatisticsLevel::none) return;
+  terms.step_number = step_number_;
+  terms.count = static_cast<double>(row.statistics.count);
+  terms.squares = row.known == StatisticsLevel::values ? row.statistics.sum_of_squares : kUnknown;
+}
+
+bool RoundingNoise::fills(const TensorRow& row) const {
+  if (!terms_of_[row.tensor] || row.known != StatisticsLevel::values || row.statistics.count == 0) return false;
+  const uint32_t summed = *terms_of_[row.tensor];
+  const Terms& terms = terms_[summed];
+  if (terms.step_number != step_number_) return false;
+  const double k = terms.count / static_cast<double>(row.statistics.count), u = std::ldexp(1.0, -24);
+  if (k * u >= 1) return false;  // the bound says nothing
+  const double of_term = std::ldexp(0.5, -info(context_->selection.tensor(summed).dtype).format->fraction_bits);
+  return row.statistics.largest <= (of_term + k * u / (1 - k * u)) * std::sqrt(k * terms.squares);
+}
+
+}  // namespace ulpscope

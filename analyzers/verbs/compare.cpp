@@ -1,0 +1,198 @@
+#include "ulpscope/analyzers/verbs/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "ulpscope/analyzers/findings/all.h"
+#include "ulpscope/analyzers/findings/verdict.h"
+#include "ulpscope/analyzers/subject/precision_facts.h"
+#include "ulpscope/analyzers/tables/compared_steps.h"
+#include "ulpscope/analyzers/totals/compared_runs.h"
+#include "ulpscope/base/text.h"
+
+namespace ulpscope {
+
+namespace {
+
+// More than any difference of two tensors.
+constexpr double kBehindAll = 1e3;
+
+// The last value of each metric event.
+std::map<std::string, double> metrics_of(const Snapshot& reader) {
+  std::map<std::string, double> metrics;
+  for (const EventRow& event : reader.events()) {
+    if (event.kind == EventKind::metric) metrics[event.text] = event.value;
+  }
+  return metrics;
+}
+
+Cell ratio(const Cell& a, const Cell& b) {
+  const auto number = [](const Cell& cell) -> std::optional<double> {
+    if (const double* real = std::get_if<double>(&cell)) return *real;
+    if (const int64_t* count = std::get_if<int64_t>(&cell)) return static_cast<double>(*count);
+    return std::nullopt;
+  };
+  const auto left = number(a), right = number(b);
+  if (!left || !right || *left == 0) return NotApplicable{};
+  return *right / *left;
+}
+
+struct Metric {
+  std::string name;
+  Cell a, b;
+  Unit unit = Unit::none;
+};
+
+Table summary_table(const ComparedRun& a, const ComparedRun& b) {
+  std::vector<Metric> metrics;
+  const auto add = [&](std::string name, Unit unit, auto&& cell_of) {
+    metrics.push_back({std::move(name), cell_of(a), cell_of(b), unit});
+  };
+  add("precision", Unit::none, [](const ComparedRun& run) { return Cell(run.trace().run().precision); });
+  if (!a.trace().run().arithmetic.empty() || !b.trace().run().arithmetic.empty())
+    add("arithmetic", Unit::none, [](const ComparedRun& run) { return Cell(run.trace().run().arithmetic); });
+  if (!quantization_recipe(a.trace()).empty() || !quantization_recipe(b.trace()).empty())
+    add("quantization_scaling", Unit::none, [](const ComparedRun& run) { return text_or_none(quantization_recipe(run.trace())); });
+  add("steps", Unit::count, [](const ComparedRun& run) { return count_cell(run.steps.count); });
+  add("first_loss", Unit::none,
+      [](const ComparedRun& run) { return run.steps.first.loss_known ? Cell(run.steps.first.loss) : Cell(Unknown{}); });
+  add("final_loss", Unit::none,
+      [](const ComparedRun& run) { return run.steps.last.loss_known ? Cell(run.steps.last.loss) : Cell(Unknown{}); });
+  // Of as many steps in both runs.
+  if (const size_t last = std::min(a.steps.last_losses.size(), b.steps.last_losses.size()); last > 0) {
+    add(fmt::format("mean_loss_of_last_{}_steps", last), Unit::none,
+        [last](const ComparedRun& run) { return Cell(run.steps.mean_loss(last)); });
+  }
+  add("nonfinite_losses", Unit::count, [](const ComparedRun& run) { return count_cell(run.steps.nonfinite_losses.size()); });
+  const auto metrics_a = metrics_of(a.trace()), metrics_b = metrics_of(b.trace());
+  for (const auto& [name, value] : metrics_a) {
+    const auto other = metrics_b.find(name);
+    const Unit unit = name == "test_accuracy" ? Unit::share : Unit::none;
+    metrics.push_back({name, value, other == metrics_b.end() ? Cell(Unknown{}) : Cell(other->second), unit});
+  }
+  for (const auto& [name, value] : metrics_b) {
+    const Unit unit = name == "test_accuracy" ? Unit::share : Unit::none;
+    if (!metrics_a.count(name)) metrics.push_back({name, Unknown{}, value, unit});
+  }
+  add("seconds", Unit::seconds, [](const ComparedRun& run) { return Cell(run.steps.seconds()); });
+  add("seconds_per_step", Unit::seconds, [](const ComparedRun& run) {
+    return run.steps.count > 0 ? Cell(run.steps.seconds() / static_cast<double>(run.steps.count)) : Cell(Unknown{});
+  });
+  add("peak_memory_bytes", Unit::bytes, [](const ComparedRun& run) { return count_cell(run.steps.peak_memory); });
+  add("skipped_steps", Unit::count, [](const ComparedRun& run) { return count_cell(run.steps.skipped.size()); });
+  add("lowest_loss_scale", Unit::scale, [](const ComparedRun& run) { return known_or_unknown(run.steps.lowest_scale_after); });
+  add("final_loss_scale", Unit::scale,
+      [](const ComparedRun& run) { return known_or_unknown(run.steps.count > 0 ? run.steps.last.scale_after : kUnknown); });
+
+  Table table{
+      "summary", "Side by side", {{"metric", ColumnKind::text}, {"a"}, {"b"}, {"b_over_a", ColumnKind::number, Unit::ratio}}, {}, 0,
+      ""};
+  for (Metric& metric : metrics) {
+    const Cell over = ratio(metric.a, metric.b);
+    table.rows.push_back({{}, {metric.name, std::move(metric.a), std::move(metric.b), over}, metric.unit});
+  }
+  return table;
+}
+
+Cell largest_cell(const RangeTotals& totals) {
+  if (totals.rows_with_values == 0) return Unknown{};
+  return totals.unscaled.largest > 0 ? Cell(std::log2(totals.unscaled.largest)) : Cell(NotApplicable{});
+}
+
+Table tensor_table(const ComparedRuns& runs, size_t limit) {
+  Table table{"tensors",
+              "Ranges of the tensors that both have, largest differences first",
+              {{"tensor", ColumnKind::text},
+               {"type_a", ColumnKind::text},
+               {"type_b", ColumnKind::text},
+               {"flushed_a", ColumnKind::number, Unit::share},
+               {"flushed_b", ColumnKind::number, Unit::share},
+               {"overflow_a", ColumnKind::number, Unit::share},
+               {"overflow_b", ColumnKind::number, Unit::share},
+               {"nonfinite_a", ColumnKind::number, Unit::count},
+               {"nonfinite_b", ColumnKind::number, Unit::count},
+               {"largest_a", ColumnKind::number, Unit::exponent},
+               {"largest_b", ColumnKind::number, Unit::exponent}},
+              {},
+              0,
+              "Largest: log2 of the largest finite magnitude, divided by the loss scale, and in FP8 by the quantisation scale. "
+              "Weights, the loss, and what scaling and the "
+              "optimizer keep come last."};
+  std::vector<std::pair<double, TableRow>> rows;
+  for (const auto& [unused, match] : runs.outputs) {
+    if (!match.a || !match.b) continue;
+    const RangeTotals &left = match.a->totals, &right = match.b->totals;
+    const auto loss_of = [](const RangeTotals& totals) {
+      return share(totals.seen.flushed.lower + totals.seen.overflowed.lower, totals.seen.base) +
+             (totals.nonfinite() > 0 ? 1.0 : 0.0);
+    };
+    double difference = std::fabs(loss_of(left) - loss_of(right));
+    if (left.unscaled.largest > 0 && right.unscaled.largest > 0) {
+      difference += 1e-6 * std::fabs(std::log2(left.unscaled.largest / right.unscaled.largest));  // breaks ties
+    }
+    const uint32_t tensor = match.b->tensor;
+    if (runs.b.selection().is_bookkeeping(tensor)) difference -= kBehindAll;
+    rows.emplace_back(
+        difference,
+        TableRow{runs.b.output_key(tensor),
+                 {runs.b.selection().output_name(tensor), join_words(match.a->types), join_words(match.b->types),
+                  seen_cell(left, &RoundingBounds::flushed), seen_cell(right, &RoundingBounds::flushed),
+                  seen_cell(left, &RoundingBounds::overflowed), seen_cell(right, &RoundingBounds::overflowed),
+                  count_cell(left.nonfinite()), count_cell(right.nonfinite()), largest_cell(left), largest_cell(right)}});
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& x, const auto& y) { return x.first > y.first; });
+  for (auto& [unused, row] : rows) {
+    if (limit > 0 && table.rows.size() >= limit) {
+      ++table.rows_left_out;
+    } else {
+      table.rows.push_back(std::move(row));
+    }
+  }
+  return table;
+}
+
+// What a verdict rests on where nothing was found.
+std::string without_cause(const ComparedRuns& runs) {
+  const LossComparison& losses = runs.losses;
+  if (losses.common == 0) return "nothing was found, but no loss is of a step that both runs have, so that none was compared.";
+  if (losses.equal == losses.common) return fmt::format("the losses of {} are bit-equal.", count_of(losses.common, "common step"));
+  const size_t a = runs.a.steps.nonfinite_losses.size(), b = runs.b.steps.nonfinite_losses.size();
+  if (a > 0 || b > 0)
+    return fmt::format(
+        "nothing was found, but losses were not compared: in {} of the first run and {} of the second they are NaN or infinite.",
+        count_of(a, "step"), count_of(b, "step"));
+  if (!runs.have_enough_losses())
+    return fmt::format(
+        "nothing was found, but losses were not compared: there are {} that both runs have, and expected are {} at least.",
+        count_of(losses.common, "step"), ComparedRuns::kFewestLosses);
+  return "the second run's losses are not higher by more than a twentieth, or vary by as much.";
+}
+
+}  // namespace
+
+Report analyze_compare(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options) {
+  Report report;
+  report.analysis = "compare";
+  report.title = "Two runs side by side";
+  report.sources = {source_of(a), source_of(b)};
+  const ComparedRuns runs(a, b, options);
+  report.complete = runs.a.complete && runs.b.complete;
+  find_all(runs, report);
+  add_verdict(b, report, without_cause(runs));
+  const ComparedSteps steps = compare_steps(runs, options, options.limit);
+  const auto of_first = [&](auto&& cell) {
+    return steps.first ? Cell(cell(*steps.first)) : steps.rows > 0 ? Cell(NotApplicable{}) : Cell(Unknown{});
+  };
+  report.add_fact("first_different_step", of_first([](const auto& first) { return count_cell(first.step); }));
+  report.add_fact("first_different_output",
+                  of_first([&](const auto& first) { return runs.b.selection().output_name(first.tensor); }));
+  if (!steps.plot.series.empty()) report.plots.push_back(steps.plot);
+  report.tables.push_back(summary_table(runs.a, runs.b));
+  report.tables.push_back(tensor_table(runs, options.limit));
+  return report;
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,67 @@
+#include "ulpscope/analyzers/verbs/nan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ulpscope/analyzers/findings/all.h"
+#include "ulpscope/analyzers/findings/followed_run.h"
+#include "ulpscope/analyzers/findings/verdict.h"
+#include "ulpscope/analyzers/judgements/range_judgement.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/tables/nan_tables.h"
+
+namespace ulpscope {
+
+namespace {
+
+// Findings that say that there were NaN or infinities; others count here as what they came of.
+constexpr Codes kOnNonfinite = {
+    "range.nonfinite",    "range.values_overflow",   "range.gradients_overflow", "data.nonfinite", "range.clipping_hides_infinity",
+    "run.loss_nonfinite", "run.test_loss_nonfinite", "scale.no_step_taken",      "scale.collapse", "scale.thrashing"};
+
+}  // namespace
+
+Report analyze_nan(const Snapshot& trace, const AnalysisOptions& options) { return NanAnalysis(options).report(trace); }
+
+Report NanAnalysis::report(const Snapshot& trace) {
+  Report report;
+  report.analysis = "nan";
+  report.title = "NaN and infinities";
+  report.keeps_all_rows = true;
+  report.sources.push_back(source_of(trace));
+  report.complete = run_.update(trace);
+  find_all(kPartsOnRun, run_.whole().facts(), report);
+  const RunFacts& facts = run_.asked().facts();
+  // It is what they advise to look at.
+  for (Finding& finding : report.findings)
+    if (const size_t advice = finding.suggestion.find("`ulpscope nan "); advice != std::string::npos)
+      finding.suggestion.erase(advice == 0 ? 0 : finding.suggestion.find_last_not_of(' ', advice - 1) + 1);
+
+  const std::vector<NonfiniteBeginning>& beginnings = facts.ranges().beginnings();
+  const Matter matter{"NaN",
+                      run_.whole().facts().ranges().beginnings().empty() ? "no recorded tensor held NaN or infinity."
+                                                                         : "no NaN or infinity was found to do harm.",
+                      [](const Finding& finding) { return kOnNonfinite.contain(finding.code); }};
+  add_verdict_on(matter, trace, report);
+  const NanTables tables(facts);
+  report.add_fact("steps", count_cell(facts.steps().count), Unit::count);
+  if (trace.writer_state() == WriterState::dead) report.add_fact("writer", std::string("ended without closing the trace"));
+  report.add_fact("beginnings", count_cell(beginnings.size()), Unit::count);
+  const RunFacts& of_run = run_.whole().facts();
+  const AnalysisOptions& options = facts.context.options;
+  const NonfiniteOrigin* const of_all = of_run.ranges().main_origin();
+  if (beginnings.empty() && facts.ranges().main_origin() != nullptr && of_all != nullptr &&
+      of_all->position.step < options.steps.first) {
+    report.add_fact("began", fmt::format("before these steps, in step {}", of_all->position.step));
+    return report;
+  }
+  // Gradients that overflowed in skipped steps are no part of what a run is judged by.
+  if (const NonfiniteOrigin* const origin = facts.ranges().main_origin())
+    tables.add_story(*origin, report);
+  else if (!beginnings.empty())
+    tables.add_story({beginnings.front().tensor, beginnings.front().first, beginnings.front().overflowed}, report);
+  return report;
+}
+
+}  // namespace ulpscope
