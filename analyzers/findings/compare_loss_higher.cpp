@@ -25,7 +25,7 @@ Losses of(std::span<const LossComparison::Step> steps, double LossComparison::St
 // Whether the second run's losses in the last common steps are higher than the first's by more than these vary: twice the error of
 // the difference of their means, and a twentieth.
 void find_higher_loss(const ComparedRuns& runs, Findings& found) {
-  if (!runs.have_enough_losses()) return;
+  if (!runs.begin_alike() || !runs.have_enough_losses()) return;
   const size_t n = runs.losses.last.size() / 2;
   const std::span<const LossComparison::Step> last = std::span(runs.losses.last).last(n);
   const Losses a = of(last, &LossComparison::Step::a), b = of(last, &LossComparison::Step::b);
@@ -37,7 +37,7 @@ void find_higher_loss(const ComparedRuns& runs, Findings& found) {
                   "first run {:.4g}.",
                   n, b.mean, a.mean),
       {{{}, {{"mean_a", a.mean}, {"mean_b", b.mean}, {"error_of_the_difference", error}}}},
-      "`ulpscope report` of the second trace says what was lost there; the table below, where its numbers differ most.");
+      "The table of tensors below begins with those whose ranges differ most.");
 }
 
 }  // namespace
@@ -46,9 +46,11 @@ extern constinit const FindingRule compare_loss_higher{
     .code = "compare.loss_higher",
     .part = Part::compare,
     .raised =
-        "The second run's losses in the last common steps are higher than the first's by more than they vary, and by a twentieth.",
+        "Both runs begin alike, with one seed and the same samples, and the second run's losses in the last common steps are "
+        "higher than the "
+        "first's by more than they vary, and by a twentieth.",
     .meaning = "It learns less.",
-    .help = "`ulpscope report` of the second trace.",
+    .help = "The table of tensors begins with those whose ranges differ most.",
     .compare = find_higher_loss,
 };
 

@@ -81,6 +81,23 @@ LossComparison compare_losses(const Snapshot& a, const Snapshot& b, const Analys
   return result;
 }
 
+constexpr size_t kFirstSamples = 1000;
+
+// The numbers of the samples that a run trained on first.
+std::vector<uint64_t> first_samples(const Snapshot& trace) {
+  std::vector<uint64_t> samples;
+  trace.visit_batches({}, [&](std::span<const BatchRow> rows) {
+    for (const BatchRow& row : rows)
+      if (row.phase == Phase::forward && samples.size() < kFirstSamples) samples.push_back(row.sample);
+    return samples.size() < kFirstSamples;
+  });
+  return samples;
+}
+bool begin_with_equal_samples(const Snapshot& a, const Snapshot& b) {
+  const std::vector<uint64_t> first = first_samples(a), second = first_samples(b);
+  return std::equal(first.begin(), first.begin() + static_cast<ptrdiff_t>(std::min(first.size(), second.size())), second.begin());
+}
+
 MatchedOutputs match_outputs(const ComparedRun& a, const ComparedRun& b) {
   MatchedOutputs matches;
   for (const auto& [key, output] : a.outputs) matches[key].a = &output;
@@ -127,7 +144,12 @@ std::vector<std::pair<int32_t, int32_t>> common_ranks(const Snapshot& a, const S
 }
 
 ComparedRuns::ComparedRuns(const Snapshot& first, const Snapshot& second, const AnalysisOptions& options)
-    : a(first, options), b(second, options), losses(compare_losses(first, second, options)), outputs(match_outputs(a, b)) {}
+    : a(first, options),
+      b(second, options),
+      losses(compare_losses(first, second, options)),
+      outputs(match_outputs(a, b)),
+      have_equal_seeds(first.run().seed == second.run().seed),
+      have_equal_samples(begin_with_equal_samples(first, second)) {}
 
 bool ComparedRuns::have_enough_losses() const {
   return losses.last.size() >= kFewestLosses && a.steps.nonfinite_losses.empty() && b.steps.nonfinite_losses.empty();

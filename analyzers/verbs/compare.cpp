@@ -164,6 +164,10 @@ std::string without_cause(const ComparedRuns& runs) {
     return fmt::format(
         "nothing was found, but losses were not compared: in {} of the first run and {} of the second they are NaN or infinite.",
         count_of(a, "step"), count_of(b, "step"));
+  if (!runs.have_equal_seeds)
+    return "nothing was found, but losses were not judged: runs of different seeds end with different losses.";
+  if (!runs.have_equal_samples)
+    return "nothing was found, but losses were not judged: the runs trained on different samples, or in another order.";
   if (!runs.have_enough_losses())
     return fmt::format(
         "nothing was found, but losses were not compared: there are {} that both runs have, and expected are {} at least.",

@@ -527,6 +527,33 @@ TEST(Compare, LossesOfTheSameStepsAreHeldAgainstEachOther) {
       "nothing was found, but losses were not compared: there are 8 steps that both runs have, and expected are 10 at least.");
 }
 
+// Losses of other seeds, or of other samples, differ for that alone.
+TEST(Compare, LossesOfRunsThatBeginOtherwiseAreNotJudged) {
+  const auto write = [](SyntheticTrace& trace, double factor, uint64_t first_sample) {
+    for (int step = 0; step < 60; ++step) {
+      trace.sink().add_batch({.step = trace.step(), .sample = first_sample + static_cast<uint64_t>(step)});
+      trace.end_step(SyntheticTrace::default_step(factor * 100 / (100.0 + step)));
+    }
+    return trace.read();
+  };
+  RunInfo other;
+  other.run_id = "0123456789abcdef0123456789abcdef";
+  other.seed = 7;
+  SyntheticTrace good, worse, of_other_seed(other), of_other_samples;
+  const Snapshot a = write(good, 1, 0);
+  EXPECT_NE(find_finding(analyze_compare(a, write(worse, 1.5, 0)), "compare.loss_higher"), nullptr);
+  const Report seeds = analyze_compare(a, write(of_other_seed, 1.5, 0)),
+               samples = analyze_compare(a, write(of_other_samples, 1.5, 9));
+  for (const Report* report : {&seeds, &samples}) {
+    EXPECT_EQ(find_finding(*report, "compare.loss_higher"), nullptr);
+    EXPECT_EQ(report->verdict, Verdict::healthy) << report->verdict_text;
+  }
+  EXPECT_EQ(seeds.verdict_text,
+            "nothing was found, but losses were not judged: runs of different seeds end with different losses.");
+  EXPECT_EQ(samples.verdict_text,
+            "nothing was found, but losses were not judged: the runs trained on different samples, or in another order.");
+}
+
 // Columns of a long run have the largest of their steps.
 TEST(Compare, ALongRunHasColumnsOfSeveralSteps) {
   SyntheticTrace first, second;
