@@ -9,8 +9,8 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/lowest_losses.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/tensor_rounding.h"
 #include "ulpscope/analyzers/subject/trend.h"
-#include "ulpscope/analyzers/totals/what_if.h"
 
 namespace ulpscope::findings {
 

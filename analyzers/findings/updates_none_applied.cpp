@@ -7,7 +7,7 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/judgements/update_judgement.h"
-#include "ulpscope/analyzers/totals/what_if.h"
+#include "ulpscope/analyzers/subject/tensor_rounding.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {

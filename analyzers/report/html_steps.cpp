@@ -14,7 +14,7 @@ namespace ulpscope {
 
 namespace {
 
-constexpr size_t kMostSeries = 24, kLineColors = 8;
+constexpr size_t kMostSeriesOfSteps = 24, kLineColors = 8;
 constexpr size_t kMostPoints = 1200, kStretches = 300;    // a line of more points keeps four of each stretch
 constexpr double kAreaWidth = 10000, kAreaHeight = 1000;  // of the area that lines are drawn in, whatever its size on the screen
 constexpr double kPadding = 0.06;                         // of the height, above the highest and below the lowest value
@@ -39,7 +39,7 @@ std::optional<StepsFrame> steps_frame(const Plot& plot) {
     }
   }
   if (!(frame.end > frame.first)) return std::nullopt;
-  frame.scale = value_scale(plot, kMostSeries, -INFINITY, INFINITY, 4);
+  frame.scale = value_scale(plot, kMostSeriesOfSteps, -INFINITY, INFINITY, 4);
   return frame;
 }
 
@@ -128,7 +128,7 @@ std::string legend_html(const Plot& plot, size_t drawn) {
 std::string steps_html(const Plot& plot) {
   const std::optional<StepsFrame> frame = steps_frame(plot);
   if (!frame) return "";
-  const size_t drawn = std::min(plot.series.size(), kMostSeries);
+  const size_t drawn = std::min(plot.series.size(), kMostSeriesOfSteps);
   std::string grid, lines, html;
   const std::string values = value_axis(plot, *frame, grid);
   for (size_t i = drawn; i-- > 0;) lines += series_html(plot, plot.series[i], *frame, i);  // the first above all others

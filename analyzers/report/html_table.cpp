@@ -12,7 +12,7 @@ namespace ulpscope {
 
 namespace {
 
-constexpr size_t kMostRows = 6000;
+constexpr size_t kMostRowsOfTables = 6000;
 
 // The number by which a cell is sorted: of an interval its nearer bound.
 std::optional<double> number_in(const Cell& cell) {
@@ -97,7 +97,7 @@ std::string table_html(const Table& table, size_t number, HtmlRoom& room) {
       for (size_t j = 0; j < row.cells.size() && j < table.columns.size(); ++j)
         line += cell_html(table.columns[j], row, row.cells[j], j == 0);
       line += "</tr>\n";
-      if (i >= kMostRows || !room.take(line.size())) {
+      if (i >= kMostRowsOfTables || !room.take(line.size())) {
         left_out += table.rows.size() - i;
         break;
       }
