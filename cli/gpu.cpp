@@ -1,6 +1,11 @@
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <fstream>
+#include <system_error>
+
 #include "ulpscope/base/error.h"
+#include "ulpscope/base/file.h"
 #include "ulpscope/cli/output.h"
 #include "ulpscope/cli/progress.h"
 #include "ulpscope/cli/report_options.h"
@@ -38,16 +43,61 @@ Report compare_products(Backend& backend, const DescribedDevice& device, const E
   return describe_products(device, experiment, products, compared, limit);
 }
 
+// The file of --results. It takes its place when it is closed: what came back of a device that fails is kept.
+class ResultsFile {
+ public:
+  explicit ResultsFile(const std::string& path) : path_(path), replacement_(path), out_(replacement_.path(), std::ios::binary) {
+    out_ << kProbedSumColumns;
+  }
+  void write(const MatrixInstruction& instruction, const ProbedSum& sum) {
+    out_ << csv_of(instruction, sum);
+    check();
+  }
+  void close() {
+    out_.close();
+    check();
+    replacement_.commit();
+  }
+
+ private:
+  void check() const {
+    if (!out_) throw failed_error("cannot write '{}': {}", path_, std::generic_category().message(errno));
+  }
+  const std::string path_;
+  Replacement replacement_;
+  std::ofstream out_;
+};
+
+int probe(const Arguments& arguments, Backend& backend, const DescribedDevice& device, uint64_t sums, uint64_t seed, size_t limit) {
+  Progress progress;
+  ProbeObserver observer{[&](double share) { progress.work("sums through the matrix units", share); }, {}};
+  std::optional<ResultsFile> results;
+  if (arguments.has("--results")) {
+    results.emplace(arguments.text("--results"));
+    observer.sum = [&](const MatrixInstruction& instruction, const ProbedSum& sum) { results->write(instruction, sum); };
+  }
+  std::vector<ProbedInstruction> probed;
+  try {
+    probed = probe_tensor_cores(*backend.matrix_instructions(), device.gpu, sums, seed, observer);
+  } catch (const Error&) {
+    if (results) results->close();
+    throw;
+  }
+  progress.finish();
+  if (results) results->close();
+  print(describe_probe(device, probed, limit), arguments);
+  return is_explained(probed) ? kClean : kFindings;
+}
+
 int run_gpu(const Arguments& arguments) {
   const size_t limit = analysis_options(arguments).limit;
-  const std::optional<int64_t> sums = arguments.integer("--sums", 1);
   const bool probes = arguments.has("--probe"), has_products = arguments.has("--products");
-  const std::optional<int64_t> seed = arguments.integer("--seed", 0);
+  const auto sums = static_cast<uint64_t>(arguments.integer("--sums", 1).value_or(kSums));
+  const auto seed = static_cast<uint64_t>(arguments.integer("--seed", 0).value_or(0));
   for (const char* option : {"--sums", "--seed", "--results"})
     if (arguments.has(option) && !probes) throw usage_error("{}: expected with --probe only", option);
-  const std::string path = arguments.text("--results");
-  if (arguments.has("--force") && path.empty()) throw usage_error("--force: expected with --results only");
-  if (!path.empty()) check_replaceable(path, arguments.has("--force"));
+  if (arguments.has("--force") && !arguments.has("--results")) throw usage_error("--force: expected with --results only");
+  if (arguments.has("--results")) check_replaceable(arguments.text("--results"), arguments.has("--force"));
   if (probes && has_products) throw usage_error("--probe and --products exclude each other");
   for (const char* option : {"--set", "--precision"})
     if (arguments.has(option) && !has_products) throw usage_error("{}: expected with --products only", option);
@@ -70,18 +120,7 @@ int run_gpu(const Arguments& arguments) {
     print(compare_products(*backend, device, *experiment, limit), arguments);
     return kClean;
   }
-  Progress progress;
-  ProbeObserver observer{[&](double share) { progress.work("sums through the matrix units", share); }, {}};
-  std::string results(kProbedSumColumns);
-  if (!path.empty()) {
-    observer.sum = [&](const MatrixInstruction& instruction, const ProbedSum& sum) { results += csv_of(instruction, sum); };
-  }
-  const auto probed = probe_tensor_cores(*backend->matrix_instructions(), device.gpu, static_cast<uint64_t>(sums.value_or(kSums)),
-                                         static_cast<uint64_t>(seed.value_or(0)), observer);
-  progress.finish();
-  if (!path.empty()) write_text_file(path, results);
-  print(describe_probe(device, probed, limit), arguments);
-  return is_explained(probed) ? kClean : kFindings;
+  return probe(arguments, *backend, device, sums, seed, limit);
 }
 
 }  // namespace

@@ -5,7 +5,8 @@
 //   2. The largest exponent of all terms that are not zero, the accumulator C among them, and of the row's zero_exponent is e_max.
 //   3. Every term is cut off, towards zero, after fraction_bits bits below 2^e_max. There are no guard and no sticky bits.
 //   4. The integers that are left are added exactly, and the sum is converted once. What is too large becomes Inf, also where the
-//      conversion rounds towards zero. Subnormal results are kept. A zero is +0, whatever its terms.
+//      conversion rounds towards zero. Subnormal results are kept. A zero is +0, whatever its terms:
+//      measured of Hopper, and taken to hold for others.
 //   5. The result is the accumulator of the next block.
 //
 // NaN results have one encoding, 0x7FFFFFFF or 0x7FFF. Everything is integer arithmetic.

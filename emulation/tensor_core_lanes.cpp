@@ -87,7 +87,7 @@ class OutputLanes {
     return hn::ConcatEven(u32, hn::BitCast(u32, high), hn::BitCast(u32, low));
   }
 
-  // The encodings of sums, numbers or zero, in units of 2^unit.
+  // The encodings of sums that are given in units of 2^unit. A zero, also one that rounding makes, is +0.
   static HWY_INLINE VU FromSum(VD low, VD high, VI unit) {
     const U u32;
     const VU zero = hn::Zero(u32);

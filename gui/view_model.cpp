@@ -15,7 +15,6 @@
 #include "ulpscope/analyzers/history/tensor_flow.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
 #include "ulpscope/analyzers/totals/followed.h"
-#include "ulpscope/analyzers/totals/what_if.h"
 #include "ulpscope/analyzers/verbs/all_findings.h"
 #include "ulpscope/analyzers/verbs/compare.h"
 #include "ulpscope/analyzers/verbs/float_explanation.h"

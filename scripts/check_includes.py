@@ -109,7 +109,7 @@ def project_problem(source, target):
     if folder in FLOORS and other == folder:
         mine, its = floor_of(source), floor_of(target)
         if mine is None or its is None:
-            return f"a folder of {folder} that the table of scripts/check_includes.py does not have"
+            return f"{source if mine is None else target} lies on no floor of {folder} that scripts/check_includes.py knows"
         if its > mine or (its == mine and source.split("/")[1] != target.split("/")[1]):
             return f"{folder}/{source.split('/')[1]} may not include {folder}/{target.split('/')[1]}"
     if target.startswith("analyzers/findings/") and not source.startswith("analyzers/findings/") and target not in FINDINGS:

@@ -59,6 +59,9 @@ LONG_SUMS, SUMS_A_SECOND = 10**8, 50_000
 # preset (and of a long run), the products of a step, the benchmark of kernels, and steps of a workload beside PyTorch's.
 LIMITS = {"tests": 60, "probe": 60, "long probe": 600, "preset": 60, "long preset": 150, "products": 20, "measured": 40, "steps": 40}
 STEP_WORKLOADS = ("mlp_big", "gpt_mini", "resnet20", "conv_sine_512", "gpt_large")
+# What a run has, in the order of what matters most, and what of it there is on a GPU alone.
+PARTS = ("tests", "probe", "presets", "products", "measured", "steps", "long_probe")
+OF_GPUS = ("tests", "steps", "long_probe")
 KEPT_TEXT = 2000  # characters of what a test that failed said
 # What a script ends with that says no more than its line: as ulpscope does.
 USAGE, UNREADABLE, FAILED = 2, 3, 4
@@ -276,10 +279,6 @@ def need(folder, program):
         refuse(USAGE, f"no program at '{folder}/bin/{program}': expected a folder that gpu.py pack made")
 
 
-# In the order of what matters most.
-PARTS = ("tests", "probe", "presets", "products", "measured", "steps", "long_probe")
-
-
 def run(folder, device, output, minutes, tiny, sums, presets, parts):
     need(folder, "ulpscope")
     if output.exists() and not output.is_file():
@@ -301,7 +300,6 @@ def run(folder, device, output, minutes, tiny, sums, presets, parts):
         refuse(USAGE if code == USAGE else FAILED, told.get("error", code))
     gpu = told["gpu"]
     is_emulated = device.startswith("emulated")
-    not_emulated = {"not_run": "an emulated device"}
     processes = min(os.cpu_count() or 1, 10)
 
     def run_presets():
@@ -328,27 +326,34 @@ def run(folder, device, output, minutes, tiny, sums, presets, parts):
     def run_long_probe():
         # In a third of the time that is left at that rate: the processes share the GPU, and one that is not done has told nothing.
         long_sums = min(LONG_SUMS, int(bench.left() / 3 * SUMS_A_SECOND) * processes)
-        if is_emulated or long_sums <= sums:
-            return not_emulated if is_emulated else {"not_run": "the time was over"}
-        return probe(bench, long_sums, processes)
+        return probe(bench, long_sums, processes) if long_sums > sums else {"not_run": "the time was over"}
 
     runs = {
-        "tests": lambda: not_emulated if is_emulated else run_tests(bench),
+        "tests": lambda: run_tests(bench),
         "probe": lambda: probe(bench, sums),
         "presets": run_presets,
         "products": run_products,
         "measured": lambda: measure(bench, tiny),
-        "steps": lambda: not_emulated if is_emulated else compare_steps(bench),
+        "steps": lambda: compare_steps(bench),
         "long_probe": run_long_probe,
     }
     for part in parts:
-        result[part] = runs[part]()
+        result[part] = {"not_run": "an emulated device"} if is_emulated and part in OF_GPUS else runs[part]()
         keep()
     print(table(result))
-    is_equal = all("not_run" not in row and row["losses_equal"] and row["weights_equal"] for row in result.get("presets", []))
-    is_tested = is_emulated or "tests" not in parts or result["tests"].get("failed") == []
-    is_explained = ("probe" not in parts or result["probe"].get("explained", False)) and result.get("long_probe", {}).get("explained", True)
-    return 0 if is_equal and is_tested and is_explained else 1
+    return 0 if all(is_good(part, result[part]) for part in parts if not (is_emulated and part in OF_GPUS)) else 1
+
+
+def is_good(part, told):
+    """Whether a part was done, and came out as it has to."""
+    rows = told if isinstance(told, list) else [told]
+    if any("not_run" in row or "error" in row for row in rows):
+        return False
+    if part == "tests":
+        return told["failed"] == []
+    if part == "presets":
+        return all(row["losses_equal"] and row["weights_equal"] for row in rows)
+    return all(row.get("explained", True) for row in rows)
 
 
 def lines_of_json(text):
@@ -511,6 +516,8 @@ def main():
     if arguments.verb == "pack":
         return pack(arguments.folder, arguments.build, arguments.limit)
     if arguments.verb == "run":
+        if len(set(arguments.parts)) < len(arguments.parts):
+            runs.error("--parts: a part is named twice")
         return run(arguments.folder, arguments.device, arguments.output, arguments.minutes, arguments.tiny, arguments.sums,
                    arguments.presets, arguments.parts)
     if arguments.verb == "sanitize":

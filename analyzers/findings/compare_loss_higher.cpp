@@ -25,7 +25,7 @@ Losses of(std::span<const LossComparison::Step> steps, double LossComparison::St
 // Whether the second run's losses in the last common steps are higher than the first's by more than these vary: twice the error of
 // the difference of their means, and a twentieth.
 void find_higher_loss(const ComparedRuns& runs, Findings& found) {
-  if (!runs.begin_alike() || !runs.have_enough_losses()) return;
+  if (!runs.are_comparable() || !runs.have_enough_losses()) return;
   const size_t n = runs.losses.last.size() / 2;
   const std::span<const LossComparison::Step> last = std::span(runs.losses.last).last(n);
   const Losses a = of(last, &LossComparison::Step::a), b = of(last, &LossComparison::Step::b);
@@ -37,7 +37,8 @@ void find_higher_loss(const ComparedRuns& runs, Findings& found) {
                   "first run {:.4g}.",
                   n, b.mean, a.mean),
       {{{}, {{"mean_a", a.mean}, {"mean_b", b.mean}, {"error_of_the_difference", error}}}},
-      "The table of tensors below begins with those whose ranges differ most.");
+      "The table of tensors below begins with those whose ranges differ most; `ulpscope report` of the second trace looks for "
+      "causes.");
 }
 
 }  // namespace
@@ -46,11 +47,10 @@ extern constinit const FindingRule compare_loss_higher{
     .code = "compare.loss_higher",
     .part = Part::compare,
     .raised =
-        "Both runs begin alike, with one seed and the same samples, and the second run's losses in the last common steps are "
-        "higher than the "
-        "first's by more than they vary, and by a twentieth.",
+        "The second run's losses in the last common steps are higher than the first's by more than they vary, and by a twentieth. "
+        "Both have one seed and, as far as samples were recorded, trained on the same ones.",
     .meaning = "It learns less.",
-    .help = "The table of tensors begins with those whose ranges differ most.",
+    .help = "The table of tensors, which begins with those whose ranges differ most, and `ulpscope report` of the second trace.",
     .compare = find_higher_loss,
 };
 

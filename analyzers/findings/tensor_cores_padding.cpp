@@ -10,7 +10,6 @@
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
-#include "ulpscope/analyzers/totals/what_if.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/emulation/product_shape.h"
 

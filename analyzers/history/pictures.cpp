@@ -8,7 +8,6 @@
 #include "ulpscope/analyzers/history/plots.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
 #include "ulpscope/analyzers/totals/followed.h"
-#include "ulpscope/analyzers/totals/what_if.h"
 
 namespace ulpscope {
 

@@ -6,7 +6,6 @@
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/selection.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
-#include "ulpscope/analyzers/totals/what_if.h"
 
 namespace ulpscope {
 

@@ -14,7 +14,6 @@
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
-#include "ulpscope/analyzers/totals/what_if.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
-#include "ulpscope/analyzers/totals/what_if.h"
 
 namespace ulpscope {
 

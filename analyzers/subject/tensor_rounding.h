@@ -1,7 +1,7 @@
 // How the results of a tensor's op were rounded, and whether its type is a narrow one.
 #pragma once
 
-#include "ulpscope/emulation/magnitude_thresholds.h"
+#include "ulpscope/emulation/number.h"
 #include "ulpscope/trace/records.h"
 
 namespace ulpscope {

@@ -4,7 +4,10 @@
 #include <bit>
 #include <cmath>
 #include <functional>
+#include <map>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "ulpscope/analyzers/totals/followed.h"
 
@@ -81,21 +84,51 @@ LossComparison compare_losses(const Snapshot& a, const Snapshot& b, const Analys
   return result;
 }
 
-constexpr size_t kFirstSamples = 1000;
+// Samples that are held against each other: runs that are shuffled otherwise differ among the first few.
+constexpr size_t kComparedSamples = 1000;
 
-// The numbers of the samples that a run trained on first.
-std::vector<uint64_t> first_samples(const Snapshot& trace) {
-  std::vector<uint64_t> samples;
-  trace.visit_batches({}, [&](std::span<const BatchRow> rows) {
-    for (const BatchRow& row : rows)
-      if (row.phase == Phase::forward && samples.size() < kFirstSamples) samples.push_back(row.sample);
-    return samples.size() < kFirstSamples;
+// The samples that a run trained on, from a step on and at most so many: of each step, in their order.
+using SamplesOfSteps = std::map<uint64_t, std::vector<std::tuple<uint32_t, uint32_t, uint64_t>>>;  // micro-batch, source, sample
+SamplesOfSteps samples_of(const Snapshot& trace, StepRange steps) {
+  SamplesOfSteps samples;
+  size_t count = 0;
+  trace.visit_batches(steps, [&](std::span<const BatchRow> rows) {
+    for (const BatchRow& row : rows) {
+      if (row.phase != Phase::forward) continue;
+      // A step that is begun is read to its end.
+      if (count >= kComparedSamples && !samples.contains(row.step)) return false;
+      samples[row.step].emplace_back(row.micro_batch, row.source, row.sample);
+      ++count;
+    }
+    return true;
   });
   return samples;
 }
-bool begin_with_equal_samples(const Snapshot& a, const Snapshot& b) {
-  const std::vector<uint64_t> first = first_samples(a), second = first_samples(b);
-  return std::equal(first.begin(), first.begin() + static_cast<ptrdiff_t>(std::min(first.size(), second.size())), second.begin());
+// Of one rank, in the steps that both have.
+bool have_equal_samples(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options) {
+  StepRange steps = options.steps;
+  const auto first_step = [&](const Snapshot& trace) {
+    uint64_t first = UINT64_MAX;
+    trace.visit_steps(steps, [&](std::span<const StepRow> rows) {
+      if (!rows.empty()) first = rows.front().step;
+      return rows.empty();
+    });
+    return first;
+  };
+  const uint64_t first = std::max(first_step(a), first_step(b));
+  if (first == UINT64_MAX) return true;
+  steps.first = std::max(steps.first, first);
+  const SamplesOfSteps of_a = samples_of(a, steps), of_b = samples_of(b, steps);
+  return std::all_of(of_a.begin(), of_a.end(), [&](const auto& step) {
+    const auto other = of_b.find(step.first);
+    return other == of_b.end() || other->second == step.second;
+  });
+}
+bool have_equal_samples_in_ranks(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options) {
+  const auto ranks = common_ranks(a, b);
+  return std::all_of(ranks.begin(), ranks.end(), [&](const std::pair<int32_t, int32_t>& pair) {
+    return have_equal_samples(a.of_rank(pair.first), b.of_rank(pair.second), options);
+  });
 }
 
 MatchedOutputs match_outputs(const ComparedRun& a, const ComparedRun& b) {
@@ -149,7 +182,7 @@ ComparedRuns::ComparedRuns(const Snapshot& first, const Snapshot& second, const 
       losses(compare_losses(first, second, options)),
       outputs(match_outputs(a, b)),
       have_equal_seeds(first.run().seed == second.run().seed),
-      have_equal_samples(begin_with_equal_samples(first, second)) {}
+      have_equal_samples(have_equal_samples_in_ranks(first, second, options)) {}
 
 bool ComparedRuns::have_enough_losses() const {
   return losses.last.size() >= kFewestLosses && a.steps.nonfinite_losses.empty() && b.steps.nonfinite_losses.empty();

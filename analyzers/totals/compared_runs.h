@@ -64,15 +64,15 @@ struct ComparedRuns {
   ComparedRuns(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options);
   // To say that one ended with a higher one.
   bool have_enough_losses() const;
-  // Else their losses differ for that alone, by as much as runs of other seeds do.
-  bool begin_alike() const { return have_equal_seeds && have_equal_samples; }
+  // True iff both have one seed and trained on the same samples: else their losses differ whatever the precision.
+  bool are_comparable() const { return have_equal_seeds && have_equal_samples; }
   static constexpr size_t kFewestLosses = 10;  // of common steps
 
   const ComparedRun a, b;
   const LossComparison losses;
   const MatchedOutputs outputs;
   const bool have_equal_seeds;
-  const bool have_equal_samples;  // the first ones that they trained on, in their order; also where one recorded none
+  const bool have_equal_samples;  // in the steps that both recorded samples of, in their order
 };
 
 }  // namespace ulpscope

@@ -190,6 +190,9 @@ Report analyze_compare(const Snapshot& a, const Snapshot& b, const AnalysisOptio
   const auto of_first = [&](auto&& cell) {
     return steps.first ? Cell(cell(*steps.first)) : steps.rows > 0 ? Cell(NotApplicable{}) : Cell(Unknown{});
   };
+  if (!runs.are_comparable())
+    report.add_fact("losses_judged",
+                    std::string(runs.have_equal_seeds ? "no: other samples, or another order" : "no: other seeds"));
   report.add_fact("first_different_step", of_first([](const auto& first) { return count_cell(first.step); }));
   report.add_fact("first_different_output",
                   of_first([&](const auto& first) { return runs.b.selection().output_name(first.tensor); }));

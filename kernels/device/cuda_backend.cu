@@ -149,15 +149,15 @@ class CudaMachine {
   void clear(void* memory, size_t bytes) {
     if (bytes > 0) check(cudaMemsetAsync(memory, 0, bytes, stream_.get()), "clearing memory");
   }
+  void wait() { check(cudaStreamSynchronize(stream_.get()), "waiting for the device"); }
   void to_host(const void* from, void* to, size_t bytes) {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_.get()), "copying to the host");
-    check(cudaStreamSynchronize(stream_.get()), "waiting for the device");
+    wait();
   }
   void from_host(const void* from, void* to, size_t bytes) {
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_.get()), "copying from the host");
     // Elsewhere `from` is read into memory of the driver's before the call returns.
-    if (properties_.pageableMemoryAccessUsesHostPageTables != 0)
-      check(cudaStreamSynchronize(stream_.get()), "waiting for the device");
+    if (properties_.pageableMemoryAccessUsesHostPageTables != 0) wait();
   }
   template <class Kernel>
   void launch(const device::Grid& grid, const Kernel& kernel) {

@@ -31,6 +31,7 @@ class HostMachine {
   void* allocate(size_t bytes);
   void release(void* memory, size_t bytes);
   void clear(void* memory, size_t bytes);
+  void wait() {}
   void to_host(const void* from, void* to, size_t bytes);
   void from_host(const void* from, void* to, size_t bytes);
   template <class Kernel>

@@ -6,6 +6,7 @@
 //   allocate(bytes), release(memory, bytes)   memory of its own, 64-byte aligned
 //   clear(memory, bytes)                      all bits zero
 //   to_host(from, to, bytes), from_host(from, to, bytes)
+//   wait()                                    until all that was asked for is done; to_host() waits, too
 //   launch(grid, kernel)                      kernel(block) on every thread; kernels are copied
 //   multiply(gemm)                            gemm.h
 //   library_products()                        a Backend's, of multiply()
@@ -92,9 +93,10 @@ class Launcher {
     chunk.used += taken;
     return memory;
   }
-  // Finishes what was pended. Throws the first Error that one of them threw, after all.
+  // Waits, and finishes what was pended. Throws the first Error that one of them threw, after all.
   void complete() {
     std::exception_ptr error;
+    if (chunks_.empty()) machine_.wait();
     for (const Chunk& chunk : chunks_) {
       std::vector<std::byte> copy(chunk.used);
       machine_.to_host(chunk.memory, copy.data(), chunk.used);

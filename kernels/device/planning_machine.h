@@ -39,6 +39,7 @@ class PlanningMachine {
   }
   void release(void* memory, size_t bytes) { munmap(memory, bytes > 0 ? bytes : 1); }
   void clear(void*, size_t) {}
+  void wait() {}
   void to_host(const void*, void* to, size_t bytes) { std::memset(to, 0, bytes); }
   void from_host(const void*, void*, size_t) {}
   template <class Kernel>

@@ -529,10 +529,13 @@ TEST(Compare, LossesOfTheSameStepsAreHeldAgainstEachOther) {
 
 // Losses of other seeds, or of other samples, differ for that alone.
 TEST(Compare, LossesOfRunsThatBeginOtherwiseAreNotJudged) {
-  const auto write = [](SyntheticTrace& trace, double factor, uint64_t first_sample) {
-    for (int step = 0; step < 60; ++step) {
-      trace.sink().add_batch({.step = trace.step(), .sample = first_sample + static_cast<uint64_t>(step)});
-      trace.end_step(SyntheticTrace::default_step(factor * 100 / (100.0 + step)));
+  // Steps from `first` on; each reads `batch` samples, those of step N from N on.
+  const auto write = [](SyntheticTrace& trace, double factor, uint64_t first_sample, uint64_t first = 0, uint64_t batch = 1) {
+    for (uint64_t step = first; step < 60; ++step) {
+      for (uint64_t i = 0; i < batch; ++i) trace.sink().add_batch({.step = step, .sample = first_sample + step + i});
+      StepRow row = SyntheticTrace::default_step(factor * 100 / (100.0 + static_cast<double>(step)));
+      row.step = step;
+      trace.sink().end_step(row);
     }
     return trace.read();
   };
@@ -542,12 +545,18 @@ TEST(Compare, LossesOfRunsThatBeginOtherwiseAreNotJudged) {
   SyntheticTrace good, worse, of_other_seed(other), of_other_samples;
   const Snapshot a = write(good, 1, 0);
   EXPECT_NE(find_finding(analyze_compare(a, write(worse, 1.5, 0)), "compare.loss_higher"), nullptr);
+  // A run that was resumed, and one of another batch size.
+  SyntheticTrace resumed, of_other_batches;
+  EXPECT_NE(find_finding(analyze_compare(a, write(resumed, 1.5, 0, 20)), "compare.loss_higher"), nullptr);
+  EXPECT_EQ(find_finding(analyze_compare(a, write(of_other_batches, 1.5, 0, 0, 2)), "compare.loss_higher"), nullptr);
   const Report seeds = analyze_compare(a, write(of_other_seed, 1.5, 0)),
                samples = analyze_compare(a, write(of_other_samples, 1.5, 9));
   for (const Report* report : {&seeds, &samples}) {
     EXPECT_EQ(find_finding(*report, "compare.loss_higher"), nullptr);
     EXPECT_EQ(report->verdict, Verdict::healthy) << report->verdict_text;
   }
+  EXPECT_EQ(fact(seeds, "losses_judged"), Cell(std::string("no: other seeds")));
+  EXPECT_EQ(fact(samples, "losses_judged"), Cell(std::string("no: other samples, or another order")));
   EXPECT_EQ(seeds.verdict_text,
             "nothing was found, but losses were not judged: runs of different seeds end with different losses.");
   EXPECT_EQ(samples.verdict_text,

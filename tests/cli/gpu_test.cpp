@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "child_process.h"
+#include "tests/support/temporary_folder.h"
+#include "ulpscope/emulation/tensor_core.h"
 
 namespace ulpscope::cli_test {
 namespace {
@@ -83,6 +86,47 @@ TEST(GpuCommand, ProbesTellGpusApart) {
     EXPECT_THAT(rows(probed, "differences"), IsEmpty());
     EXPECT_THAT(rows(probed, "made_that_differ"), IsEmpty());
   }
+}
+
+// Sums as the table adds them, which the test computes again from the file.
+TEST(GpuCommand, WritesWhatCameBackOfEverySum) {
+  const TemporaryFolder folder;
+  const std::string file = folder.file("sums.csv");
+  const std::vector<std::string> options{"--device", "emulated:a100", "--probe", "--sums", "3", "--results", file};
+  uint64_t expected = 0;
+  for (const Json& row : rows(report(options), "instructions"))
+    expected += row["made"].get<uint64_t>() + row["random"].get<uint64_t>();
+  std::istringstream lines(read_file(file));
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_EQ(line, "instruction,a_format,b_format,output,shows,a,b,c,result");
+  const auto encodings = [](const std::string& field) {
+    std::vector<uint32_t> values;
+    std::istringstream words(field);
+    for (uint32_t value; words >> std::hex >> value;) values.push_back(value);
+    return values;
+  };
+  uint64_t sums = 0, random = 0;
+  for (; std::getline(lines, line); ++sums) {
+    std::vector<std::string> fields(1);
+    for (const char c : line) c == ',' ? static_cast<void>(fields.emplace_back()) : fields.back().push_back(c);
+    ASSERT_EQ(fields.size(), 9u) << line;
+    random += fields[4].empty();
+    const TensorCore core = find_tensor_core("a100", parse_format(fields[1]), parse_format(fields[2]), parse_format(fields[3]),
+                                             parse_instruction_family(fields[0]));
+    ASSERT_EQ(dot(core, encodings(fields[5]), encodings(fields[6]), encodings(fields[7]).at(0)), encodings(fields[8]).at(0))
+        << line;
+  }
+  EXPECT_EQ(sums, expected);
+  EXPECT_EQ(random, 4u * 3);
+
+  const std::string before = read_file(file);
+  EXPECT_EQ(gpu(options).exit_code, 2) << "it exists";
+  std::vector<std::string> other{"--device", "emulated:a100", "--probe", "--sums", "4", "--results", file, "--force"};
+  EXPECT_EQ(gpu(other).exit_code, 0);
+  EXPECT_GT(read_file(file).size(), before.size());
+  EXPECT_THAT(gpu({"--device", "emulated:a100", "--results", file}).err, HasSubstr("--results: expected with --probe only"));
+  EXPECT_THAT(gpu({"--device", "emulated:a100", "--probe", "--force"}).err, HasSubstr("--force: expected with --results only"));
 }
 
 TEST(GpuCommand, InstructionsWithoutAKernelAreNotProbed) {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <set>
 #include <sstream>
+#include <stdexcept>
 #include <string>
 
 #include "tests/emulation/tensor_core_cases.h"
@@ -105,6 +106,7 @@ struct ProbedSums {
   ProbedSums() {
     const std::string path = project_file("tests/data/tensorcore/h200_probe.csv.gz");
     const gzFile input = gzopen(path.c_str(), "rb");
+    if (input == nullptr) throw std::runtime_error("cannot read " + path);
     std::string line(1 << 14, '\0');
     for (bool is_first = true; gzgets(input, line.data(), static_cast<int>(line.size())) != nullptr; is_first = false) {
       if (is_first) continue;
@@ -119,7 +121,7 @@ struct ProbedSums {
 
 TEST(TensorCore, SumsThatAGpuWasProbedWithAreReproduced) {
   const ProbedSums probed;
-  EXPECT_EQ(probed.rows.size(), 5673u);
+  EXPECT_EQ(probed.rows.size(), 5666u);
   for (const auto& [core, fields] : probed.rows) {
     ASSERT_EQ(fields.size(), 9u);
     ASSERT_EQ(dot(core, encodings_of(fields[5]), encodings_of(fields[6]), encodings_of(fields[7])[0]), encodings_of(fields[8])[0])
@@ -264,7 +266,7 @@ TEST(TensorCore, ZerosArePositive) {
   EXPECT_EQ(dot(fp16, std::vector<uint32_t>{0x8001}, std::vector<uint32_t>{0x3800}, 0), 0u);  // -2^-24 / 2
   EXPECT_EQ(dot(fp16, std::vector<uint32_t>{0x8001}, std::vector<uint32_t>{0x3801}, 0), 0x8001u);
   const TensorCore bf16 = find_tensor_core("a100", bfloat16, bfloat16, binary32);
-  // Negative terms that are cut off to nothing are no zeros.
+  // Also where negative terms are cut off to nothing.
   EXPECT_EQ(dot(bf16, std::vector<uint32_t>(8, 1), std::vector<uint32_t>(8, 0x8001), kNegativeZero), 0u);
 }
 

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -12,13 +13,27 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(sys.argv.pop())
 
 
+def gpu_script():
+    """scripts/gpu.py as a module."""
+    sys.path.insert(0, str(ROOT / "scripts"))
+    import gpu
+    return gpu
+
+
 class Gpu(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        packed = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(packed.cleanup)
+        cls.packed = pathlib.Path(packed.name) / "packed"
+        subprocess.run([sys.executable, ROOT / "scripts/gpu.py", "pack", cls.packed, "--build", BUILD, "--limit", "0"], check=True)
+
     def setUp(self):
         self.scratch = tempfile.TemporaryDirectory()
         self.addCleanup(self.scratch.cleanup)
         self.folder = pathlib.Path(self.scratch.name) / "packed"
         self.output = pathlib.Path(self.scratch.name) / "gpu.json"
-        self.call(ROOT / "scripts/gpu.py", "pack", self.folder, "--build", BUILD, "--limit", "0", code=0)
+        shutil.copytree(self.packed, self.folder)
 
     def call(self, *command, code):
         done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True)
@@ -55,6 +70,23 @@ class Gpu(unittest.TestCase):
         self.assertEqual(list(told)[3:], ["gpu", "measured", "probe"])
         self.assertIn("| tests of devices | not run: not asked for |", done.stdout)
         self.assertNotIn("the time was over", done.stdout)
+        told = self.call(self.folder / "gpu.py", "run", "--output", self.output, "--parts", "probe", "probe", code=2)
+        self.assertIn("--parts: a part is named twice", told.stderr)
+
+    def test_a_part_that_was_not_done_is_no_success(self):
+        gpu = gpu_script()
+        self.assertFalse(gpu.is_good("long_probe", {"not_run": "the time was over"}))
+        self.assertFalse(gpu.is_good("products", [{"predicted": 1}, {"not_run": "lost"}]))
+        self.assertFalse(gpu.is_good("steps", [{"name": "gpt_large", "error": "not done"}]))
+        self.assertFalse(gpu.is_good("presets", [{"losses_equal": True, "weights_equal": False}]))
+        self.assertTrue(gpu.is_good("presets", [{"losses_equal": True, "weights_equal": True}]))
+        self.assertFalse(gpu.is_good("probe", {"explained": False}))
+
+    def test_steps_are_rows_by_their_name(self):
+        times = [{"name": "ours/conv_sine_512/fp32/off", "workload": "conv_sine", "precision": "fp32", "record": "off", "ms": 30.0},
+                 {"name": "torch/conv_sine_512/fp32", "ms": 10.0}]
+        self.assertEqual(gpu_script().rows_of_steps(times),
+                         ["| step of conv_sine_512 in fp32, recording off | 30.000 ms, 3.00 of PyTorch's |"])
 
     def test_what_workloads_beside_pytorch_read_is_packed(self):
         listed = "import compare_torch; print(*(words[0] for words in compare_torch.EXPERIMENTS.values()))"
@@ -86,8 +118,7 @@ class Gpu(unittest.TestCase):
         self.assertEqual(rows[2]["not_run"], "device: lost")
 
     def test_a_suite_of_tests_that_dies_or_hangs_leaves_the_others_their_results(self):
-        sys.path.insert(0, str(ROOT / "scripts"))
-        import gpu
+        gpu = gpu_script()
         program = self.folder / "bin/cuda_tests"
         program.write_text("""#!/bin/sh
 report=$(echo "$*" | sed -n 's/.*json://p')
@@ -115,8 +146,7 @@ esac
         self.assertEqual(told["failed"][1]["alone"].splitlines()[-1], "lost, blocking: 1")
 
     def test_probes_that_die_are_no_success(self):
-        sys.path.insert(0, str(ROOT / "scripts"))
-        import gpu
+        gpu = gpu_script()
         program = self.folder / "bin/ulpscope"
         program.write_text('#!/bin/sh\ncase "$*" in *"--seed 1"*) echo lost >&2; exit 4 ;; *) echo "{}" ;; esac\n')
         told = gpu.probe(gpu.Bench(self.folder, "cuda:0", 1), 100, 2)

@@ -88,7 +88,7 @@ class Includes(Tree):
              "analyzers/subject may not include analyzers/totals"),
             ("analyzers/history/plots.cpp", '"ulpscope/analyzers/judgements/leap.h"',
              "analyzers/history may not include analyzers/judgements"),
-            ("analyzers/ranges.cpp", '"ulpscope/analyzers/report/report.h"', "a folder of analyzers that the table"),
+            ("analyzers/ranges.cpp", '"ulpscope/analyzers/report/report.h"', "analyzers/ranges.cpp lies on no floor of analyzers"),
             ("cli/main.cpp", "<hdf5.h>", "may not include hdf5"),
             ("cli/main.cpp", '"tests/support/files.h"', "not a path that starts with ulpscope/"),
             ("cli/main.cpp", "<unheard_of/library.h>", "belongs to no library"),

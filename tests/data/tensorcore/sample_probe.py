@@ -20,10 +20,13 @@ SMALL_RESULTS = ("signs of zeros", "negative sums that become zero", "positive s
 
 
 def main():
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     text = pathlib.Path(sys.argv[1]).read_text().splitlines()
     groups = collections.defaultdict(list)
     for line, row in zip(text[1:], csv.reader(text[1:])):
-        groups[tuple(row[:5])].append(line)
+        if line not in groups[tuple(row[:5])]:
+            groups[tuple(row[:5])].append(line)
     taken = [text[0]]
     for (*_, shows), lines in groups.items():
         most = SMALL if shows in SMALL_RESULTS else MOST if shows else RANDOM
