@@ -56,7 +56,8 @@ Chosen parse(std::string_view device) {
 
 #if !defined(ULPSCOPE_CUDA)
 Error built_without_cuda(int device) {
-  return failed_error("cuda:{}: this ulpscope was built without CUDA; docs/building.md says how to build it with", device);
+  return failed_error("cuda:{}: this ulpscope was built without CUDA (./dev build cuda builds it with CUDA; emulated needs no GPU)",
+                      device);
 }
 std::unique_ptr<Backend> make_cuda_backend(int device) { throw built_without_cuda(device); }
 std::string gpu_of_device(int device) { throw built_without_cuda(device); }

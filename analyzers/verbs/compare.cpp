@@ -159,11 +159,12 @@ std::string without_cause(const ComparedRuns& runs) {
   const LossComparison& losses = runs.losses;
   if (losses.common == 0) return "nothing was found, but no loss is of a step that both runs have, so that none was compared.";
   if (losses.equal == losses.common) return fmt::format("the losses of {} are bit-equal.", count_of(losses.common, "common step"));
-  const size_t a = runs.a.steps.nonfinite_losses.size(), b = runs.b.steps.nonfinite_losses.size();
-  if (a > 0 || b > 0)
+  if (const size_t broken = runs.a.steps.nonfinite_losses.size(); broken > 0)
     return fmt::format(
-        "nothing was found, but losses were not compared: in {} of the first run and {} of the second they are NaN or infinite.",
-        count_of(a, "step"), count_of(b, "step"));
+        "the first run is broken: its losses are NaN or infinite in {}, and none of the second run's is. They were not held "
+        "against each "
+        "other.",
+        count_of(broken, "step"));
   if (!runs.have_equal_seeds)
     return "nothing was found, but losses were not judged: runs of different seeds end with different losses.";
   if (!runs.have_equal_samples)
