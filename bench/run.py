@@ -157,13 +157,15 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
+    parser.add_argument("--check", action="store_true", help="look at the arguments alone, before anything is built")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
 
     programs = {path.name.removesuffix("_bench"): path for path in sorted((options.build / "bench").glob("*_bench"))}
     step_bench, trace_bench, gui_bench = (programs.pop(name, None) for name in ("step", "trace", "gui"))
     programs.pop("device", None)  # of GPUs: scripts/gpu.py runs it
-    known = [*programs, "emulation", "trace", "gui", "causes", "steps", *targets.WORKLOADS, *targets.LARGE_WORKLOADS]
+    names = sorted(path.stem.removesuffix("_bench") for path in (ROOT / "bench").glob("*_bench.cpp"))
+    known = [*(name for name in names if name not in ("step", "trace", "gui", "device")), "emulation", "trace", "gui", "causes", "steps", *targets.WORKLOADS, *targets.LARGE_WORKLOADS]
     for name in options.names:
         if name not in known:
             print(f"no benchmark '{name}': there are {', '.join(known)}", file=sys.stderr)
@@ -171,6 +173,8 @@ def main():
     if options.compare and not pathlib.Path(options.compare).exists():
         print(f"no file '{options.compare}' to compare with", file=sys.stderr)
         return 3
+    if options.check:
+        return 0
 
     if "emulation" in options.names:
         options.names += ["rounding", "exact", "tensor_core"]

@@ -454,7 +454,7 @@ class Dev(unittest.TestCase):
     def test_usage_errors_exit_with_2_and_say_what_there_is(self):
         for arguments, said in [(["biuld"], "did you mean 'build'?"), (["build", "relase"], "no preset 'relase': there are release"),
                                 (["test", "--al"], "test has no option '--al'"), (["setup", "gpu"], "not 'gpu'"),
-                                (["doctor", "x"], "doctor takes no arguments"), (["help", "x"], "help takes no arguments")]:
+                                (["bench", "bogus"], "no benchmark 'bogus'"), (["doctor", "x"], "doctor takes no arguments"), (["help", "x"], "help takes no arguments")]:
             result = run(ROOT / "dev", *arguments)
             self.assertEqual(result.returncode, 2, result.stderr)
             self.assertIn(said, result.stderr)
