@@ -34,7 +34,7 @@ FLOORS = {
     "analyzers": [("report",), ("subject",), ("totals",), ("history", "judgements"), ("findings",), ("tables",), ("verbs",)],
 }
 
-# What others than findings include of them: how findings are asked for, what their rules are, and what they come to.
+# Others than findings include these of them: how findings are asked for, what their rules are, and what they come to.
 FINDINGS = tuple(f"analyzers/findings/{name}.h" for name in ("all", "finding_rule", "followed_run", "verdict"))
 
 # Which library a header belongs to, by how its name starts.

@@ -59,7 +59,7 @@ LONG_SUMS, SUMS_A_SECOND = 10**8, 50_000
 # preset (and of a long run), the products of a step, the benchmark of kernels, and steps of a workload beside PyTorch's.
 LIMITS = {"tests": 60, "probe": 60, "long probe": 600, "preset": 60, "long preset": 150, "products": 20, "measured": 40, "steps": 40}
 STEP_WORKLOADS = ("mlp_big", "gpt_mini", "resnet20", "conv_sine_512", "gpt_large")
-# What a run has, in the order of what matters most, and what of it there is on a GPU alone.
+# The parts of a run, in the order of what matters most, and those that need a GPU.
 PARTS = ("tests", "probe", "presets", "products", "measured", "steps", "long_probe")
 OF_GPUS = ("tests", "steps", "long_probe")
 KEPT_TEXT = 2000  # characters of what a test that failed said

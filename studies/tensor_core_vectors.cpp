@@ -176,7 +176,7 @@ class MadeSums {
         const double subnormal = std::ldexp(significand, least - fraction), one = std::ldexp(1.0, up);
         for (int bits = fewest_bits(); bits <= kMostBits; ++bits)
           add_beside("the exponent of subnormal factors", term(subnormal, one), power(0, least + up - bits));
-        // What is cut off is more than half of FP16's smallest number, and less than all of it.
+        // More than half of FP16's smallest number is cut off, and less than all of it.
         if (&output_ == &binary16 && !is_fp8_) {
           const int largest = others.largest_exponent();
           for (int bits = fewest_bits(); bits <= kMostBits; ++bits)

@@ -13,7 +13,7 @@ Rounding rounding_of(const TensorInfo& tensor);
 
 // True iff tensors of this type are made by a rounding into a narrower format.
 bool is_narrow(DType dtype);
-// The same, but for FP8, where not the loss scale but the quantisation scale decides what is lost.
+// True iff the type is narrow and not FP8, whose losses the quantization scale decides and not the loss scale.
 bool is_plainly_narrow(DType dtype);
 // The row holds the values of a narrow format as they are stored, not as they were before rounding.
 bool is_stored(const TensorRow& row, const TensorInfo& tensor);

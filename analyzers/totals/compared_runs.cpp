@@ -104,7 +104,7 @@ SamplesOfSteps samples_of(const Snapshot& trace, StepRange steps) {
   });
   return samples;
 }
-// Of one rank, in the steps that both have.
+// Compares the samples of one rank in the steps that both runs have.
 bool have_equal_samples(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options) {
   StepRange steps = options.steps;
   const auto first_step = [&](const Snapshot& trace) {

@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "child_process.h"
+#include "tests/support/probed_sum.h"
 #include "tests/support/temporary_folder.h"
-#include "ulpscope/emulation/tensor_core.h"
 
 namespace ulpscope::cli_test {
 namespace {
@@ -100,22 +100,11 @@ TEST(GpuCommand, WritesWhatCameBackOfEverySum) {
   std::string line;
   std::getline(lines, line);
   EXPECT_EQ(line, "instruction,a_format,b_format,output,shows,a,b,c,result");
-  const auto encodings = [](const std::string& field) {
-    std::vector<uint32_t> values;
-    std::istringstream words(field);
-    for (uint32_t value; words >> std::hex >> value;) values.push_back(value);
-    return values;
-  };
   uint64_t sums = 0, random = 0;
   for (; std::getline(lines, line); ++sums) {
-    std::vector<std::string> fields(1);
-    for (const char c : line) c == ',' ? static_cast<void>(fields.emplace_back()) : fields.back().push_back(c);
-    ASSERT_EQ(fields.size(), 9u) << line;
-    random += fields[4].empty();
-    const TensorCore core = find_tensor_core("a100", parse_format(fields[1]), parse_format(fields[2]), parse_format(fields[3]),
-                                             parse_instruction_family(fields[0]));
-    ASSERT_EQ(dot(core, encodings(fields[5]), encodings(fields[6]), encodings(fields[7]).at(0)), encodings(fields[8]).at(0))
-        << line;
+    const ProbedSumLine sum = parse_probed_sum("a100", line);
+    random += sum.shows.empty();
+    ASSERT_EQ(dot(sum.core, sum.a, sum.b, sum.c), sum.result) << line;
   }
   EXPECT_EQ(sums, expected);
   EXPECT_EQ(random, 4u * 3);

@@ -10,13 +10,13 @@
 #include <cstring>
 #include <functional>
 #include <set>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 
 #include "tests/emulation/tensor_core_cases.h"
 #include "tests/emulation/tensor_core_twin.h"
 #include "tests/support/hardware_results.h"
+#include "tests/support/probed_sum.h"
 #include "tests/support/project_files.h"
 #include "tests/support/usage_error.h"
 
@@ -85,55 +85,35 @@ TEST_P(TensorCoreHardware, ResultsAreReproduced) {
   EXPECT_EQ(rows, results.rows) << results.path;
 }
 
-// The comma-separated fields of a line.
-std::vector<std::string> fields_of(const std::string& line) {
-  std::vector<std::string> fields;
-  std::istringstream text(line);
-  for (std::string field; std::getline(text, field, ',');) fields.push_back(field);
-  return fields;
-}
-// Numbers in hexadecimal with spaces between.
-std::vector<uint32_t> encodings_of(const std::string& field) {
-  std::vector<uint32_t> encodings;
-  std::istringstream text(field);
-  for (uint32_t encoding; text >> std::hex >> encoding;) encodings.push_back(encoding);
-  return encodings;
-}
-
 // Sums that an H200 was probed with, one instruction at a time, those of mma and of wgmma (tests/data/tensorcore/README.md).
-struct ProbedSums {
-  std::vector<std::pair<TensorCore, std::vector<std::string>>> rows;  // the row of the table, and the fields of a line
-  ProbedSums() {
-    const std::string path = project_file("tests/data/tensorcore/h200_probe.csv.gz");
-    const gzFile input = gzopen(path.c_str(), "rb");
-    if (input == nullptr) throw std::runtime_error("cannot read " + path);
-    std::string line(1 << 14, '\0');
-    for (bool is_first = true; gzgets(input, line.data(), static_cast<int>(line.size())) != nullptr; is_first = false) {
-      if (is_first) continue;
-      std::vector<std::string> fields = fields_of(std::string(line.data(), std::strcspn(line.data(), "\n")));
-      const TensorCore core = find_tensor_core("h200", parse_format(fields.at(1)), parse_format(fields.at(2)),
-                                               parse_format(fields.at(3)), parse_instruction_family(fields.at(0)));
-      rows.emplace_back(core, std::move(fields));
-    }
-    gzclose(input);
+std::vector<ProbedSumLine> probed_sums() {
+  std::vector<ProbedSumLine> sums;
+  const std::string path = project_file("tests/data/tensorcore/h200_probe.csv.gz");
+  const gzFile input = gzopen(path.c_str(), "rb");
+  if (input == nullptr) throw std::runtime_error("cannot read " + path);
+  std::string line(1 << 14, '\0');
+  for (bool is_first = true; gzgets(input, line.data(), static_cast<int>(line.size())) != nullptr; is_first = false) {
+    if (!is_first) sums.push_back(parse_probed_sum("h200", std::string(line.data(), std::strcspn(line.data(), "\n"))));
   }
-};
+  gzclose(input);
+  return sums;
+}
 
 TEST(TensorCore, SumsThatAGpuWasProbedWithAreReproduced) {
-  const ProbedSums probed;
-  EXPECT_EQ(probed.rows.size(), 5666u);
-  for (const auto& [core, fields] : probed.rows) {
-    ASSERT_EQ(fields.size(), 9u);
-    ASSERT_EQ(dot(core, encodings_of(fields[5]), encodings_of(fields[6]), encodings_of(fields[7])[0]), encodings_of(fields[8])[0])
-        << fields[0] << ' ' << fields[1] << ' ' << fields[2] << ' ' << fields[3] << ": " << fields[4] << ": " << fields[5]
-        << " times " << fields[6];
+  const std::vector<ProbedSumLine> sums = probed_sums();
+  EXPECT_EQ(sums.size(), 5666u);
+  for (const ProbedSumLine& sum : sums) {
+    ASSERT_EQ(dot(sum.core, sum.a, sum.b, sum.c), sum.result)
+        << name_of(sum.core.model->family) << ' ' << sum.core.a->name << ' ' << sum.core.b->name << ' '
+        << sum.core.model->output->name << ": " << sum.shows << ": " << testing::PrintToString(sum.a) << " times "
+        << testing::PrintToString(sum.b);
   }
 }
 
 TEST(TensorCore, RowsSayWhetherThereAreResultsOfHardware) {
   std::set<const TensorCoreModel*> with_data;
   for (const HardwareFile& file : kHardware) with_data.insert(hardware_core(file).model);
-  for (const auto& [core, fields] : ProbedSums().rows) with_data.insert(core.model);
+  for (const ProbedSumLine& sum : probed_sums()) with_data.insert(sum.core.model);
   for (const TensorCoreModel& model : tensor_core_models())
     EXPECT_EQ(model.has_hardware_data, with_data.count(&model) == 1) << model.generation << ' ' << model.inputs[0]->name;
 }
