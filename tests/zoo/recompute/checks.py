@@ -277,8 +277,11 @@ def check_verdict(case, report, whole):
     for pattern, numbers in compare_rules.VERDICTS if report["analysis"] == "compare" else ():
         if compared := re.search(pattern, left):
             left = left.replace(compared[0], " ")
-            if {name: int(text) for name, text in compared.groupdict().items()} != numbers(case):
-                yield f"{compared[0]!r}: {numbers(case)}"
+            claim = numbers(case)
+            if {name: int(text) for name, text in compared.groupdict().items()} != claim:
+                yield f"{compared[0]!r}: {claim}"
+            for what in (what for what, is_true in getattr(claim, "holds", {}).items() if not is_true):
+                yield f"{compared[0]!r}: {what.replace('_', ' ')} is not so"
     if re.search(r"\d", left):
         yield f"not recomputed: {left.strip()!r} of the verdict"
     for cause in report["causes"]:

@@ -62,12 +62,27 @@ def last_means(case):
     return n, float(a.mean()), float(b.mean()), math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / n)
 
 
+def samples_of_steps(f):
+    """By step: the rows of samples that it trained on, in their order."""
+    batches, found = f.tables.batches, {}
+    trained = batches.is_any("phase", "forward")
+    for step, *row in zip(*(batches[name][trained].tolist() for name in ("step", "micro_batch", "source", "sample"))):
+        found.setdefault(step, []).append(row)
+    return found
+
+
+def samples_are_equal(case):
+    a, b = map(samples_of_steps, pair(case))
+    return all(a[step] == b[step] for step in a.keys() & b.keys())
+
+
 def loss_higher(case, match):
     n, a, b, error = last_means(case)
     return Claim(
         {"n": n, "a": general(a, 4), "b": general(b, 4)},
         it_is_higher_than_it_varies=b - a > 2 * error and b - a > 0.05 * abs(a),
         the_seeds_are_equal=len({int(f.trace.run("seed")) for f in pair(case)}) == 1,
+        the_samples_are_equal=samples_are_equal(case),
     )
 
 
@@ -161,8 +176,10 @@ RULES = {
 VERDICTS = [
     (r"the losses of (?P<all>\d+) common steps? are bit-equal\.", lambda case: {"all": sum(is_same(x, y) for _, x, y in common(case))}),
     (
-        r"in (?P<a>\d+) steps? of the first run and (?P<b>\d+) steps? of the second they are NaN or infinite\.",
-        lambda case: nonfinite(case, None),
+        r"the first run is broken: its losses are NaN or infinite in (?P<a>\d+) steps?, and none of the second run's is;",
+        lambda case: Claim(
+            {"a": nonfinite(case, None)["a"]}, the_second_runs_losses_are_finite=nonfinite(case, None)["b"] == 0
+        ),
     ),
     (r"there are (?P<all>\d+) steps? that both runs have, and expected are (?P<least>\d+) at least\.", lambda case: {"all": len(common(case)), "least": 10}),
 ]
