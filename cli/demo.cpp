@@ -54,14 +54,15 @@ Report train_or_stop(std::string_view purpose, const Words& words) {
   return std::move(*trained);
 }
 
-// A folder for the demo alone: what lies in one that was there before is somebody's.
-void make_folder(const fs::path& folder, bool force) {
+// A folder for the demo alone: what lies in one that somebody named is somebody's. In its own folder the demo replaces what it
+// wrote.
+void make_folder(const fs::path& folder, bool is_named, bool force) {
   std::error_code error;
   const fs::file_status status = fs::status(folder, error);
   if (fs::exists(status) && !fs::is_directory(status))
     throw usage_error("'{}' exists and is no folder: -o names another place", folder.string());
   if (fs::is_directory(status)) {
-    if (!force && !fs::is_empty(folder, error))
+    if (is_named && !force && !fs::is_empty(folder, error))
       throw usage_error("the folder '{}' exists and is not empty: --force replaces the demo's files in it, -o names another one",
                         folder.string());
     return;
@@ -73,7 +74,7 @@ void make_folder(const fs::path& folder, bool force) {
 int run_demo(const Arguments& arguments) {
   fs::path folder = arguments.text("--output", kFolder);
   if (folder.string().starts_with('-')) folder = "." / folder;
-  make_folder(folder, arguments.has("--force"));
+  make_folder(folder, arguments.has("--output"), arguments.has("--force"));
   const auto file = [&](const char* name) { return (folder / name).string(); };
   const std::string broken = file("broken.h5"), page = file("broken.html"), repaired = file("repaired.h5");
 
@@ -105,10 +106,11 @@ int run_demo(const Arguments& arguments) {
 Verb demo_verb() {
   return {"demo",
           "see a run break, why, what repairs it, and the repaired run, in seconds",
-          "Needs no data and no network. Runs the commands that it shows and keeps their traces, so that each can be typed again.",
+          "Needs no data and no network. Runs the commands that it shows and keeps their traces, so that each can be typed again.\n"
+          "Files that an earlier demo left in its own folder are replaced.",
           {},
           {{"--output", "-o", "FOLDER", "where broken.h5, broken.html and repaired.h5 are written", kFolder},
-           {"--force", "", "", "into a FOLDER that holds files too: those three are replaced, others are left alone"}},
+           {"--force", "", "", "into a FOLDER of -o that holds files too: those three are replaced, others are left alone"}},
           {{"ulpscope demo", "from the symptom to the repaired run"},
            {"ulpscope demo -o /tmp/first-look", "the same in another folder"}},
           run_demo};

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/base/text.h"
 #include "ulpscope/cli/output.h"
 
 namespace ulpscope::cli {
@@ -91,7 +92,8 @@ std::string Progress::bar_line(const StepResult& step, uint64_t total, uint64_t 
 }
 
 std::string Progress::plain_line(const StepResult& step, uint64_t total, uint64_t skipped, bool scaled, double steps_per_second) {
-  return fmt::format("step {}/{}  {}  {:.1f} steps/s", step.step + 1, total, numbers(step, skipped, scaled), steps_per_second);
+  return fmt::format("step {}  {}/{}  {}  {:.1f} steps/s", step.step, step.step + 1, total, numbers(step, skipped, scaled),
+                     steps_per_second);
 }
 
 void Progress::update(const StepResult& step) {
@@ -105,7 +107,7 @@ void Progress::update(const StepResult& step) {
   }
   if (step.test) {
     const std::string accuracy = step.test->accuracy ? fmt::format(", accuracy {:.4f},", *step.test->accuracy) : "";
-    line(fmt::format("test {}{} after step {}", loss_text(step.test->loss), accuracy, done));
+    line(fmt::format("test {}{} after {}", loss_text(step.test->loss), accuracy, count_of(done, "step")));
   }
   if (screen_.terminal && (since_shown >= kRedraw || done == total_))
     draw(bar_line(step, total_, skipped_, scaled_, steps_per_second(done), terminal_width()));

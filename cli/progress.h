@@ -19,7 +19,8 @@ struct ProgressScreen {
 };
 ProgressScreen stderr_screen();
 
-// Without a terminal, a run prints some twenty lines, and one a minute where that is more.
+// Without a terminal, a run prints some twenty lines, and one a minute where that is more. A step is named as reports name it, by
+// its number from 0; what is done is a count of steps.
 class Progress {
  public:
   explicit Progress(ProgressScreen screen = stderr_screen());

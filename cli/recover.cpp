@@ -16,7 +16,8 @@ int run_recover(const Arguments& arguments) {
   const RecoverResult result = recover_trace(from, to, force);
   for (const std::string& loss : result.losses) say("ulpscope: warning: {}: {}", from, loss);
   const std::string of = result.lost_steps > 0 ? fmt::format("{} of ", result.steps) : std::string();
-  say("{}: {}{}, {}", to, of, count_of(result.steps + result.lost_steps, "step"), count_of(result.tensor_rows, "tensor row"));
+  say("{}: {}{}, {}{}", to, of, count_of(result.steps + result.lost_steps, "step"), count_of(result.tensor_rows, "tensor row"),
+      result.losses.empty() ? "; all of the file could be read" : "");
   return kClean;
 }
 

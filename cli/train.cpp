@@ -366,7 +366,7 @@ std::optional<Report> train(const Arguments& arguments) {
       trainer.save_checkpoint(checkpoint);
     } catch (const Error& error) {
       progress.finish();
-      say("ulpscope: warning: no checkpoint after step {}: {}", step.step + 1, error.what());
+      say("ulpscope: warning: no checkpoint after {}: {}", count_of(steps_done, "step"), error.what());
     }
   }
   progress.finish();
@@ -430,7 +430,7 @@ Verb train_verb() {
           std::move(options),
           {{"ulpscope train fashion_cnn --precision fp16 -o run.h5", "one epoch of Fashion-MNIST in FP16, every op recorded"},
            {"ulpscope train mlp --steps 100 --record full --set optimizer.learning_rate=0.1", "another learning rate, values too"},
-           {"ulpscope train experiments/underflow.toml --precision fp16 --stop-on nan", "end at the first NaN"},
+           {"ulpscope train overflow --stop-on nan", "end at the first NaN"},
            {"ulpscope train mlp --steps 100 --checkpoint mlp.ckpt", "and keep all that training needs to go on"},
            {"ulpscope train --resume mlp.ckpt --steps 200 -o more.h5", "the next 100 steps, as if it had never stopped"},
            {"ulpscope train mlp --precision pure_fp16 --check", "which constants FP16 makes others of: Adam's eps, for one"},

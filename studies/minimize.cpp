@@ -139,6 +139,7 @@ class Minimizer {
   Trial trial_from(const std::string& start, const Experiment& experiment, std::vector<CapsuleStep> batches) const {
     Trial trial;
     trial.capsule = start;
+    trial.beside = capsule_;
     trial.experiment = experiment;
     trial.batches = std::move(batches);
     trial.cpu = cpu_;

@@ -123,6 +123,7 @@ Trial trial_from_start(const Snapshot& trace) {
         trace.path(), run.parent_step);
   if (run.world_size > 1) throw usage_error("'{}' is one of {} ranks: one rank cannot be run again", trace.path(), run.world_size);
   Trial trial;
+  trial.beside = trace.path();
   // What arithmetic depends on beside the experiment.
   trial.cpu = cpu_as_in(run);
   Experiment& experiment = trial.experiment.emplace(parse_experiment(run.experiment, trace.path()));

@@ -38,15 +38,37 @@ Experiment experiment_of(const Trial& trial, const CheckpointInfo& start) {
   return experiment;
 }
 
-// An experiment has the paths that it had where the run was trained.
-void check_paths(const DataSettings& data) {
-  for (const auto key : path_keys(data.kind)) {
-    const std::filesystem::path path = data.*key;
-    std::error_code error;
-    if (!path.empty() && path.is_relative() && !std::filesystem::exists(path, error))
-      throw unreadable_error("cannot read '{}': the data's path is relative to the folder in which the run was trained",
-                             path.string());
+namespace fs = std::filesystem;
+
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+// Where data lie whose path was relative to the folder in which the run was trained, or that were moved with what was written of
+// the run: at the path, there or in a folder above `beside`, or under their own name in `beside`.
+std::string located(const std::string& path, const fs::path& beside) {
+  if (path.empty() || is_there(path)) return path;
+  std::error_code error;
+  const fs::path whole = beside.empty() ? fs::path() : fs::absolute(beside, error);
+  const fs::path folder = fs::is_directory(whole, error) ? whole : whole.parent_path();
+  if (fs::path(path).is_relative()) {
+    for (fs::path above = folder; !above.empty(); above = above.parent_path()) {
+      if (is_there(above / path)) return (above / path).string();
+      if (above == above.root_path()) break;
+    }
   }
+  if (!folder.empty() && is_there(folder / fs::path(path).filename())) return (folder / fs::path(path).filename()).string();
+  if (folder.empty() || folder == fs::current_path(error))
+    throw unreadable_error("cannot read '{}', data of the run: it is not in the folder '{}', where it was looked for", path,
+                           fs::current_path(error).string());
+  throw unreadable_error("cannot read '{}', data of the run: looked in the current folder, in '{}' and in the folders above it",
+                         path, folder.string());
+}
+
+Experiment with_located_data(Experiment experiment, const fs::path& beside) {
+  for (const auto key : path_keys(experiment.data.kind)) experiment.data.*key = located(experiment.data.*key, beside);
+  return experiment;
 }
 
 }  // namespace
@@ -88,8 +110,10 @@ TrialOutcome run(const Trial& trial) {
     if (trial.batches.empty()) outcome.original = read_capsule_steps(trial.capsule);
   }
   outcome.experiment = experiment_of(trial, outcome.start);
-  check_paths(outcome.experiment.data);
   if (trial.level) outcome.experiment.recording.level = *trial.level;
+  const std::string& beside = trial.beside.empty() ? trial.capsule : trial.beside;
+  // The experiment stays what it was, whatever lies where by now.
+  const Experiment located = with_located_data(outcome.experiment, beside);
 
   TrainerOptions options;
   options.cpu = outcome.original.steps.empty() ? trial.cpu : cpu_as_before(outcome.original, trial.cpu);
@@ -112,11 +136,11 @@ TrialOutcome run(const Trial& trial) {
     unseen.trace_path.clear();
     unseen.capsule = {};
     unseen.watch_batches = {};
-    Experiment experiment = experiment_of(original);
+    Experiment experiment = with_located_data(experiment_of(original), beside);
     experiment.training.evaluation = Evaluation::never;
     as_it_was.emplace(experiment, unseen).context().observers.push_back(&differences.original());
   }
-  Trainer trainer(outcome.experiment, options);
+  Trainer trainer(located, options);
   if (as_it_was) trainer.context().observers.push_back(&differences.changed());
   outcome.machine = trainer.context().backend->description();
   outcome.warning = trainer.warning();

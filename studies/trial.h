@@ -15,9 +15,11 @@
 namespace ulpscope {
 
 struct Trial {
-  std::string capsule;                             // where it starts: a capsule, or a checkpoint where `batches` are given; "":
-                                                   // before the first step of `experiment`
-  std::optional<Experiment> experiment;            // nothing: the capsule's
+  std::string capsule;                   // where it starts: a capsule, or a checkpoint where `batches` are given; "":
+                                         // before the first step of `experiment`
+  std::optional<Experiment> experiment;  // nothing: the capsule's
+  // The file or folder of the run, beside which its data are looked for where they are not at their path; "": the capsule.
+  std::string beside;
   std::vector<Override> changes;                   // of that, in this order
   uint64_t steps = 0;                              // how many; 0: those of the capsule. Any beyond have the batches that come next
   bool beyond_end = false;                         // they go on where the experiment ends, with the learning rate of its last step

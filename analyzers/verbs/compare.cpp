@@ -161,8 +161,7 @@ std::string without_cause(const ComparedRuns& runs) {
   if (losses.equal == losses.common) return fmt::format("the losses of {} are bit-equal.", count_of(losses.common, "common step"));
   if (const size_t broken = runs.a.steps.nonfinite_losses.size(); broken > 0)
     return fmt::format(
-        "the first run is broken: its losses are NaN or infinite in {}, and none of the second run's is; they were not held "
-        "against each other.",
+        "the second run's losses are finite; the first run's are NaN or infinite in {}, so that no means were compared.",
         count_of(broken, "step"));
   if (!runs.have_equal_seeds)
     return "nothing was found, but losses were not judged: runs of different seeds end with different losses.";

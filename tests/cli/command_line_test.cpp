@@ -592,6 +592,7 @@ TEST_F(CommandLine, ExportAndRecoverAgreeWithTheTrace) {
   const Result recovered = run_program({"recover", trace, file("new.h5")});
   EXPECT_EQ(recovered.exit_code, 0) << recovered.err;
   EXPECT_THAT(recovered.err, HasSubstr("4 steps"));
+  EXPECT_THAT(recovered.err, HasSubstr("; all of the file could be read"));
   for (const char* table : {"stats", "steps", "ops", "tensors", "events"}) {
     ASSERT_EQ(run_program({"export", trace, "--table", table}).exit_code, 0);
     EXPECT_EQ(run_program({"export", trace, "--table", table}).out, run_program({"export", file("new.h5"), "--table", table}).out);

@@ -121,6 +121,17 @@ TEST_F(Demo, LossesAreAsItSays) {
   EXPECT_THAT(result.out, HasSubstr("in 11 of 20 steps, first in step 9."));
 }
 
+// One that was interrupted left files: they are its own.
+TEST_F(Demo, ReplacesWhatItLeftInItsOwnFolder) {
+  ASSERT_EQ(demo().exit_code, 0);
+  write_file(file("ulpscope-demo/notes"), "mine");
+  std::filesystem::remove(file("ulpscope-demo/repaired.h5"));
+  const Result again = demo();
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_TRUE(std::filesystem::exists(file("ulpscope-demo/repaired.h5")));
+  EXPECT_EQ(read_file(file("ulpscope-demo/notes")), "mine");
+}
+
 TEST_F(Demo, LeavesWhatIsNotItsOwnAlone) {
   std::filesystem::create_directory(file("mine"));
   write_file(file("mine/broken.h5"), "mine");

@@ -102,6 +102,56 @@ evaluation = "never"
   EXPECT_EQ(Json::parse(run_verb("nan", {"small", "--json"}).out)["verdict"], "healthy");
 }
 
+// The experiment's path of its data is relative to the folder in which it was trained, and whoever asks stands in another.
+TEST_F(Replay, DataAreFoundBesideWhatWasWrittenOfTheRun) {
+  namespace fs = std::filesystem;
+  for (const char* folder : {"project/data", "project/experiments", "project/runs/first", "elsewhere"})
+    fs::create_directories(file(folder));
+  write_file(file("project/data/rows.csv"), "a,b,label\n1,2,0\n3,4,1\n5,6,2\n7,8,3\n9,1,4\n2,3,1\n");
+  write_file(file("project/experiments/run.toml"), R"(precision = "fp16"
+[data]
+kind = "csv"
+path = "../data/rows.csv"
+test_share = 0
+[model]
+layers = [{ type = "linear", name = "head", out_features = 10 }]
+[optimizer]
+learning_rate = 1e6
+[training]
+batch_size = 2
+steps = 12
+evaluation = "never"
+)");
+  RunOptions in_project, elsewhere;
+  in_project.working_directory = file("project");
+  elsewhere.working_directory = file("elsewhere");
+  ASSERT_EQ(run_program({"train", "experiments/run.toml", "--threads", "1", "--capsule", "runs/first/kept", "--capsule-on",
+                         "step=6", "-o", "runs/first/run.h5"},
+                        in_project)
+                .exit_code,
+            0);
+  const auto again = [&](const std::string& folder) { return run_program({"replay", file(folder) + "/kept"}, elsewhere); };
+  const auto fixes = [&](const std::string& folder) {
+    return run_program({"nan", file(folder) + "/run.h5", "--only", "fixes", "--budget", "1000000000"}, elsewhere);
+  };
+  EXPECT_EQ(again("project/runs/first").exit_code, 0) << again("project/runs/first").err;
+  EXPECT_THAT(fixes("project/runs/first").out, HasSubstr("fails again"));
+
+  fs::create_directory(file("moved"));
+  for (const char* name : {"kept", "run.h5"})
+    fs::rename(file(std::string("project/runs/first/") + name), file(std::string("moved/") + name));
+  for (const Result& refused : {again("moved"), fixes("moved")})
+    EXPECT_THAT(refused.err + refused.out, HasSubstr("data/rows.csv', data of the run: looked in the current folder, in '" +
+                                                     file("moved") + "' and in the folders above it"));
+  EXPECT_EQ(again("moved").exit_code, 3);
+  fs::copy_file(file("project/data/rows.csv"), file("moved/rows.csv"));
+  EXPECT_EQ(again("moved").exit_code, 0) << again("moved").err;
+  EXPECT_THAT(fixes("moved").out, HasSubstr("fails again"));
+  // Data that are others under the same name are none of the capsule's.
+  write_file(file("moved/rows.csv"), "a,b,label\n1,2,0\n3,4,1\n5,6,2\n7,8.5,3\n9,1,4\n2,3,1\n");
+  EXPECT_THAT(again("moved").err, HasSubstr("the data are not those of step"));
+}
+
 TEST_F(Replay, ModulesCanBeKeptInFp32) {
   ASSERT_EQ(make_capsule().exit_code, 0);
   const Result kept = replay({"kept", "--keep-fp32", "0", "--keep-fp32", "2*", "-o", "again.h5"});

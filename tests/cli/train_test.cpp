@@ -370,7 +370,7 @@ TEST(Progress, LinesHoldTheNumbersAndFit) {
     EXPECT_LT(std::count_if(line.begin(), line.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }),
               width);
   }
-  EXPECT_THAT(cli::Progress::plain_line(step, 100, 0, false, 3.0), HasSubstr("step 50/100  loss 0.1235  3.0 steps/s"));
+  EXPECT_THAT(cli::Progress::plain_line(step, 100, 0, false, 3.0), HasSubstr("step 49  50/100  loss 0.1235  3.0 steps/s"));
 }
 
 }  // namespace

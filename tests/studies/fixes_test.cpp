@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 
 #include "tests/support/project_files.h"
@@ -390,7 +391,7 @@ TEST(Fixes, WhyThereIsNoReferenceIsSaid) {
   EXPECT_EQ(find_fact<std::string>(empty, "run_again"), "the time was up; nothing was tried");
 }
 
-// A path in the experiment is from where the run was trained.
+// A path in the experiment is from where the run was trained, and this one has no file beside which data could lie.
 TEST(Fixes, DataThatAreElsewhereAreSaidToBe) {
   Experiment run = fixed_experiment("fp32");
   run.data.kind = DataKind::csv;
@@ -398,7 +399,8 @@ TEST(Fixes, DataThatAreElsewhereAreSaidToBe) {
   run.data.shape = {128};
   run.data.train_size = run.data.test_size = 0;
   EXPECT_THAT(study_of(run, {RunFailure::Way::loss, 5}).refusal,
-              AllOf(HasSubstr("no_such_folder/features.csv"), HasSubstr("relative to the folder in which the run was trained")));
+              AllOf(HasSubstr("no_such_folder/features.csv"),
+                    HasSubstr("is not in the folder '" + std::filesystem::current_path().string() + "'")));
 }
 
 // A run that ends soon does not say how a change trains: trials have as many steps as they say.

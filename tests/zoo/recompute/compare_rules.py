@@ -176,7 +176,7 @@ RULES = {
 VERDICTS = [
     (r"the losses of (?P<all>\d+) common steps? are bit-equal\.", lambda case: {"all": sum(is_same(x, y) for _, x, y in common(case))}),
     (
-        r"the first run is broken: its losses are NaN or infinite in (?P<a>\d+) steps?, and none of the second run's is;",
+        r"the second run's losses are finite; the first run's are NaN or infinite in (?P<a>\d+) steps?, so that",
         lambda case: Claim(
             {"a": nonfinite(case, None)["a"]}, the_second_runs_losses_are_finite=nonfinite(case, None)["b"] == 0
         ),
