@@ -181,16 +181,14 @@ void App::show_head(const Canvas& canvas, const Results& results) {
   const bool has_own = state_.view == View::overview || state_.view == View::why_nan || state_.view == View::updates ||
                        state_.view == View::compare || state_.view == View::number;
   if (!has_own && results.report && results.report->verdict) {
-    const std::string line = ulpscope::verdict_line(*results.report);
-    ImGui::PushStyleColor(ImGuiCol_Text, canvas.theme->of(*results.report->verdict));
-    ImGui::TextUnformatted(line.substr(0, line.find(':')).c_str());
+    const Verdict verdict = *results.report->verdict;
+    ImGui::PushStyleColor(ImGuiCol_Text, canvas.theme->of(verdict));
+    ImGui::TextUnformatted(verdict_word(verdict));
     ImGui::PopStyleColor();
     ImGui::SameLine();
-    const size_t rest = line.find(": ");
-    if (rest != std::string::npos) {
-      ImGui::TextDisabled("%s", fitted(line.substr(rest + 2), ImGui::GetContentRegionAvail().x).c_str());
-      if (ImGui::IsItemHovered()) ImGui::SetTooltip("%s", line.substr(rest + 2).c_str());
-    }
+    const std::string sentences = one_line(results.report->verdict_text.text());
+    ImGui::TextDisabled("%s", fitted(sentences, ImGui::GetContentRegionAvail().x).c_str());
+    if (ImGui::IsItemHovered()) ImGui::SetTooltip("%s", sentences.c_str());
     names_.add_item("verdict line");
   }
   ImGui::Separator();
@@ -447,7 +445,7 @@ std::vector<App::Offer> App::find_offers(const Results& results) {
   }
   if (results.report)
     for (const Finding& finding : results.report->findings)
-      offer("finding", finding.title, "", [this, &finding] { show_place_of(state_, finding); });
+      offer("finding", finding.title.text(), "", [this, &finding] { show_place_of(state_, finding); });
   const auto offer_commands = [&] {
     for (const Command& command : commands(results)) offer("command", command.name, command.key, command.run);
   };

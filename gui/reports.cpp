@@ -69,7 +69,7 @@ void show_finding(const Canvas& canvas, const Finding& finding, const std::strin
   const float line = ImGui::GetTextLineHeight();
   ImGui::Indent(line);
   ImGui::PushTextWrapPos(0);
-  ImGui::TextUnformatted(finding.title.c_str());
+  ImGui::TextUnformatted(finding.title.text().c_str());
   const bool is_clicked = ImGui::IsItemClicked();
   const float foot = ImGui::GetItemRectMax().y;
   canvas.names->add_item(name);
@@ -94,7 +94,7 @@ void show_finding(const Canvas& canvas, const Finding& finding, const std::strin
   ImGui::PopStyleColor();
   if (!finding.suggestion.empty()) {
     ImGui::PushStyleColor(ImGuiCol_Text, canvas.theme->accent);
-    ImGui::TextUnformatted(finding.suggestion.c_str());
+    ImGui::TextUnformatted(finding.suggestion.text().c_str());
     ImGui::PopStyleColor();
   }
   ImGui::PopTextWrapPos();

@@ -131,6 +131,13 @@ struct Recorder::State {
     size_t samples;
   };
 
+  // Of an output of one of the pass's calls.
+  struct Measure {
+    uint32_t call, slot;
+    std::string name;
+    double value;
+  };
+
   // Of a step what does not change from its beginning on, and what is known of it so far.
   struct Step {
     uint64_t number = 0;
@@ -157,6 +164,7 @@ struct Recorder::State {
     // The batches share the memory of their samples.
     std::vector<BatchOfPass> batches;
     std::vector<int64_t> samples_of_batches;
+    std::vector<Measure> measures;
     MemoryWatch::Pass sums;
     RecordArena arena;
     FingerprintArena fingerprints;
@@ -168,6 +176,7 @@ struct Recorder::State {
       looked_at = 0;
       batches.clear();
       samples_of_batches.clear();
+      measures.clear();
       arena.reset();
       fingerprints.reset();
     }
@@ -226,6 +235,7 @@ struct Recorder::State {
   void leave_first_step();
   void update_limits(Pass& pass);
   void write_batches(const Pass& pass);
+  void write_measures(const Pass& pass);
   void write_rows(const Pass& pass, bool rows);
   void write_row(const Step& step, const Call& call, uint32_t sequence, uint32_t tensor, const OutputRecord& record);
   void write_events(const Step& step);
@@ -407,6 +417,16 @@ void Recorder::add_capture(const Origin& origin, std::span<const CaptureNode> no
   }
 }
 
+void Recorder::add_measure(const ValueKey& output, std::string_view name, double value) {
+  State& state = *state_;
+  State::Pass& pass = *state.pass;
+  if (!state.step().written || pass.calls.empty()) return;
+  const State::Call& call = pass.calls.back();
+  const OpEntry& entry = state.ops[call.entry];
+  if (entry.id != output.op || output.slot >= call.outputs || !entry.rows_wanted) return;
+  pass.measures.push_back({static_cast<uint32_t>(pass.calls.size() - 1), output.slot, std::string(name), value});
+}
+
 void Recorder::add_setting(const SettingInfo& setting) {
   if (state_->options.level != RecordLevel::off) state_->sink.add_setting(setting);
 }
@@ -498,6 +518,14 @@ void Recorder::State::write_batches(const Pass& in) {
   }
 }
 
+void Recorder::State::write_measures(const Pass& in) {
+  for (const Measure& measure : in.measures) {
+    const Call& call = in.calls[measure.call];
+    sink.add_measure({in.step->number, call.micro_batch, call.loss_index, ops.tensor(ops[call.entry], measure.slot).tensor,
+                      measure.name, measure.value});
+  }
+}
+
 // Looks through the pass's records in order of execution and, where `rows`, writes their rows.
 void Recorder::State::write_rows(const Pass& in, bool rows) {
   Step& of = *in.step;
@@ -546,6 +574,7 @@ void Recorder::State::update_limits(Pass& in) {
   MoreRows rows;
   rows.batches = in.samples_of_batches.size();
   rows.fingerprints = in.sums.rows();
+  rows.measures = in.measures.size();
   for (const Call& call : in.calls) {
     if (!ops[call.entry].rows_wanted) continue;
     rows.tensors += call.outputs;
@@ -572,6 +601,7 @@ void Recorder::State::end_pass(Pass& in) {
   } else {
     memory.forget(in.sums);
   }
+  if (rows) write_measures(in);
   in.step->first_sequence += static_cast<uint32_t>(in.calls.size());
 }
 

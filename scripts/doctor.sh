@@ -88,6 +88,7 @@ wanted GLFW glfw3 libglfw3-dev
 wanted OpenGL gl libgl-dev
 wanted libpng libpng libpng-dev
 python_module h5py h5py 'apt-get install python3-h5py (tests of the trace need it)'
+python_module jsonschema jsonschema 'apt-get install python3-jsonschema (without it tests do not hold reports to docs/report.schema.json)'
 python_module PyTorch torch 'pip install torch (benchmarks compare with it)'
 if [[ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ]]; then
   line Fashion-MNIST /usr/share/datasets/fashion-mnist

@@ -17,19 +17,19 @@ namespace {
 
 // What layers compute in a way that overflows where another does not.
 void add_layers(ChangedExperiments& changed) {
-  const auto add = [&](std::string text, std::string_view type, std::string_view key, const OptionValue& value,
-                       const auto& is_wrong) {
-    changed.add(std::move(text), ChangeOf::layer, [&](Experiment& experiment) {
+  const auto add = [&](const char* words, const char* setting, std::string_view type, std::string_view key,
+                       const OptionValue& value, const auto& is_wrong) {
+    changed.add(words, setting, ChangeOf::layer, [&](Experiment& experiment) {
       change_layers(experiment.model.layers, [&](LayerSpec& layer) {
         if (layer.type->name == type && layer.has(key) && is_wrong(layer)) layer.set(key, value);
       });
     });
   };
-  add("a mask value that FP16 holds: attention's mask_value = -1e4", "attention", "mask_value", -1e4,
+  add("a mask value that FP16 holds", "attention's mask_value = -1e4", "attention", "mask_value", -1e4,
       [](const LayerSpec& layer) { return !(layer.number("mask_value") >= -1e4); });
-  add("softmax of logits less their largest: its subtract_max = true", "softmax", "subtract_max", true,
+  add("softmax of logits less their largest", "its subtract_max = true", "softmax", "subtract_max", true,
       [](const LayerSpec& layer) { return !layer.flag("subtract_max"); });
-  add("norms that sum in FP32: rms_norm's fused = true", "rms_norm", "fused", true,
+  add("norms that sum in FP32", "rms_norm's fused = true", "rms_norm", "fused", true,
       [](const LayerSpec& layer) { return !layer.flag("fused"); });
 }
 
@@ -112,7 +112,7 @@ FixStudy try_fixes(const Trial& start, const RunFailure& failure, const std::str
     return dtype_of(fixes[i].experiment.precision) == DType::f32 ? 0 : fixes[i].by.empty() ? 2 : 1;
   };
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return urgency(a) < urgency(b); });
-  for (const size_t i : order) outcomes[i] = trials.run(fixes[i].text, fixes[i].experiment);
+  for (const size_t i : order) outcomes[i] = trials.run(fixes[i].text(), fixes[i].experiment);
   for (Fix& fix : fixes) study.trials.emplace_back().fix = std::move(fix);
   // What does not train in FP32, or in the run's own format where this is wider, is no matter of formats.
   const Experiment wide = is_narrow(original) ? *wider_than(original) : original;
@@ -131,7 +131,7 @@ FixStudy try_fixes(const Trial& start, const RunFailure& failure, const std::str
   if (wide_fails) {
     const std::string lack = study.reference.lack;
     for (const Fix& fix : fixes_of(wide, "", options.advised)) {
-      const std::string name = format + " and " + fix.text;
+      const std::string name = format + " and " + fix.text();
       Reference other = reference_of(name, outcome_of(name, fix.experiment));
       if (other.exists() && (!study.reference.exists() || other.end < study.reference.end)) study.reference = std::move(other);
     }

@@ -13,6 +13,9 @@ namespace ulpscope {
 
 namespace {
 
+constexpr Template kTrains{"verdict.trains_with", "Tried: it trains with {change}."};
+constexpr Template kTrainsAsInFp32{"verdict.trains_as_in_fp32_with", "Tried: it trains as in FP32 with {change}."};
+
 std::string failure_text(const RunFailure& failure) {
   switch (failure.way) {
     case RunFailure::Way::loss:
@@ -154,7 +157,8 @@ const FixTrial* add_fixes(const FixStudy& study, Report& report) {
   add_reference(study.reference, report);
   std::vector<TriedChange> tried;
   for (const FixTrial& trial : study.trials)
-    tried.push_back({.text = trial.fix.text,
+    tried.push_back({.text = trial.fix.text(),
+                     .setting = trial.fix.setting,
                      .by = trial.fix.by,
                      .helps = helps(trial.result, study.reference.exists(), study.first_step == 0),
                      .is_type = trial.fix.what == ChangeOf::type,
@@ -172,9 +176,8 @@ const FixTrial* add_fixes(const FixStudy& study, Report& report) {
   });
   if (verified == study.trials.end()) verified = std::find_if(study.trials.begin(), study.trials.end(), is_verified);
   if (verified == study.trials.end()) return nullptr;
-  report.verdict_text += fmt::format(
-      " Tried: it trains{} with {}.",
-      study.reference.name == "FP32" && !verified->fix.text.starts_with("FP32: ") ? " as in FP32" : "", verified->fix.text);
+  const bool has_reference = study.reference.name == "FP32" && verified->fix.words != "FP32";
+  report.verdict_text += (has_reference ? kTrainsAsInFp32 : kTrains)({{"change", Name{NameKind::change, verified->fix.text()}}});
   return &*verified;
 }
 

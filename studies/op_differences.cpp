@@ -76,14 +76,15 @@ void OpDifferences::Changed::after(const OpEvent& event) {
       difference.has_other_shape = true;
       return;
     }
-    const double before = difference.largest;
-    all_.compare(kept->second, to_host(output), output.body()->loss_scale, difference);
-    if (is_new) difference.first = difference.largest;
-    if (is_new || difference.largest > before) difference.largest_step = all_.step_;
+    const double apart = compare(kept->second, to_host(output), output.body()->loss_scale, difference);
+    if (is_new) difference.first = apart;
+    if (is_new || apart > difference.largest) difference.largest_step = all_.step_;
+    difference.largest = std::max(difference.largest, apart);
+    if (all_.tell) all_.tell({event.id, static_cast<uint8_t>(slot)}, apart);
   });
 }
 
-void OpDifferences::compare(const Kept& kept, const std::vector<double>& values, double scale, OpDifference& difference) const {
+double OpDifferences::compare(const Kept& kept, const std::vector<double>& values, double scale, OpDifference& difference) {
   const auto pair_at = [&](size_t i) {
     return std::pair((kept.wide.empty() ? static_cast<double>(kept.values[i]) : kept.wide[i]) / kept.scale, values[i] / scale);
   };
@@ -99,7 +100,7 @@ void OpDifferences::compare(const Kept& kept, const std::vector<double>& values,
       difference.nonfinite_in_one += std::isfinite(pair.first) != std::isfinite(pair.second);
     }
   }
-  if (most == 0) return;
+  if (most == 0) return 0;
   // All magnitudes are 2 at most then, so that no square overflows, and what underflows is nothing beside the largest.
   const int exponent = -std::max(std::ilogb(most), -1022);
   double apart = 0, original = 0, changed = 0;
@@ -111,7 +112,7 @@ void OpDifferences::compare(const Kept& kept, const std::vector<double>& values,
     original += a * a;
     changed += b * b;
   }
-  difference.largest = std::max(difference.largest, std::sqrt(apart / std::max(original, changed)));
+  return std::sqrt(apart / std::max(original, changed));
 }
 
 }  // namespace ulpscope

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <tuple>
@@ -33,6 +34,9 @@ class OpDifferences {
  public:
   // So much of the original's outputs is kept of a step; what comes then is not compared.
   static constexpr size_t kMostBytes = size_t{2} << 30;
+
+  // Told of each output that was compared, and how far apart it is in the step: during the changed run's op.
+  std::function<void(const ValueKey& output, double difference)> tell;
 
   // They watch the two runs, of which the original takes each step first.
   Observer& original() { return original_; }
@@ -68,7 +72,8 @@ class OpDifferences {
    private:
     OpDifferences& all_;
   };
-  void compare(const Kept& kept, const std::vector<double>& values, double scale, OpDifference& difference) const;
+  // Gives how far apart they are.
+  static double compare(const Kept& kept, const std::vector<double>& values, double scale, OpDifference& difference);
 
   Original original_{*this};
   Changed changed_{*this};

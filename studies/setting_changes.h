@@ -28,10 +28,13 @@ bool is_format(ChangeOf what);
 inline bool is_other_training(ChangeOf what) { return what >= ChangeOf::training; }
 
 struct ChangedExperiment {
-  std::string text;  // "the learning rate / 10: optimizer.learning_rate = 0.1"
+  std::string words;    // "the learning rate / 10"
+  std::string setting;  // "optimizer.learning_rate = 0.1"
   ChangeOf what = ChangeOf::rate;
   Experiment experiment;
   std::vector<SettingChange> by;  // the changes that it is, as advice has them
+
+  std::string text() const { return words + ": " + setting; }
 };
 
 // Of one experiment, each that differs from it and from the others, and that can be run.
@@ -42,7 +45,7 @@ class ChangedExperiments {
   // All that the change may mean: of a lower number several; none where the experiment has no such setting.
   void add(const SettingChange& change);
   // One that no setting of a trace is.
-  void add(std::string text, ChangeOf what, const std::function<void(Experiment&)>& change);
+  void add(std::string words, std::string setting, ChangeOf what, const std::function<void(Experiment&)>& change);
   // The closest to what was asked for first.
   std::vector<ChangedExperiment> take();
 

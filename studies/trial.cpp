@@ -141,7 +141,13 @@ TrialOutcome run(const Trial& trial) {
     as_it_was.emplace(experiment, unseen).context().observers.push_back(&differences.original());
   }
   Trainer trainer(located, options);
-  if (as_it_was) trainer.context().observers.push_back(&differences.changed());
+  if (as_it_was) {
+    trainer.context().observers.push_back(&differences.changed());
+    if (Recorder* const recorder = trainer.recorder())
+      differences.tell = [recorder](const ValueKey& output, double difference) {
+        recorder->add_measure(output, kRelativeDifference, difference);
+      };
+  }
   outcome.machine = trainer.context().backend->description();
   outcome.warning = trainer.warning();
   if (trial.guesses)

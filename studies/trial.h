@@ -41,6 +41,10 @@ struct Trial {
   WorkWatch watch;                   // as TrainerOptions have it
 };
 
+// The measure of outputs in the trace of a trial with by_op: the Euclidean norm of the difference from what the capsule's own run
+// computed, as a share of the larger norm of the two; without loss scales.
+inline constexpr const char* kRelativeDifference = "relative_difference";
+
 struct TrialStep {
   std::optional<CapsuleStep> original;  // nothing: the capsule does not have the step
   StepResult result;

@@ -12,21 +12,20 @@ namespace ulpscope {
 
 namespace {
 
-// "optimizer.eps = 0.0001" of "a larger eps: optimizer.eps = 0.0001".
-std::string setting_of(const TriedChange& change) {
-  const size_t colon = change.text.find(": ");
-  return colon == std::string::npos ? change.text : change.text.substr(colon + 2);
-}
+constexpr Template kHelpsWhenTried{"advice.helps_when_tried", "Helps when tried: {settings}."};
+constexpr Template kOfNoHelp{"advice.of_no_help", "Of no help when tried: {settings}."};
+constexpr Template kAdvisedItWas{"advice.advised_it_was", "Advised it was: {said}"};
+constexpr Template kAndMore{"advice.settings_and_more", "{settings:commas} and {more} more"};
 
 // "a = 1, a = 2 and 3 more".
-std::string settings_of(const std::vector<const TriedChange*>& changes) {
+Value settings_of(const std::vector<const TriedChange*>& changes) {
   constexpr size_t kMostNamed = 3;
-  std::vector<std::string> names;
-  for (const TriedChange* change : changes) names.push_back(setting_of(*change));
-  if (names.size() <= kMostNamed) return join_words(names);
-  const size_t more = names.size() - kMostNamed;
-  names.resize(kMostNamed);
-  return fmt::format("{} and {} more", fmt::join(names, ", "), more);
+  Value::List named;
+  for (const TriedChange* change : changes)
+    if (named.size() < kMostNamed) named.push_back(Setting{change->setting});
+  const size_t more = changes.size() - named.size();
+  const Value settings = Value::list(std::move(named));
+  return more == 0 ? settings : kAndMore({{"settings", settings}, {"more", more}});
 }
 
 Cell number_or_none(const std::optional<double>& value) { return value ? Cell(*value) : Cell(NotApplicable{}); }
@@ -112,15 +111,20 @@ void judge_advice(const std::vector<TriedChange>& tried, Report& report) {
       for (const TriedChange* each : made)
         if (fails || each->helps_against(code) == Helps::yes) (fails ? fail : help).push_back(each);
     }
-    std::string text = report.findings[i].suggestion;
-    if (const size_t at = text.find(kNoFormatHelps); type_helps && at != std::string::npos) text.erase(at, kNoFormatHelps.size());
-    const std::string helps = help.empty() ? "" : fmt::format("Helps when tried: {}.", settings_of(help));
-    if (!fail.empty())
-      text = fmt::format("{}{}Of no help when tried: {}. Advised it was: {}", helps, helps.empty() ? "" : " ", settings_of(fail),
-                         text);
-    else if (!helps.empty())
-      text += " " + helps;
-    if (text != report.findings[i].suggestion) replace_suggestion(report, i, std::move(text));
+    Sentences text = report.findings[i].suggestion;
+    if (type_helps) text.drop(kNoFormatHelps);
+    if (help.empty() && fail.empty()) {
+      if (type_helps) replace_suggestion(report, i, std::move(text));
+      continue;
+    }
+    const Sentence helps = help.empty() ? Sentence() : kHelpsWhenTried({{"settings", settings_of(help)}});
+    if (fail.empty()) {
+      text += helps;
+    } else {
+      text.begin_with(kAdvisedItWas);
+      text = Sentences{helps, kOfNoHelp({{"settings", settings_of(fail)}})} + text;
+    }
+    replace_suggestion(report, i, std::move(text));
   }
 }
 

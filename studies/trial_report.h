@@ -26,6 +26,7 @@ enum class Helps : uint8_t { unknown, yes, no };
 
 struct TriedChange {
   std::string text;
+  std::string setting = {};            // of the text, as ChangedExperiment has it
   std::vector<SettingChange> by = {};  // as Fix has them
   Helps helps = Helps::unknown;
   std::vector<std::string> left = {};                // codes of the findings that it leaves, where it fails for these alone

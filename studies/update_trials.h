@@ -20,7 +20,7 @@ namespace ulpscope {
 std::vector<std::string> findings_of_losses(const Report& updates);
 
 struct UpdateTrial {
-  std::string text;
+  std::string text, setting;      // as ChangedExperiment has them
   bool ran = false;               // to its end: the time was not up
   std::vector<SettingChange> by;  // as Fix has them
   // verified: nothing is lost that is a warning, and it trains as the reference does; keeps_updates: there is none. A change of the

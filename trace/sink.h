@@ -27,7 +27,7 @@ struct SinkStatus {
 // Rows that may be added to a trace.
 struct MoreRows {
   uint64_t tensors = 0, histograms = 0;  // rows, and those of them that have one
-  uint64_t samples = 0, batches = 0, parameters = 0, fingerprints = 0;
+  uint64_t samples = 0, batches = 0, parameters = 0, fingerprints = 0, measures = 0;
 };
 
 class TraceSink {

@@ -120,6 +120,7 @@ class TraceWriter final : public TraceSink {
     add(TableId::parameters, more.parameters);
     add(TableId::fingerprints, more.fingerprints);
     add(TableId::samples, more.samples);
+    add(TableId::measures, more.measures);
     add(TableId::steps, 1);
     add(TableId::events, kStepEvents);
     add(TableId::strings, kStepEvents);

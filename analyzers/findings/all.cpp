@@ -1,10 +1,9 @@
 #include "ulpscope/analyzers/findings/all.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 
+#include "ulpscope/analyzers/findings/nonfinite_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/step_facts.h"
@@ -25,6 +24,9 @@ const char* name_of(Part part) {
 
 namespace {
 
+constexpr Template kJudgedBeforeBreak{"finding.judged_before_break",
+                                      "Judged by the steps before step {step}, where the run broke."};
+
 Picture picture_of(Part part) {
   switch (part) {
     case Part::run:
@@ -44,14 +46,13 @@ Picture picture_of(Part part) {
 
 }  // namespace
 
-void Findings::add(Severity severity, std::string title, std::vector<Evidence> evidence, Advice advice, Extent extent) {
-  while (advice.text.ends_with(' ')) advice.text.pop_back();  // of parts, the last of which may be empty
+void Findings::add(Severity severity, Sentences title, std::vector<Evidence> evidence, Advice advice, Extent extent) {
   report_.findings.push_back({std::string(rule_.code), severity, std::move(title), std::move(evidence), std::move(advice.text),
                               std::move(extent), std::move(advice.changes), rule_.picture.value_or(picture_of(rule_.part))});
 }
 
-void Findings::add_judged(Severity severity, std::string title, std::vector<Evidence> evidence, Advice advice, Extent extent) {
-  if (broken_from_ != UINT64_MAX) title += fmt::format(" Judged by the steps before step {}, where the run broke.", broken_from_);
+void Findings::add_judged(Severity severity, Sentences title, std::vector<Evidence> evidence, Advice advice, Extent extent) {
+  if (broken_from_ != UINT64_MAX) title += kJudgedBeforeBreak({{"step", ordinal(broken_from_)}});
   add(severity, std::move(title), std::move(evidence), std::move(advice), std::move(extent));
 }
 
@@ -113,6 +114,12 @@ void find_all(const ComparedRuns& runs, Report& report) {
     Findings found(*rule, UINT64_MAX, report);
     rule->compare(runs, found);
   }
+}
+
+void leave_out_advice_on_nan(Report& report) {
+  for (Finding& finding : report.findings)
+    for (const Template* const advice : {&findings::kNanShowsElement, &findings::kNanShowsOperands})
+      finding.suggestion.drop(*advice);
 }
 
 void find_one(std::string_view code, const RunFacts& facts, Report& report) {

@@ -1,6 +1,3 @@
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <map>
 #include <set>
 #include <string>
@@ -13,6 +10,11 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kOtherAlgorithms{"compare.different_algorithms",
+                                    "The device's library took other algorithms for {other} of {products} products that both "
+                                    "runs have, among them '{product}' by '{algorithms_a}' and '{algorithms_b}'."};
+constexpr Template kOrAlgorithms{"product.or_algorithms", "{algorithm} or {others}"};
+
 // Of each product; parts and ranks of a run may have taken several.
 std::map<std::string, std::set<std::string>> algorithms_of(const ComparedRun& run) {
   std::map<std::string, std::set<std::string>> algorithms;
@@ -20,25 +22,36 @@ std::map<std::string, std::set<std::string>> algorithms_of(const ComparedRun& ru
   return algorithms;
 }
 
+// Phrases, where there are several.
+Value taken_algorithms(const std::set<std::string>& algorithms) {
+  Value taken;
+  for (auto each = algorithms.rbegin(); each != algorithms.rend(); ++each) {
+    const Name algorithm{NameKind::algorithm, one_line(*each)};
+    taken = taken.empty() ? Value(algorithm) : Value(kOrAlgorithms({{"algorithm", algorithm}, {"others", taken}}));
+  }
+  return taken;
+}
+
 // The library's numbers mean something to one version of it, on one GPU.
 void find_algorithms(const ComparedRuns& runs, Findings& found) {
   if (runs.a.trace().run().machine != runs.b.trace().run().machine) return;
   const auto of_a = algorithms_of(runs.a), of_b = algorithms_of(runs.b);
   uint64_t common = 0, differ = 0;
-  std::string first;
+  Name told{NameKind::product, ""};
+  Value by_a, by_b;
   for (const auto& [product, a] : of_a) {
     const auto b = of_b.find(product);
     if (b == of_b.end()) continue;
     ++common;
-    if (a == b->second) continue;
-    if (differ++ == 0)
-      first = fmt::format("'{}' by '{}' and '{}'", one_line(product), one_line(fmt::format("{}", fmt::join(a, " or "))),
-                          one_line(fmt::format("{}", fmt::join(b->second, " or "))));
+    if (a == b->second || differ++ > 0) continue;
+    told.text = one_line(product);
+    by_a = taken_algorithms(a);
+    by_b = taken_algorithms(b->second);
   }
   if (differ == 0) return;
   found.add(Severity::info,
-            fmt::format("The device's library took other algorithms for {} of {} products that both runs have, among them {}.",
-                        differ, common, first));
+            kOtherAlgorithms(
+                {{"other", differ}, {"products", common}, {"product", told}, {"algorithms_a", by_a}, {"algorithms_b", by_b}}));
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/totals/compared_runs.h"
 
@@ -7,9 +5,14 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kOtherExperiments{"compare.different_experiments",
+                                     "The traces are of different experiments: '{experiment_a}' and '{experiment_b}'."};
+
 void find_experiments(const ComparedRuns& runs, Findings& found) {
-  const std::string &a = runs.a.trace().run().experiment_name, &b = runs.b.trace().run().experiment_name;
-  if (a != b) found.add(Severity::warning, fmt::format("The traces are of different experiments: '{}' and '{}'.", a, b));
+  const Name a{NameKind::experiment, runs.a.trace().run().experiment_name};
+  const Name b{NameKind::experiment, runs.b.trace().run().experiment_name};
+  if (a == b) return;
+  found.add(Severity::warning, kOtherExperiments({{"experiment_a", a}, {"experiment_b", b}}));
 }
 
 }  // namespace

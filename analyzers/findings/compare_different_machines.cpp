@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/totals/compared_runs.h"
 
@@ -7,13 +5,14 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kOtherMachines{"compare.different_machines",
+                                  "The machines or their threads differ, and with accumulate = fp32 bits of products depend on "
+                                  "both: '{machine_a}' and '{machine_b}'."};
+
 void find_machines(const ComparedRuns& runs, Findings& found) {
-  const std::string &a = runs.a.trace().run().machine, &b = runs.b.trace().run().machine;
+  const Name a{NameKind::machine, runs.a.trace().run().machine}, b{NameKind::machine, runs.b.trace().run().machine};
   if (a == b) return;
-  found.add(Severity::info,
-            fmt::format(
-                "The machines or their threads differ, and with accumulate = fp32 bits of products depend on both: '{}' and '{}'.",
-                a, b));
+  found.add(Severity::info, kOtherMachines({{"machine_a", a}, {"machine_b", b}}));
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/totals/compared_runs.h"
 
@@ -7,9 +5,14 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kComparedSeedsDiffer{"compare.different_seeds", "The seeds differ: {seed_a} and {seed_b}."};
+
+// A name, since it may have all of 64 bits.
+Name seed(uint64_t number) { return {NameKind::value, std::to_string(number)}; }
+
 void find_seeds(const ComparedRuns& runs, Findings& found) {
   const uint64_t a = runs.a.trace().run().seed, b = runs.b.trace().run().seed;
-  if (a != b) found.add(Severity::info, fmt::format("The seeds differ: {} and {}.", a, b));
+  if (a != b) found.add(Severity::info, kComparedSeedsDiffer({{"seed_a", seed(a)}, {"seed_b", seed(b)}}));
 }
 
 }  // namespace

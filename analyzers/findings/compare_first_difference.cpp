@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/totals/compared_runs.h"
 
@@ -7,16 +5,17 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kLossesDiffer{"compare.first_difference",
+                                 "The losses differ from step {step} on: {equal} of {common} common steps are bit-equal."};
+
 void find_first_difference(const ComparedRuns& runs, Findings& found) {
   const LossComparison& losses = runs.losses;
   if (!losses.first_difference) return;
   const auto& [step, a, b] = *losses.first_difference;
   RowKey key;  // of both runs
   key.step = step;
-  found.add(
-      Severity::info,
-      fmt::format("The losses differ from step {} on: {} of {} common steps are bit-equal.", step, losses.equal, losses.common),
-      {{key, {{"loss_a", a}, {"loss_b", b}, {"b_minus_a", b - a}}}});
+  found.add(Severity::info, kLossesDiffer({{"step", ordinal(step)}, {"equal", losses.equal}, {"common", losses.common}}),
+            {{key, {{"loss_a", a}, {"loss_b", b}, {"b_minus_a", b - a}}}});
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <cmath>
 #include <span>
 
@@ -9,6 +7,13 @@
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kLossIsHigher{"compare.loss_higher",
+                                 "The second run's loss is higher: in the last {steps} common steps its losses have the mean "
+                                 "{mean_b:.4g}, those of the first run {mean_a:.4g}."};
+constexpr Template kTableOfTensorsBelow{"advice.table_of_tensors_below",
+                                        "The table of tensors below begins with those whose ranges differ most; `ulpscope "
+                                        "report` of the second trace looks for causes."};
 
 struct Losses {
   double mean = 0, variance = 0;
@@ -31,14 +36,8 @@ void find_higher_loss(const ComparedRuns& runs, Findings& found) {
   const Losses a = of(last, &LossComparison::Step::a), b = of(last, &LossComparison::Step::b);
   const double error = std::sqrt((a.variance + b.variance) / static_cast<double>(n));
   if (!(b.mean - a.mean > 2 * error) || !(b.mean - a.mean > 0.05 * std::fabs(a.mean))) return;
-  found.add(
-      Severity::warning,
-      fmt::format("The second run's loss is higher: in the last {} common steps its losses have the mean {:.4g}, those of the "
-                  "first run {:.4g}.",
-                  n, b.mean, a.mean),
-      {{{}, {{"mean_a", a.mean}, {"mean_b", b.mean}, {"error_of_the_difference", error}}}},
-      "The table of tensors below begins with those whose ranges differ most; `ulpscope report` of the second trace looks for "
-      "causes.");
+  found.add(Severity::warning, kLossIsHigher({{"steps", n}, {"mean_b", b.mean}, {"mean_a", a.mean}}),
+            {{{}, {{"mean_a", a.mean}, {"mean_b", b.mean}, {"error_of_the_difference", error}}}}, kTableOfTensorsBelow());
 }
 
 }  // namespace

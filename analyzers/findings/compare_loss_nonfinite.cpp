@@ -1,19 +1,19 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/totals/compared_runs.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kLossesNonfinite{"compare.loss_nonfinite",
+                                    "The loss was NaN or infinity in {steps_a:count step} of the first run and {steps_b} of the "
+                                    "second."};
+
 void find_nonfinite_losses(const ComparedRuns& runs, Findings& found) {
   const uint64_t a = runs.a.steps.nonfinite_losses.size(), b = runs.b.steps.nonfinite_losses.size();
   if (a == 0 && b == 0) return;
   // Of a run whose loss was NaN no verdict is better than broken, whatever the other did.
-  found.add(b > 0 ? Severity::error : Severity::info,
-            fmt::format("The loss was NaN or infinity in {} of the first run and {} of the second.", count_of(a, "step"), b));
+  found.add(b > 0 ? Severity::error : Severity::info, kLossesNonfinite({{"steps_a", a}, {"steps_b", b}}));
 }
 
 }  // namespace

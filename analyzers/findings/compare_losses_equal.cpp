@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/totals/compared_runs.h"
 
@@ -7,10 +5,12 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kLossesEqual{"compare.losses_equal", "The losses of all {steps} common steps are bit-equal."};
+
 void find_equal_losses(const ComparedRuns& runs, Findings& found) {
   const LossComparison& losses = runs.losses;
   if (losses.first_difference || losses.common == 0) return;
-  found.add(Severity::info, fmt::format("The losses of all {} common steps are bit-equal.", losses.common));
+  found.add(Severity::info, kLossesEqual({{"steps", losses.common}}));
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/totals/compared_runs.h"
 
@@ -7,11 +5,19 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kNoCommonRank{"compare.no_common_rank",
+                                 "The first run has ranks {ranks_a:commas}, the second {ranks_b:commas}: none is in both, and no "
+                                 "loss was compared with another."};
+
+Value list_of_ranks(const ComparedRun& run) {
+  Value::List ranks;
+  for (const int32_t rank : run.trace().ranks()) ranks.push_back(ordinal(rank));
+  return Value::list(std::move(ranks));
+}
+
 void find_no_common_rank(const ComparedRuns& runs, Findings& found) {
   if (runs.losses.has_common_rank) return;
-  found.add(Severity::info,
-            fmt::format("The first run has ranks {}, the second {}: none is in both, and no loss was compared with another.",
-                        fmt::join(runs.a.trace().ranks(), ", "), fmt::join(runs.b.trace().ranks(), ", ")));
+  found.add(Severity::info, kNoCommonRank({{"ranks_a", list_of_ranks(runs.a)}, {"ranks_b", list_of_ranks(runs.b)}}));
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/totals/compared_runs.h"
@@ -7,6 +5,10 @@
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kOutputsUnmatched{"compare.ops_unmatched",
+                                     "{outputs_a} recorded outputs, casts apart, are in the first trace only, and {outputs_b} "
+                                     "in the second only."};
 
 void find_unmatched(const ComparedRuns& runs, Findings& found) {
   std::vector<Evidence> evidence;
@@ -22,10 +24,7 @@ void find_unmatched(const ComparedRuns& runs, Findings& found) {
     if (!match.a) only_b += name_some(runs.b, *match.b, "b");
   }
   if (only_a + only_b == 0) return;
-  found.add(
-      Severity::info,
-      fmt::format("{} recorded outputs, casts apart, are in the first trace only, and {} in the second only.", only_a, only_b),
-      std::move(evidence));
+  found.add(Severity::info, kOutputsUnmatched({{"outputs_a", only_a}, {"outputs_b", only_b}}), std::move(evidence));
 }
 
 }  // namespace

@@ -1,17 +1,17 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/totals/compared_runs.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kOtherSteps{"compare.steps_differ",
+                               "The runs have {steps_a} and {steps_b:count step}; times and losses are of all of each."};
+
 void find_other_steps(const ComparedRuns& runs, Findings& found) {
   const uint64_t a = runs.a.steps.count, b = runs.b.steps.count;
   if (a == b) return;
-  found.add(Severity::info, fmt::format("The runs have {} and {}; times and losses are of all of each.", a, count_of(b, "step")));
+  found.add(Severity::info, kOtherSteps({{"steps_a", a}, {"steps_b", b}}));
 }
 
 }  // namespace

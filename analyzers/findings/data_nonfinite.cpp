@@ -1,7 +1,6 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "ulpscope/analyzers/findings/batch_text.h"
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
@@ -13,6 +12,13 @@
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kOneBadBatch{"data.nonfinite.one_batch", "one batch"};
+constexpr Template kBadBatches{"data.nonfinite.batches", "{batches} batches"};
+constexpr Template kBadSample{"data.nonfinite.sample", ": {sample}"};
+constexpr Template kDataNonfinite{"data.nonfinite",
+                                  "The data held NaN or infinity: {batches} of {tensor}, first in step {step}{sample}."};
+constexpr Template kMendBadSample{"advice.mend_bad_sample", "Mend or leave out that sample: no format and no loss scale helps."};
 
 // The sample of the first element that was captured of the batch, or "".
 std::string place_of_first(const Snapshot& trace, uint32_t tensor, uint64_t step) {
@@ -44,16 +50,18 @@ void find_bad_data(const RunFacts& facts, Findings& found) {
   extent.steps = held.steps.size();
   extent.value = {"batches", count_cell(rows), Unit::count};
   const std::string place = place_of_first(facts.context.trace.of_rank(first->first.rank), first->second, first->first.step);
-  found.add(
-      std::max(ranges.harm(), Severity::warning),
-      fmt::format("The data held NaN or infinity: {} of {}, first in step {}{}.",
-                  rows == 1 ? "one batch" : fmt::format("{} batches", rows), facts.selection.name(first->second), first->first.step,
-                  place.empty() ? "" : ": " + place),
-      suspects.worst(),
-      fmt::format("Mend or leave out that sample: no format and no loss scale helps. `ulpscope export {} --table batches --step "
-                  "{}` lists the batch.",
-                  shell_word(facts.context.trace.path()), first->first.step),
-      std::move(extent));
+  const Value step = ordinal(first->first.step);
+  Sentence sample;
+  if (!place.empty()) sample = kBadSample({{"sample", Name{NameKind::data, place}}});
+  const Sentences advice{
+      kMendBadSample(),
+      kExportListsBatch({{"trace", Name{NameKind::file, shell_word(facts.context.trace.path())}}, {"step", step}})};
+  found.add(std::max(ranges.harm(), Severity::warning),
+            kDataNonfinite({{"batches", rows == 1 ? kOneBadBatch() : kBadBatches({{"batches", rows}})},
+                            {"tensor", Name{NameKind::tensor, facts.selection.name(first->second)}},
+                            {"step", step},
+                            {"sample", sample}}),
+            suspects.worst(), advice, std::move(extent));
 }
 
 }  // namespace

@@ -1,13 +1,13 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 #include <vector>
 
+#include "ulpscope/analyzers/findings/batch_text.h"
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/judgements/loss_ends.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
@@ -20,6 +20,26 @@
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kOneBatchUnlike{"data.outlier.one_batch", "One of {batches} batches of {tensor} is unlike all others"};
+constexpr Template kBatchesUnlike{"data.outlier.batches", "{outliers} of {batches} batches of {tensor} are unlike all others"};
+constexpr Template kOutlierOfRank{"data.outlier.of_rank", " of rank {rank}"};
+constexpr Template kOutliers{"data.outlier",
+                             "{unlike}, first in step {step}{rank}: the largest magnitude is {largest:.4g}, and {others:.4g} in "
+                             "the others."};
+constexpr Template kOutlierIsSample{"data.outlier.is_sample", "It is {sample}."};
+constexpr Template kFirstOutlierIsSample{"data.outlier.first_is_sample", "The first is {sample}."};
+constexpr Template kOutliersAreSamples{"data.outlier.are_samples", "{samples} samples make them so, the first is {sample}."};
+constexpr Template kOutliersShareSample{"data.outlier.share_sample",
+                                        "Of the samples that no other batch has, one is in all {batches} of them: {sample}."};
+constexpr Template kOneOfSamplesAtFault{"data.outlier.one_of_samples",
+                                        "At least one of the {samples} samples that no other batch has is at fault."};
+constexpr Template kThatSample{"place.that_sample", "that sample"};
+constexpr Template kThatSampleAndOthers{"place.that_sample_and_others", "that sample and those of the other batches"};
+constexpr Template kTheseSamples{"place.these_samples", "these samples"};
+constexpr Template kSamplesOfThatBatch{"place.samples_of_that_batch", "the samples of that batch"};
+constexpr Template kMendOutlier{"advice.mend_outlier",
+                                "Look at {samples}: mend or leave out what is wrong, or bring its values among the others."};
 
 // A batch of which something is so many times as large as in all others is none of them; of so few as one in five, and of ten at
 // least.
@@ -120,32 +140,34 @@ class SuspectedSamples {
     }
   }
 
-  // "It is sample 60 of train: inputs in x.csv, row 60 (from 0). Look at that sample: ". `tensor`: the batches'; `batch`: of
-  // them, the one that is named where a capture alone tells the sample.
-  std::string text(const Snapshot& trace, uint32_t tensor, const Batch& batch) const {
-    const auto text_of = [&](const Id& id) {
+  // "It is sample 60 of train: inputs in x.csv, row 60 (from 0). Look at that sample: mend or leave out what is wrong ...".
+  // `tensor`: the batches'; `batch`: of them, the one that is named where a capture alone tells the sample.
+  Sentences advice(const Snapshot& trace, uint32_t tensor, const Batch& batch) const {
+    const auto name_of_sample = [&](const Id& id) {
       const Sample& sample = samples_.at(id);
-      return find_sample(trace.of_rank(sample.rank), sample.row).text();
+      return Name{NameKind::data, find_sample(trace.of_rank(sample.rank), sample.row).text()};
     };
+    const auto look_at = [](const Template& samples) { return kMendOutlier({{"samples", samples()}}); };
     const auto has_all = [&](const auto& has) { return std::all_of(of_batch_.begin(), of_batch_.end(), has); };
     // Where the data are not what they were, a sample of another batch may be unlike the others in this one.
-    if (!has_all([](const std::set<Id>& samples) { return !samples.empty(); })) return "Look at the samples of that batch: ";
+    if (!has_all([](const std::set<Id>& samples) { return !samples.empty(); })) return look_at(kSamplesOfThatBatch);
     if (has_all([](const std::set<Id>& samples) { return samples.size() == 1; })) {
-      const std::string first = text_of(*of_batch_.front().begin());
-      if (samples_.size() == 1) return fmt::format("It is {}. Look at that sample: ", first);
-      return fmt::format("{} samples make them so, the first is {}. Look at these samples: ", samples_.size(), first);
+      const Name first = name_of_sample(*of_batch_.front().begin());
+      if (samples_.size() == 1) return {kOutlierIsSample({{"sample", first}}), look_at(kThatSample)};
+      return {kOutliersAreSamples({{"samples", samples_.size()}, {"sample", first}}), look_at(kTheseSamples)};
     }
     std::vector<Id> shared;
     for (const auto& [id, unused] : samples_)
       if (has_all([&, &wanted = id](const std::set<Id>& samples) { return samples.contains(wanted); })) shared.push_back(id);
     if (of_batch_.size() > 1 && shared.size() == 1)
-      return fmt::format("Of the samples that no other batch has, one is in all {} of them: {}. Look at that sample: ",
-                         of_batch_.size(), text_of(shared.front()));
-    if (const std::string captured = captured_sample(trace, tensor, batch); !captured.empty())
-      return of_batch_.size() == 1 ? fmt::format("It is {}. Look at that sample: ", captured)
-                                   : fmt::format("The first is {}. Look at that sample and those of the other batches: ", captured);
-    return fmt::format("At least one of the {} samples that no other batch has is at fault. Look at these samples: ",
-                       samples_.size());
+      return {kOutliersShareSample({{"batches", of_batch_.size()}, {"sample", name_of_sample(shared.front())}}),
+              look_at(kThatSample)};
+    if (const std::string captured = captured_sample(trace, tensor, batch); !captured.empty()) {
+      const Name sample{NameKind::data, captured};
+      if (of_batch_.size() == 1) return {kOutlierIsSample({{"sample", sample}}), look_at(kThatSample)};
+      return {kFirstOutlierIsSample({{"sample", sample}}), look_at(kThatSampleAndOthers)};
+    }
+    return {kOneOfSamplesAtFault({{"samples", samples_.size()}}), look_at(kTheseSamples)};
   }
 
  private:
@@ -205,17 +227,20 @@ void find_outliers(const RunFacts& facts, Findings& found) {
     const size_t n = outliers->batches.size();
     std::set<uint64_t> steps;
     for (const Batch& batch : outliers->batches) steps.insert(batch.step);
+    const Value batches = n + outliers->others.size();
+    const Name name{NameKind::tensor, facts.selection.name(i)};
+    const Sentence unlike = n == 1 ? kOneBatchUnlike({{"batches", batches}, {"tensor", name}})
+                                   : kBatchesUnlike({{"outliers", n}, {"batches", batches}, {"tensor", name}});
+    const Sentence rank = trace.ranks().size() > 1 ? kOutlierOfRank({{"rank", ordinal(first.rank)}}) : Sentence();
+    Sentences advice = SuspectedSamples(trace, *outliers).advice(trace, i, first);
+    advice += kExportListsBatch({{"trace", Name{NameKind::file, shell_word(trace.path())}}, {"step", ordinal(first.step)}});
     found.add(do_harm(facts, outliers->batches) ? Severity::warning : Severity::info,
-              fmt::format(
-                  "{} of {} batches of {} {} unlike all others, first in step {}{}: the largest magnitude is {:.4g}, and {:.4g} in "
-                  "the others.",
-                  n == 1 ? "One" : fmt::format("{}", n), n + outliers->others.size(), facts.selection.name(i),
-                  n == 1 ? "is" : "are", first.step, trace.ranks().size() > 1 ? fmt::format(" of rank {}", first.rank) : "",
-                  outliers->largest, outliers->largest_of_others),
-              {{facts.selection.key(i, first.step, first.rank), {{"largest", first.largest}}}},
-              fmt::format("{}mend or leave out what is wrong, or bring its values among the others. `ulpscope export {} --table "
-                          "batches --step {}` lists the batch.",
-                          SuspectedSamples(trace, *outliers).text(trace, i, first), shell_word(trace.path()), first.step),
+              kOutliers({{"unlike", unlike},
+                         {"step", ordinal(first.step)},
+                         {"rank", rank},
+                         {"largest", outliers->largest},
+                         {"others", outliers->largest_of_others}}),
+              {{facts.selection.key(i, first.step, first.rank), {{"largest", first.largest}}}}, std::move(advice),
               {.tensors = {i}, .first_step = first.step, .steps = steps.size(), .value = Quantity{"largest", outliers->largest}});
   }
 }

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
@@ -11,18 +9,20 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kTargetsFar{"data.targets_far",
+                               "The targets lie far from where the outputs of a model begin, near 0: their mean is {mean:.4g}, "
+                               "they deviate from it by {deviation:.4g}, and the run did not get there."};
+constexpr Template kSubtractMean{"advice.subtract_mean_of_targets", "Subtract their mean, and divide by their deviation."};
+
 void find_far_targets(const RunFacts& facts, Findings& found) {
   const StepTotals& steps = facts.judged_steps();
   if (facts.context.options.restricts_steps() || steps.count < kLeastJudged) return;
   const MeanGuess* const guess = facts.mean_guess();
   if (guess == nullptr || !guess->is_not_beaten() || !guess->lies_far()) return;
   found.add(
-      Severity::error,
-      fmt::format("The targets lie far from where the outputs of a model begin, near 0: their mean is {:.4g}, they deviate "
-                  "from it by {:.4g}, and the run did not get there.",
-                  guess->mean, std::sqrt(guess->loss)),
+      Severity::error, kTargetsFar({{"mean", guess->mean}, {"deviation", std::sqrt(guess->loss)}}),
       {{key_of_step(facts.context.trace, steps.last.step), {{"mean_loss", guess->run_loss}, {"loss_of_the_mean", guess->loss}}}},
-      "Subtract their mean, and divide by their deviation.");
+      kSubtractMean());
 }
 
 }  // namespace

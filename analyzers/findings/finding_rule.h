@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -49,10 +48,9 @@ class Findings {
   // `broken_from`: the step from which on the run is broken; UINT64_MAX: it is not.
   Findings(const FindingRule& rule, uint64_t broken_from, Report& report)
       : rule_(rule), broken_from_(broken_from), report_(report) {}
-  void add(Severity severity, std::string title, std::vector<Evidence> evidence = {}, Advice advice = {}, Extent extent = {});
+  void add(Severity severity, Sentences title, std::vector<Evidence> evidence = {}, Advice advice = {}, Extent extent = {});
   // The same of what was judged by the steps before the run broke only, which the title then says.
-  void add_judged(Severity severity, std::string title, std::vector<Evidence> evidence = {}, Advice advice = {},
-                  Extent extent = {});
+  void add_judged(Severity severity, Sentences title, std::vector<Evidence> evidence = {}, Advice advice = {}, Extent extent = {});
 
  private:
   const FindingRule& rule_;

@@ -1,30 +1,37 @@
-#include <fmt/format.h>
+#include <utility>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/silence.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/silent_outputs.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kDeadOutput{"model.dead_output",
+                               "{activation} gave nothing but zeros from step {step} to the end, though what went in was not "
+                               "zero, and no rounding made it so: nothing before it learns through it."};
+constexpr Template kDeadOutputs{"model.dead_output.several",
+                                "{activations:count activation} gave nothing but zeros, the first from step {step} to the end, "
+                                "though what went in was not zero, and no rounding made it so: nothing before it learns through "
+                                "it."};
+constexpr Template kLookAtSign{"advice.look_at_sign_of_inputs",
+                               "Look at the sign of what goes in: a bias far below zero, or an update that threw it there, "
+                               "leaves a relu nothing to pass on; a smaller learning rate keeps it alive."};
+
 void find_dead_outputs(const RunFacts& facts, Findings& found) {
   const Suspects dead = silent_suspects(facts, facts.silent().dead);
   if (dead.empty()) return;
-  const std::string which = dead.size() == 1 ? dead.worst().front().key.name : count_of(dead.size(), "activation");
-  Advice advice =
-      "Look at the sign of what goes in: a bias far below zero, or an update that threw it there, leaves a relu nothing to "
-      "pass on; a smaller learning rate keeps it alive.";
+  const Value step = ordinal(*dead.extent().first_step);
+  Sentence title = dead.size() == 1
+                       ? kDeadOutput({{"activation", Name{NameKind::tensor, dead.worst().front().key.name}}, {"step", step}})
+                       : kDeadOutputs({{"activations", dead.size()}, {"step", step}});
+  Advice advice = kLookAtSign();
   advice.note({.kind = SettingKind::learning_rate, .way = SettingChange::Way::lower});
   // Where the loss sees nothing of the batch but through them, the run is broken.
-  found.add_judged(
-      facts.silent().loss_sees_nothing ? Severity::error : Severity::warning,
-      fmt::format("{} gave nothing but zeros{} from step {} to the end, though what went in was not zero, and no rounding "
-                  "made it so: nothing before it learns through it.",
-                  which, dead.size() == 1 ? "" : ", the first", *dead.extent().first_step),
-      dead.worst(), std::move(advice), dead.extent());
+  found.add_judged(facts.silent().loss_sees_nothing ? Severity::error : Severity::warning, std::move(title), dead.worst(),
+                   std::move(advice), dead.extent());
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/silence.h"
@@ -10,11 +9,26 @@
 #include "ulpscope/analyzers/judgements/silent_outputs.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kNearlyDrops{"model.drops_everything.nearly",
+                                "{dropout} keeps less than one element of a sample on average, {kept:.3g} of {elements:g}, and "
+                                "makes that {factor:.4g} times as large: what lies before hardly learns through it."};
+constexpr Template kSeveralNearlyDrop{"model.drops_everything.several_nearly",
+                                      "{dropout} and {others:count other dropout} keep less than one element of a sample on "
+                                      "average, {kept:.3g} of {elements:g}, and the first makes that {factor:.4g} times as "
+                                      "large: what lies before hardly learns through it."};
+constexpr Template kDropLess{"advice.drop_less", "Drop a smaller share than {share:g}."};
+constexpr Template kDropsEverything{"model.drops_everything",
+                                    "A dropout set every element to zero in every training step: nothing that lies before learns "
+                                    "through it."};
+constexpr Template kSeveralDropEverything{"model.drops_everything.several",
+                                          "{dropouts:count dropout} set every element to zero in every training step: nothing "
+                                          "that lies before learns through it."};
+constexpr Template kDropLessThanAll{"advice.drop_less_than_all", "Drop a smaller share: one of 1 drops everything."};
 
 // Of a dropout that leaves a sample nothing more often than not much: less than one element of it is kept on average, and less than
 // one of ten of all, which leaves out those of a few elements.
@@ -48,16 +62,19 @@ void find_nearly_dropped(const RunFacts& facts, Findings& found) {
   const uint32_t tensor = suspects.worst_tensor();
   Extent extent = suspects.extent();
   extent.first_step = facts.steps().first.step;
-  Advice advice = fmt::format("Drop a smaller share than {:g}.", 1 - worst->share);
+  Advice advice = kDropLess({{"share", {1 - worst->share, Unit::share}}});
   advice.note({.way = SettingChange::Way::lower, .module = facts.selection.op(tensor).module, .now = 1 - worst->share});
-  found.add_judged(
-      Severity::warning,
-      fmt::format("{}{} less than one element of a sample on average, {:.3g} of {:g}, and {} that {:.4g} times as large: what lies "
-                  "before hardly learns through it.",
-                  facts.selection.name(tensor),
-                  suspects.size() == 1 ? " keeps" : fmt::format(" and {} keep", count_of(suspects.size() - 1, "other dropout")),
-                  worst->elements, worst->of, suspects.size() == 1 ? "makes" : "the first makes", 1 / worst->share),
-      suspects.worst(), std::move(advice), std::move(extent));
+  const Name dropout{NameKind::tensor, facts.selection.name(tensor)};
+  const Value all(worst->of, Unit::count);
+  const double factor = 1 / worst->share;
+  Sentence title = suspects.size() == 1
+                       ? kNearlyDrops({{"dropout", dropout}, {"kept", worst->elements}, {"elements", all}, {"factor", factor}})
+                       : kSeveralNearlyDrop({{"dropout", dropout},
+                                             {"others", suspects.size() - 1},
+                                             {"kept", worst->elements},
+                                             {"elements", all},
+                                             {"factor", factor}});
+  found.add_judged(Severity::warning, std::move(title), suspects.worst(), std::move(advice), std::move(extent));
 }
 
 void find_dropped(const RunFacts& facts, Findings& found) {
@@ -65,9 +82,8 @@ void find_dropped(const RunFacts& facts, Findings& found) {
   const Suspects dropped = silent_suspects(facts, facts.silent().dropped);
   if (dropped.empty()) return;
   found.add_judged(Severity::error,
-                   fmt::format("{} set every element to zero in every training step: nothing that lies before learns through it.",
-                               dropped.size() == 1 ? "A dropout" : count_of(dropped.size(), "dropout")),
-                   dropped.worst(), "Drop a smaller share: one of 1 drops everything.", dropped.extent());
+                   dropped.size() == 1 ? kDropsEverything() : kSeveralDropEverything({{"dropouts", dropped.size()}}),
+                   dropped.worst(), kDropLessThanAll(), dropped.extent());
 }
 
 }  // namespace

@@ -1,8 +1,7 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/update_text.h"
@@ -14,6 +13,17 @@
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kGradientsFall{
+    "model.gradients_fall",
+    "Gradients vanish on the way back: from {from} to {to} they fall {factor:.3g} times a "
+    "layer, the largest from {first:.3g} to {last:.3g} over {layers} layers, and updates of SGD with them."};
+constexpr Template kNoFormatMendsFall{"advice.no_format_mends_fall",
+                                      "No format and no one learning rate mends that: each layer multiplies gradients by its "
+                                      "weights and by the slope of its activation, which of a sigmoid is at most 1/4."};
+constexpr Template kKeepGradientsLarge{"advice.keep_gradients_large",
+                                       "Larger initial weights, activations with a slope of 1 (relu), a norm in each layer or "
+                                       "ways around layers (residual) keep gradients as large."};
 
 // As of values that grow: so many products, each of which halved the gradients on average, and together by 256. Of many layers each
 // may take less.
@@ -83,18 +93,15 @@ void find_fall(const RunFacts& facts, Findings& found) {
   const auto key_of = [&](uint32_t tensor) { return selection.key(tensor, seen.step, seen.rank); };
   Extent extent{{}, first, from.tensor};
   for (const Growth::Result& product : deepest->results) extent.tensors.push_back(product.tensor);
-  found.add_judged(
-      are_all_behind ? Severity::warning : Severity::info,
-      fmt::format("Gradients vanish on the way back: from {} to {} they fall {:.3g} times a layer, the largest from {:.3g} to "
-                  "{:.3g} over {} layers, and updates of SGD with them.",
-                  selection.op(from.tensor).module, selection.op(to.tensor).module, 1 / deepest->per_result(), from.largest,
-                  to.largest, deepest->results.size()),
-      {{key_of(to.tensor), {{"largest", to.largest}}}, {key_of(from.tensor), {{"largest", from.largest}}}},
-      "No format and no one learning rate mends that: each layer multiplies gradients by its weights and by the slope of its "
-      "activation, "
-      "which of a sigmoid is at most 1/4. Larger initial weights, activations with a slope of 1 (relu), a norm in each layer or "
-      "ways around layers (residual) keep gradients as large.",
-      std::move(extent));
+  found.add_judged(are_all_behind ? Severity::warning : Severity::info,
+                   kGradientsFall({{"from", Name{NameKind::module, selection.op(from.tensor).module}},
+                                   {"to", Name{NameKind::module, selection.op(to.tensor).module}},
+                                   {"factor", 1 / deepest->per_result()},
+                                   {"first", from.largest},
+                                   {"last", to.largest},
+                                   {"layers", deepest->results.size()}}),
+                   {{key_of(to.tensor), {{"largest", to.largest}}}, {key_of(from.tensor), {{"largest", from.largest}}}},
+                   Sentences{kNoFormatMendsFall(), kKeepGradientsLarge()}, std::move(extent));
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/judgements/growth.h"
@@ -12,6 +11,19 @@
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kGrownGradients{"model.values_grow.gradients", "Gradients"};
+constexpr Template kGrownValues{"model.values_grow.values", "Values"};
+constexpr Template kGrownProducts{"model.values_grow.products", "products"};
+constexpr Template kGrownSums{"model.values_grow.sums", "sums of branches"};
+constexpr Template kValuesGrow{"model.values_grow",
+                               "{grown} grew with each of {count} {results} on the way to {tensor} in step {step}, {factor:.3g} "
+                               "times on average: the largest from {first:.4g} to {last:.4g}."};
+constexpr Template kFurtherLayer{"place.further_layer", "layer or time step"};
+constexpr Template kFurtherLayerBack{"place.further_layer_on_way_back", "layer or time step on the way back"};
+constexpr Template kKeepValuesWhereTheyAre{"advice.keep_values_where_they_are",
+                                           "Each further {layer} would multiply them once more, in any format: smaller "
+                                           "weights to begin with, or a norm between these {results}, keep them where they are."};
 
 // So many products in a row, or sums of branches, each of which doubled the largest magnitude on average, and together made it 256
 // times as large: without them the run's first NaN or infinity would have been 8 binades away.
@@ -57,22 +69,23 @@ void find_growth(const RunFacts& facts, Findings& found) {
     key.step = origin->position.step;
     return key;
   };
-  const char* const results = growth->of == Growth::Of::products ? "products" : "sums of branches";
+  const Sentence results = growth->of == Growth::Of::products ? kGrownProducts() : kGrownSums();
   const bool is_gradient = is_computed_gradient(selection.tensor(last.tensor).role);
   Extent extent{{}, origin->position.step, first.tensor};
   for (const Growth::Result& product : growth->results) extent.tensors.push_back(product.tensor);
   extent.tensors.push_back(origin->tensor);
-  found.add(
-      ranges.harm(),
-      fmt::format("{} grew with each of {} {} on the way to {} in step {}, {:.3g} times on average: the largest from "
-                  "{:.4g} to {:.4g}.",
-                  is_gradient ? "Gradients" : "Values", growth->results.size(), results, selection.name(origin->tensor),
-                  origin->position.step, growth->per_result(), first.largest, last.largest),
-      {{key_of(last.tensor), {{"largest", last.largest}}}, {key_of(first.tensor), {{"largest", first.largest}}}},
-      fmt::format("Each further {} would multiply them once more, in any format: smaller weights to begin with, or a norm between "
-                  "these {}, keep them where they are.",
-                  is_gradient ? "layer or time step on the way back" : "layer or time step", results),
-      std::move(extent));
+  found.add(ranges.harm(),
+            kValuesGrow({{"grown", is_gradient ? kGrownGradients() : kGrownValues()},
+                         {"count", growth->results.size()},
+                         {"results", results},
+                         {"tensor", Name{NameKind::tensor, selection.name(origin->tensor)}},
+                         {"step", ordinal(origin->position.step)},
+                         {"factor", growth->per_result()},
+                         {"first", first.largest},
+                         {"last", last.largest}}),
+            {{key_of(last.tensor), {{"largest", last.largest}}}, {key_of(first.tensor), {{"largest", first.largest}}}},
+            kKeepValuesWhereTheyAre({{"layer", is_gradient ? kFurtherLayerBack() : kFurtherLayer()}, {"results", results}}),
+            std::move(extent));
 }
 
 }  // namespace

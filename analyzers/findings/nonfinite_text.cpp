@@ -1,7 +1,5 @@
 #include "ulpscope/analyzers/findings/nonfinite_text.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 
@@ -15,12 +13,41 @@
 
 namespace ulpscope::findings {
 
-std::string place_of(const RunFacts& facts, const NonfiniteOrigin& origin) {
-  std::string name = facts.selection.name(origin.tensor);
-  if (facts.context.trace.ranks().size() > 1) name += fmt::format(" of rank {}", origin.position.rank);
-  return facts.selection.name_tells_phase(origin.tensor)
-             ? name
-             : fmt::format("{} in {}", name, name_of(facts.selection.op(origin.tensor).phase));
+extern constinit const Template kNanShowsElement{"advice.nan_shows_element",
+                                                 "`ulpscope nan {trace}` shows the element, and what helps."};
+extern constinit const Template kNanShowsOperands{"advice.nan_shows_operands",
+                                                  "`ulpscope nan {trace}` shows the element and its operands, and what helps."};
+extern constinit const Template kNoTypeHelps{"advice.no_type_helps",
+                                             "No type helps, for its range is that of FP32: look at what made values grow."};
+
+namespace {
+
+constexpr Template kPlace{"place.tensor", "{tensor}"};
+constexpr Template kPlaceInPhase{"place.tensor_in_phase", "{tensor} in {phase}"};
+constexpr Template kPlaceOfRank{"place.tensor_of_rank", "{tensor} of rank {rank}"};
+constexpr Template kPlaceOfRankInPhase{"place.tensor_of_rank_in_phase", "{tensor} of rank {rank} in {phase}"};
+constexpr Template kExportShows{"advice.export_shows_element",
+                                "`ulpscope export {trace} --table captures --step {step}` shows an element of it in another "
+                                "step."};
+constexpr Template kStatisticHoldsIt{"nonfinite.statistic_holds_it",
+                                     "{tensor} holds it from step {step} on: no skipped step undoes that, and evaluation reads "
+                                     "it."};
+constexpr Template kDividedByIt{"nonfinite.divided_by_it", "{tensor} divided by it, and gave zeros in {steps:count step}."};
+constexpr Template kBecameTooLarge{"overflow.became_too_large",
+                                   "{place} became too large for {format} in step {step}, {elements:count element}: "
+                                   "{tensors:count tensor} held NaN or infinity in the run."};
+
+}  // namespace
+
+Sentence place_of(const RunFacts& facts, const NonfiniteOrigin& origin) {
+  const Name tensor{NameKind::tensor, facts.selection.name(origin.tensor)};
+  const Name phase{NameKind::phase, std::string(name_of(facts.selection.op(origin.tensor).phase))};
+  const Value rank = ordinal(origin.position.rank);
+  const bool has_ranks = facts.context.trace.ranks().size() > 1;
+  if (facts.selection.name_tells_phase(origin.tensor))
+    return has_ranks ? kPlaceOfRank({{"tensor", tensor}, {"rank", rank}}) : kPlace({{"tensor", tensor}});
+  return has_ranks ? kPlaceOfRankInPhase({{"tensor", tensor}, {"rank", rank}, {"phase", phase}})
+                   : kPlaceInPhase({{"tensor", tensor}, {"phase", phase}});
 }
 
 size_t count_nonfinite_tensors(const RunFacts& facts) {
@@ -30,7 +57,6 @@ size_t count_nonfinite_tensors(const RunFacts& facts) {
   }
   return facts.selection.count_outputs(all);
 }
-std::string nonfinite_tensors(const RunFacts& facts) { return count_of(count_nonfinite_tensors(facts), "tensor"); }
 
 std::vector<Evidence> nonfinite_evidence(const RunFacts& facts, const NonfiniteOrigin& origin) {
   const RangeJudgement& ranges = facts.ranges();
@@ -81,50 +107,50 @@ Extent nonfinite_extent(const RunFacts& facts, const NonfiniteOrigin& origin) {
   return extent;
 }
 
-std::string advice_on_captures(const RunFacts& facts, const NonfiniteOrigin& origin, const NonfiniteExplanation& explanation) {
-  const std::string trace = shell_word(facts.context.trace.path());
-  if (explanation.capture && facts.ranges().main_origin()->tensor == origin.tensor)
-    return fmt::format("`ulpscope nan {}` shows the element{}, and what helps.", trace,
-                       explanation.capture->operands(explanation.capture->element()).empty() ? "" : " and its operands");
+Sentence advice_on_captures(const RunFacts& facts, const NonfiniteOrigin& origin, const NonfiniteExplanation& explanation) {
+  const Name trace{NameKind::file, shell_word(facts.context.trace.path())};
+  if (explanation.capture && facts.ranges().main_origin()->tensor == origin.tensor) {
+    const bool has_operands = !explanation.capture->operands(explanation.capture->element()).empty();
+    return (has_operands ? kNanShowsOperands : kNanShowsElement)({{"trace", trace}});
+  }
   // A tensor that held them often is captured less and less often.
   std::optional<uint64_t> other;
   for (const CaptureRow& node : facts.context.trace.captures({0, UINT64_MAX})) {
     if (node.tensor == origin.tensor && node.node == 0 && (!other || node.step <= origin.position.step)) other = node.step;
   }
-  if (!other) return "";
-  return fmt::format("`ulpscope export {} --table captures --step {}` shows an element of it in another step.", trace, *other);
+  if (!other) return {};
+  return kExportShows({{"trace", trace}, {"step", ordinal(*other)}});
 }
 
-std::string further_harm(const RunFacts& facts, const NonfiniteOrigin& origin) {
+Sentence further_harm(const RunFacts& facts, const NonfiniteOrigin& origin) {
   const RangeJudgement& ranges = facts.ranges();
-  if (ranges.harm() == Severity::info) return "";
+  if (ranges.harm() == Severity::info) return {};
   const NonfiniteBeginning* const one = ranges.beginning_of(origin);
-  if (one == nullptr) return "";
+  if (one == nullptr) return {};
   if (one->statistic)
-    return fmt::format(" {} holds it from step {} on: no skipped step undoes that, and evaluation reads it.",
-                       facts.selection.name(one->statistic->tensor), one->statistic->position.step);
-  if (!gives_zeros(facts, origin)) return "";
-  return fmt::format(" {} divided by it, and gave zeros in {}.", facts.selection.name(one->zeros.tensor),
-                     count_of(one->zeros.steps, "step"));
+    return kStatisticHoldsIt({{"tensor", Name{NameKind::tensor, facts.selection.name(one->statistic->tensor)}},
+                              {"step", ordinal(one->statistic->position.step)}});
+  if (!gives_zeros(facts, origin)) return {};
+  return kDividedByIt({{"tensor", Name{NameKind::tensor, facts.selection.name(one->zeros.tensor)}}, {"steps", one->zeros.steps}});
 }
-
-const char* const kNoTypeHelps = "No type helps, for its range is that of FP32: look at what made values grow";
 
 void tell_overflow(const RunFacts& facts, const NonfiniteOrigin& origin, const Advice& help, Findings& found) {
   Extent extent = nonfinite_extent(facts, origin);
   extent.value = {"elements", count_cell(origin.overflowed), Unit::count};
   const NonfiniteExplanation explanation = explain(facts, origin);
+  const FloatFormat& format = *info(facts.selection.tensor(origin.tensor).dtype).format;
   const bool none_helps = has_range_of_fp32(facts.selection.tensor(origin.tensor).dtype);
+  Advice advice = !explanation.help.text.empty() ? explanation.help : none_helps ? Advice(kNoTypeHelps()) : help;
+  advice.text += explanation.story;
+  advice.text += advice_on_captures(facts, origin, explanation);
   found.add(facts.ranges().harm(),
-            fmt::format("{} became too large for {} in step {}, {}: {} held NaN or infinity in the run.{}", place_of(facts, origin),
-                        info(facts.selection.tensor(origin.tensor).dtype).format->name, origin.position.step,
-                        count_of(origin.overflowed, "element"), nonfinite_tensors(facts), further_harm(facts, origin)),
-            nonfinite_evidence(facts, origin),
-            (!explanation.help.text.empty() ? explanation.help
-             : none_helps                   ? Advice(kNoTypeHelps) + ". "
-                                            : help + ". ") +
-                explanation.story + advice_on_captures(facts, origin, explanation),
-            std::move(extent));
+            {kBecameTooLarge({{"place", place_of(facts, origin)},
+                              {"format", Name{NameKind::format, std::string(format.name)}},
+                              {"step", ordinal(origin.position.step)},
+                              {"elements", origin.overflowed},
+                              {"tensors", count_nonfinite_tensors(facts)}}),
+             further_harm(facts, origin)},
+            nonfinite_evidence(facts, origin), std::move(advice), std::move(extent));
 }
 
 }  // namespace ulpscope::findings

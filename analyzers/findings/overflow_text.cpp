@@ -1,7 +1,5 @@
 #include "ulpscope/analyzers/findings/overflow_text.h"
 
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/nonfinite_text.h"
 #include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/judgements/gradient_judgement.h"
@@ -9,9 +7,19 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
+
+namespace {
+
+constexpr Template kOverflowKept{"overflow.kept",
+                                 "{gradients:count gradient tensor} overflowed in {steps:count step} that {steps:either "
+                                 "was|were} not skipped"};
+constexpr Template kScaleSkips{"advice.dynamic_scale_skips",
+                               "A dynamic loss scale skips such steps{dynamic:brackets}; a lower one keeps the gradients "
+                               "finite{factor}."};
+
+}  // namespace
 
 Suspects overflowed_gradients(const RunFacts& facts, std::span<const uint32_t> tensors) {
   Suspects suspects(facts.selection);
@@ -26,12 +34,10 @@ Suspects overflowed_gradients(const RunFacts& facts, std::span<const uint32_t> t
   return suspects;
 }
 
-std::string overflow_kept_title(const RunFacts& facts) {
+Sentence overflow_kept_title(const RunFacts& facts) {
   const GradientJudgement& gradients = facts.gradients();
-  const uint64_t steps = gradients.overflow_kept_steps.size();
-  return fmt::format("{} overflowed in {} that {} not skipped",
-                     count_of(facts.selection.count_outputs(gradients.overflow_kept), "gradient tensor"), count_of(steps, "step"),
-                     steps == 1 ? "was" : "were");
+  return kOverflowKept(
+      {{"gradients", facts.selection.count_outputs(gradients.overflow_kept)}, {"steps", gradients.overflow_kept_steps.size()}});
 }
 
 Extent kept_extent(const RunFacts& facts, const Suspects& kept) {
@@ -43,15 +49,13 @@ Extent kept_extent(const RunFacts& facts, const Suspects& kept) {
 }
 
 Advice overflow_kept_advice(const RunFacts& facts, uint32_t worst) {
-  if (!facts.precision().scales_loss && has_range_of_fp32(facts.selection.tensor(worst).dtype))
-    return fmt::format("{}.", kNoTypeHelps);
+  if (!facts.precision().scales_loss && has_range_of_fp32(facts.selection.tensor(worst).dtype)) return kNoTypeHelps();
   const SettingKind scaling = facts.precision().scales_loss ? SettingKind::scale_dynamic : SettingKind::scale_enabled;
   Advice advice;
-  advice.text = "A dynamic loss scale skips such steps" +
-                in_brackets({advice.set(facts.context.settings.switched(scaling, true))}) +
-                "; a lower one keeps the gradients finite";
+  const Setting dynamic = advice.set(facts.context.settings.switched(scaling, true));
   if (facts.precision().scales_loss) advice.note({.kind = SettingKind::scale_initial, .way = SettingChange::Way::lower});
-  return std::move(advice) + or_lower_loss_factor(facts) + ".";
+  advice.text = kScaleSkips({{"dynamic", dynamic}, {"factor", or_lower_loss_factor(facts, advice)}});
+  return advice;
 }
 
 }  // namespace ulpscope::findings

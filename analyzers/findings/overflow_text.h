@@ -2,7 +2,6 @@
 #pragma once
 
 #include <span>
-#include <string>
 
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/subject/advice.h"
@@ -14,8 +13,8 @@ class RunFacts;
 namespace findings {
 
 Suspects overflowed_gradients(const RunFacts& facts, std::span<const uint32_t> tensors);
-// Of steps that were taken with infinite gradients: "3 gradient tensors overflowed in 2 steps that were not skipped".
-std::string overflow_kept_title(const RunFacts& facts);
+// Of steps that were taken with infinite gradients, a phrase: "3 gradient tensors overflowed in 2 steps that were not skipped".
+Sentence overflow_kept_title(const RunFacts& facts);
 Extent kept_extent(const RunFacts& facts, const Suspects& kept);
 // `worst`: the tensor that overflowed most.
 Advice overflow_kept_advice(const RunFacts& facts, uint32_t worst);

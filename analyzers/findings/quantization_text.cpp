@@ -1,13 +1,17 @@
 #include "ulpscope/analyzers/findings/quantization_text.h"
 
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
+
+namespace {
+
+constexpr Template kLostMuch{"quantization.lost_much", "{tensors:count tensor} lost more than {limit:%} of the nonzero elements"};
+constexpr Template kCurrentScaling{"advice.current_scaling", "Current scaling{recipe:brackets}"};
+
+}  // namespace
 
 Suspects flushed_in_fp8(const RunFacts& facts, std::span<const uint32_t> tensors, bool at_own_scale) {
   Suspects suspects(facts.selection);
@@ -25,14 +29,13 @@ Suspects flushed_in_fp8(const RunFacts& facts, std::span<const uint32_t> tensors
   return suspects;
 }
 
-std::string lost_much(const RunFacts& facts, const Suspects& suspects) {
-  return fmt::format("{} lost more than {:g}% of the nonzero elements", count_of(suspects.size(), "tensor"),
-                     100 * facts.context.options.flushed_limit);
+Sentence lost_much(const RunFacts& facts, const Suspects& suspects) {
+  return kLostMuch({{"tensors", suspects.size()}, {"limit", {facts.context.options.flushed_limit, Unit::share}}});
 }
 
 Advice current_scaling(const SettingNames& settings) {
   Advice advice;
-  advice.text = "Current scaling" + in_brackets({advice.set(settings.now(SettingKind::quantization_recipe), "\"current\"")});
+  advice.text = kCurrentScaling({{"recipe", advice.set(settings.now(SettingKind::quantization_recipe), "\"current\"")}});
   return advice;
 }
 

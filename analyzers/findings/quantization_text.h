@@ -2,7 +2,6 @@
 #pragma once
 
 #include <span>
-#include <string>
 
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/subject/advice.h"
@@ -17,9 +16,9 @@ namespace findings {
 // Tensors of which a rounding to FP8 flushed much, the worst first. `at_own_scale`: with what would have been lost at the scale
 // that follows from the tensor itself.
 Suspects flushed_in_fp8(const RunFacts& facts, std::span<const uint32_t> tensors, bool at_own_scale = false);
-// "3 tensors lost more than 1% of the nonzero elements"
-std::string lost_much(const RunFacts& facts, const Suspects& suspects);
-// As the beginning of a sentence.
+// A phrase: "3 tensors lost more than 1% of the nonzero elements".
+Sentence lost_much(const RunFacts& facts, const Suspects& suspects);
+// A phrase that begins a sentence.
 Advice current_scaling(const SettingNames& settings);
 
 }  // namespace findings

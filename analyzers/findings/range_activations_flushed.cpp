@@ -1,27 +1,29 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/flushed_values.h"
 #include "ulpscope/analyzers/findings/norm_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kActivationsFlushed{
+    "range.activations_flushed",
+    "{tensors:count tensor} of the forward pass lost more than half of the nonzero elements to zero when rounded, and {norm}."};
+constexpr Template kLargerInputsOrFp32{"advice.scale_inputs_or_fp32",
+                                       "No loss scale helps a forward value: scale the inputs up, or keep the op in FP32."};
+constexpr Template kLargerInputsOrBf16{
+    "advice.scale_inputs_or_bf16", "No loss scale helps a forward value: scale the inputs up, use BF16, or keep the op in FP32."};
+
 void find_flushed_activations(const RunFacts& facts, Findings& found) {
   const Suspects felt = flushed_values(facts, true);
   if (felt.empty()) return;
+  const bool has_range = has_range_of_fp32(facts.selection.tensor(felt.worst_tensor()).dtype);
   found.add_judged(Severity::warning,
-                   fmt::format("{} of the forward pass lost more than half of the nonzero elements to zero when rounded, and {}.",
-                               count_of(felt.size(), "tensor"), most_of_norm(facts, felt.extent().tensors)),
-                   felt.worst(),
-                   fmt::format("No loss scale helps a forward value: scale the inputs up, {}or keep the op in FP32.",
-                               has_range_of_fp32(facts.selection.tensor(felt.worst_tensor()).dtype) ? "" : "use BF16, "),
-                   felt.extent());
+                   kActivationsFlushed({{"tensors", felt.size()}, {"norm", most_of_norm(facts, felt.extent().tensors)}}),
+                   felt.worst(), (has_range ? kLargerInputsOrFp32 : kLargerInputsOrBf16)(), felt.extent());
 }
 
 }  // namespace

@@ -7,13 +7,15 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kClippingHides{
+    "range.clipping_hides_infinity",
+    "{overflow}: clipping by value made finite numbers of the infinities that reached it, and the updates took them."};
+
 void find_clipped_infinities(const RunFacts& facts, Findings& found) {
   if (!facts.gradients().clipping_hides_infinity) return;
   const Suspects kept = overflowed_gradients(facts, facts.gradients().overflow_kept);
-  found.add_judged(Severity::warning,
-                   overflow_kept_title(facts) +
-                       ": clipping by value made finite numbers of the infinities that reached it, and the updates took them.",
-                   kept.worst(), overflow_kept_advice(facts, kept.worst_tensor()), kept_extent(facts, kept));
+  found.add_judged(Severity::warning, kClippingHides({{"overflow", overflow_kept_title(facts)}}), kept.worst(),
+                   overflow_kept_advice(facts, kept.worst_tensor()), kept_extent(facts, kept));
 }
 
 }  // namespace

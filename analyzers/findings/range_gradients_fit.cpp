@@ -1,27 +1,44 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <vector>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/judgements/gradient_judgement.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
-#include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
-#include "ulpscope/base/text.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
-// "more than 0.105%", "as much as 0.01%"
-std::string at_most(double lost) {
-  const std::string text = cell_text(lost, Unit::share);
-  return text.starts_with('<') ? "as much as " + text.substr(1) : "more than " + text;
+constexpr Template kGradientsFit{
+    "range.gradients_fit",
+    "The gradients fit {formats}{quantized}: of {gradients:count gradient tensor}, none lost {lost} to zero, and the largest "
+    "values leave {room}."};
+constexpr Template kTakenGradientsFit{"range.gradients_fit.skipped",
+                                      "In the steps that were not skipped the gradients fit {formats}{quantized}: of "
+                                      "{gradients:count gradient tensor}, none lost {lost} to zero, and the largest values leave "
+                                      "{room}."};
+constexpr Template kGradientsUnjudged{"range.gradients_fit.unjudged", "{gradients:count gradient tensor} could not be judged."};
+constexpr Template kQuantizedGradientsFit{"range.gradients_fit.quantized", ", {formats:commas}"};
+constexpr Template kAtQuantisationScales{"range.gradients_fit.at_own_scales", "and {format} at their quantisation scales"};
+constexpr Template kLostAnything{"range.gradients_fit.lost_anything", "anything"};
+constexpr Template kLostAsMuchAs{"range.gradients_fit.lost_as_much_as", "as much as {share:%}"};
+constexpr Template kLostMoreThan{"range.gradients_fit.lost_more_than", "more than {share}"};
+constexpr Template kHeadroomLeft{"range.gradients_fit.headroom", "{headroom} bits of headroom"};
+constexpr Template kRoomUnknown{"range.gradients_fit.room_unknown",
+                                "room, how much is not known without magnitudes{level:brackets}"};
+
+// A phrase: "anything", "as much as 0.01%", "more than 0.105%".
+Sentence at_most(double lost) {
+  constexpr double kLeastShown = 1e-4;  // below it a share is shown as "<0.01%"
+  if (!(lost > 0)) return kLostAnything();
+  return lost < kLeastShown ? kLostAsMuchAs({{"share", {kLeastShown, Unit::share}}})
+                            : kLostMoreThan({{"share", {lost, Unit::share}}});
 }
 
 // Whether the op's rounding makes subnormals of some of what to nearest is zero.
@@ -38,22 +55,25 @@ struct Fit {
   double most_flushed = 0, least_headroom = kUnknown;
   uint32_t most_flushed_tensor = 0, tightest = 0;
   bool skipped = false, any_values = false;
-  std::string formats;
+  std::vector<std::string_view> formats;
+  Sentence quantized;  // quantized_formats
 };
 
-// "FP8 and E5M2 at their quantisation scales", of which much was lost nowhere.
-std::string quantized_formats(const RunFacts& facts) {
+// A phrase: ", and e4m3 at their quantisation scales", of which much was lost nowhere; or nothing.
+Sentence quantized_formats(const RunFacts& facts) {
   std::set<std::string_view> formats;
   for (const auto& [i, judged, unused] : facts.ranges().tensors()) {
     const TensorInfo& tensor = facts.selection.tensor(i);
     if (!is_gradient(tensor.role) || !is_quantized(tensor.dtype)) continue;
     const RoundingBounds& seen = judged.scaled.seen;
-    if (share(std::max(seen.flushed.lower, seen.overflowed.lower), seen.base) > facts.context.options.flushed_limit) return "";
+    if (share(std::max(seen.flushed.lower, seen.overflowed.lower), seen.base) > facts.context.options.flushed_limit) return {};
     if (seen.base > 0) formats.insert(info(tensor.dtype).format->name);
   }
-  std::string text;
-  for (const std::string_view format : formats) text += fmt::format(", and {} at their quantisation scales", format);
-  return text;
+  if (formats.empty()) return {};
+  Value::List phrases;
+  for (const std::string_view format : formats)
+    phrases.push_back(kAtQuantisationScales({{"format", Name{NameKind::format, std::string(format)}}}));
+  return kQuantizedGradientsFit({{"formats", Value::list(std::move(phrases))}});
 }
 
 // Nothing where some gradient was lost after all: infinite in a step that was not skipped, or at a limit that nothing tells of.
@@ -83,11 +103,11 @@ std::optional<Fit> judge_fit(const RunFacts& facts) {
       fit.least_headroom = judged.kept_headroom;
       fit.tightest = i;
     }
-    const std::string format(info(tensor.dtype).format->name);
-    if (fit.formats.find(format) == std::string::npos) fit.formats += (fit.formats.empty() ? "" : " and ") + format;
+    const std::string_view format = info(tensor.dtype).format->name;
+    if (std::find(fit.formats.begin(), fit.formats.end(), format) == fit.formats.end()) fit.formats.push_back(format);
   }
   if (fit.judged.empty() || (fit.any_values && std::isnan(fit.least_headroom))) return std::nullopt;
-  fit.formats += quantized_formats(facts);
+  fit.quantized = quantized_formats(facts);
   return fit;
 }
 
@@ -95,22 +115,21 @@ void find_fit(const RunFacts& facts, Findings& found) {
   if (facts.gradients().lost_something() || facts.broke()) return;
   const std::optional<Fit> fit = judge_fit(facts);
   if (!fit) return;
-  const auto tensors = [&](const std::vector<uint32_t>& some) {
-    return count_of(facts.selection.count_outputs(some), "gradient tensor");
-  };
   std::vector<Evidence> evidence;
   if (fit->any_values) evidence.push_back({facts.selection.key(fit->tightest), {{"headroom", fit->least_headroom, Unit::bits}}});
   if (fit->most_flushed > 0)
     evidence.push_back({facts.selection.key(fit->most_flushed_tensor), {{"flushed", fit->most_flushed, Unit::share}}});
-  found.add(Severity::info,
-            fmt::format("{} {}: of {}, none lost {} to zero, and the largest values leave {}.{}",
-                        fit->skipped ? "In the steps that were not skipped the gradients fit" : "The gradients fit", fit->formats,
-                        tensors(fit->judged), fit->most_flushed > 0 ? at_most(fit->most_flushed) : "anything",
-                        fit->any_values ? cell_text(fit->least_headroom, Unit::bits) + " bits of headroom"
-                                        : "room, how much is not known without magnitudes" +
-                                              in_brackets({facts.context.settings.now(SettingKind::recording_level)}),
-                        fit->unjudged.empty() ? "" : fmt::format(" {} could not be judged.", tensors(fit->unjudged))),
-            std::move(evidence));
+  Value::List formats;
+  for (const std::string_view format : fit->formats) formats.push_back(Name{NameKind::format, std::string(format)});
+  Sentences title = (fit->skipped ? kTakenGradientsFit : kGradientsFit)(
+      {{"formats", Value::list(std::move(formats))},
+       {"quantized", fit->quantized},
+       {"gradients", facts.selection.count_outputs(fit->judged)},
+       {"lost", at_most(fit->most_flushed)},
+       {"room", fit->any_values ? kHeadroomLeft({{"headroom", {fit->least_headroom, Unit::bits}}})
+                                : kRoomUnknown({{"level", facts.context.settings.now(SettingKind::recording_level)}})}});
+  if (!fit->unjudged.empty()) title += kGradientsUnjudged({{"gradients", facts.selection.count_outputs(fit->unjudged)}});
+  found.add(Severity::info, std::move(title), std::move(evidence));
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/findings/nonfinite_text.h"
 #include "ulpscope/analyzers/findings/overflow_text.h"
@@ -8,21 +6,32 @@
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kSmallerScaleOrBf16{"advice.smaller_scale_or_bf16", "{said}{floor}, and so does BF16."};
+constexpr Template kFallsNoFurther{"advice.scale_falls_no_further", ", but it may fall no further{floor:brackets}"};
+constexpr Template kInfinitiesTakenAway{"range.gradients_overflow.taken_away",
+                                        "{overflow}; no gradient of a parameter became infinite."};
+constexpr Template kInfinitiesReached{"range.gradients_overflow.reached_weights",
+                                      "{overflow}, and infinities reached the weights."};
+constexpr Template kNoWeightInfinite{"range.gradients_overflow.no_weight", "{overflow}; no weight became infinite."};
+constexpr Template kGradientsOverflow{"range.gradients_overflow", "{overflow}."};
+constexpr Template kOverflowSkipped{"range.gradients_overflow.skipped",
+                                    "{gradients:count gradient tensor} overflowed, only in steps that the scaler skipped."};
 
 // The gradient that NaN and infinities began with.
 void find_first_gradient(const RunFacts& facts, Findings& found) {
   for (const NonfiniteOrigin& origin : facts.ranges().origins()) {
     if (facts.ranges().start_of(origin) != NonfiniteStart::gradient_overflowed) continue;
     Advice help = smaller_scale_of_loss(facts);
+    Value at_floor;
     if (facts.scale().is_at_floor())
       if (const SettingMention floor = facts.context.settings.now(SettingKind::scale_floor); !floor.empty())
-        help += fmt::format(", but it may fall no further ({})", help.lower(floor));
-    help += ", and so does BF16";
+        at_floor = kFallsNoFurther({{"floor", help.lower(floor)}});
+    help.text.begin_with(kSmallerScaleOrBf16, {{"floor", at_floor}});
     help.note({.kind = SettingKind::precision, .value = "\"bf16\""});
     tell_overflow(facts, origin, help, found);
   }
@@ -48,22 +57,20 @@ void find_gradients_overflow(const RunFacts& facts, Findings& found) {
   if (!gradients.overflow_kept.empty() && !gradients.clipping_hides_infinity) {
     const Suspects kept = overflowed_gradients(facts, gradients.overflow_kept);
     if (were_taken_away(facts)) {
-      found.add_judged(Severity::info, overflow_kept_title(facts) + "; no gradient of a parameter became infinite.", kept.worst(),
-                       "", kept_extent(facts, kept));
+      found.add_judged(Severity::info, kInfinitiesTakenAway({{"overflow", overflow_kept_title(facts)}}), kept.worst(), {},
+                       kept_extent(facts, kept));
       return;
     }
+    const Template& title = ranges.reached_weights() ? kInfinitiesReached
+                            : ranges.is_filtered()   ? kGradientsOverflow
+                                                     : kNoWeightInfinite;
     found.add_judged(ranges.reached_weights() ? Severity::error : Severity::warning,
-                     overflow_kept_title(facts) + (ranges.reached_weights() ? ", and infinities reached the weights."
-                                                   : ranges.is_filtered()   ? "."
-                                                                            : "; no weight became infinite."),
-                     kept.worst(), overflow_kept_advice(facts, kept.worst_tensor()), kept_extent(facts, kept));
+                     title({{"overflow", overflow_kept_title(facts)}}), kept.worst(),
+                     overflow_kept_advice(facts, kept.worst_tensor()), kept_extent(facts, kept));
   }
   if (!gradients.overflow_skipped.empty()) {
     const Suspects skipped = overflowed_gradients(facts, gradients.overflow_skipped);
-    found.add_judged(
-        Severity::info,
-        fmt::format("{} overflowed, only in steps that the scaler skipped.", count_of(skipped.size(), "gradient tensor")),
-        skipped.worst(), "", skipped.extent());
+    found.add_judged(Severity::info, kOverflowSkipped({{"gradients", skipped.size()}}), skipped.worst(), {}, skipped.extent());
   }
 }
 

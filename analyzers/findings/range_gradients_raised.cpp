@@ -1,7 +1,6 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/judgements/gradient_judgement.h"
@@ -10,12 +9,22 @@
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
-#include "ulpscope/base/text.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kGradientsRaised{
+    "range.gradients_raised",
+    "{gradients:count gradient tensor} had more than {limit:%} of the nonzero elements below half the smallest subnormal "
+    "number, which the rounding mode raised to it: they are larger than they were computed, and in mode sr right on average "
+    "only."};
+constexpr Template kNormalOrFp32{"advice.scale_to_normal_or_fp32",
+                                 "{said}, so that gradients are normal numbers (which scale fits, {tells}), or use FP32."};
+constexpr Template kNormalOrBf16{"advice.scale_to_normal_or_bf16",
+                                 "{said}, so that gradients are normal numbers (which scale fits, {tells}), or use BF16."};
+constexpr Template kToNearestZero{"advice.raised_are_zero_to_nearest", "To nearest these elements are zero."};
 
 // Numbers that to nearest would be zero, and that the mode makes the smallest subnormal, which is up to any factor too large.
 void find_raised(const RunFacts& facts, Findings& found) {
@@ -32,18 +41,14 @@ void find_raised(const RunFacts& facts, Findings& found) {
                   {"smallest_subnormal", std::log2(info(tensor.dtype).format->smallest_positive()), Unit::exponent}});
   }
   if (suspects.empty()) return;
+  const bool takes_fp32 = has_range_of_fp32(facts.selection.tensor(suspects.worst_tensor()).dtype);
+  Advice advice = scaling_advice(facts.precision(), facts.context.settings);
+  advice.text.begin_with(takes_fp32 ? kNormalOrFp32 : kNormalOrBf16, {{"tells", wide_recording_tells(facts.context.settings)}});
+  advice.text += kToNearestZero();
   found.add_judged(
       2 * most > 1 ? Severity::warning : Severity::info,
-      fmt::format("{} had more than {:g}% of the nonzero elements below half the smallest subnormal number, which the "
-                  "rounding mode raised to it: they are larger than they were computed, and in mode sr right on average only.",
-                  count_of(suspects.size(), "gradient tensor"), 100 * facts.context.options.flushed_limit),
-      suspects.worst(),
-      scaling_advice(facts.precision(), facts.context.settings) +
-          fmt::format(
-              ", so that gradients are normal numbers (which scale fits, {}), or use {}. To nearest these elements are zero.",
-              wide_recording_tells(facts.context.settings),
-              has_range_of_fp32(facts.selection.tensor(suspects.worst_tensor()).dtype) ? "FP32" : "BF16"),
-      suspects.extent());
+      kGradientsRaised({{"gradients", suspects.size()}, {"limit", {facts.context.options.flushed_limit, Unit::share}}}),
+      suspects.worst(), std::move(advice), suspects.extent());
 }
 
 }  // namespace

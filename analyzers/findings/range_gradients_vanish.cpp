@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -13,27 +11,38 @@
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
-#include "ulpscope/base/text.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kGradientsVanish{
+    "range.gradients_vanish",
+    "In {vanished} of {passes} backward passes every nonzero gradient was flushed to zero at the first rounding, {place}: "
+    "nothing behind it learns from these."};
+constexpr Template kVanishedIn{"place.vanished_in", "in {tensor}"};
+constexpr Template kVanishedInMost{"place.vanished_in_most", "{times} times in {tensor}, else in {others:count other tensor}"};
+constexpr Template kScaleHadFallen{
+    "advice.scale_had_fallen",
+    "The loss scale had come down from {first} to {scale} by then: what overflowed in the steps that were skipped is to be "
+    "mended first."};
+constexpr Template kOrRunInFp32{"advice.scale_or_run_in_fp32", "{said}, or run in FP32, which reaches lower."};
+constexpr Template kOrRunInBf16{"advice.scale_or_run_in_bf16", "{said}, or run in BF16, whose range is that of FP32."};
+constexpr Template kVanishedTellNoScale{"advice.vanished_tell_no_scale",
+                                        "Which scale fits, {tells}: here all that is computed from this rounding is zero."};
+
 // What to do about gradients that first vanished in `step`.
 Advice advice_on(const RunFacts& facts, uint32_t tensor, uint64_t step) {
   const StepTotals& steps = facts.steps();
   const double scale = steps.scale_at(step).scale;
   if (scale < steps.first.scale_before)
-    return fmt::format(
-        "The loss scale had come down from {} to {} by then: what overflowed in the steps that were skipped is to be mended first.",
-        scale_text(steps.first.scale_before), scale_text(scale));
+    return kScaleHadFallen({{"first", scale_value(steps.first.scale_before)}, {"scale", scale_value(scale)}});
   const bool takes_fp32 = has_range_of_fp32(facts.selection.tensor(tensor).dtype);
   Advice advice = scaling_advice(facts.precision(), facts.context.settings);
   advice.note({.kind = SettingKind::precision, .value = takes_fp32 ? "\"fp32\"" : "\"bf16\""});
-  advice.text = fmt::format("{}, or run in {}. Which scale fits, {}: here all that is computed from this rounding is zero.",
-                            advice.text, takes_fp32 ? "FP32, which reaches lower" : "BF16, whose range is that of FP32",
-                            wide_recording_tells(facts.context.settings));
+  advice.text.begin_with(takes_fp32 ? kOrRunInFp32 : kOrRunInBf16);
+  advice.text += kVanishedTellNoScale({{"tells", wide_recording_tells(facts.context.settings)}});
   return advice;
 }
 
@@ -60,19 +69,17 @@ void find_vanished(const RunFacts& facts, Findings& found) {
     return began_with_fallen_scale(facts, i, ranges.find(i)->judged.first_vanished);
   });
   const uint64_t vanished = gradients.vanished_passes, passes = ranges.backward_passes();
-  const std::string name = facts.selection.name(suspects.worst_tensor());
-  const std::string where =
-      suspects.size() == 1 ? "in " + name
-                           : fmt::format("{} times in {}, else in {}", ranges.find(suspects.worst_tensor())->judged.vanished_steps,
-                                         name, count_of(suspects.size() - 1, "other tensor"));
-  found.add_judged(
-      2 * vanished >= passes    ? Severity::error
-      : 20 * vanished >= passes ? Severity::warning
-                                : Severity::info,
-      fmt::format("In {} of {} backward passes every nonzero gradient was flushed to zero at the first rounding, {}: nothing "
-                  "behind it learns from these.",
-                  vanished, passes, where),
-      suspects.worst(), advice_on(facts, suspects.worst_tensor(), extent.first_step.value_or(0)), std::move(extent));
+  const Name tensor{NameKind::tensor, facts.selection.name(suspects.worst_tensor())};
+  const Sentence place = suspects.size() == 1
+                             ? kVanishedIn({{"tensor", tensor}})
+                             : kVanishedInMost({{"times", ranges.find(suspects.worst_tensor())->judged.vanished_steps},
+                                                {"tensor", tensor},
+                                                {"others", suspects.size() - 1}});
+  found.add_judged(2 * vanished >= passes    ? Severity::error
+                   : 20 * vanished >= passes ? Severity::warning
+                                             : Severity::info,
+                   kGradientsVanish({{"vanished", vanished}, {"passes", passes}, {"place", place}}), suspects.worst(),
+                   advice_on(facts, suspects.worst_tensor(), extent.first_step.value_or(0)), std::move(extent));
 }
 
 }  // namespace

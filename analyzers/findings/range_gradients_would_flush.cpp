@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
@@ -13,6 +11,12 @@
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kWouldFlush{"range.gradients_would_flush",
+                               "In FP16 without a loss scale, {some} of {gradients:count gradient tensor} would lose more than "
+                               "{limit:%} of the nonzero elements to zero."};
+constexpr Template kFp16NeedsScale{"advice.fp16_needs_scale",
+                                   "FP16 needs a loss scale here (`ulpscope scale {trace}` shows which); BF16 does not."};
 
 void find_what_would_flush(const RunFacts& facts, Findings& found) {
   const double limit = facts.context.options.flushed_limit;
@@ -37,13 +41,11 @@ void find_what_would_flush(const RunFacts& facts, Findings& found) {
     suspects.add(lost, i, std::move(values));
   }
   if (suspects.empty()) return;
-  found.add_judged(
-      Severity::info,
-      fmt::format("In FP16 without a loss scale, {} of {} would lose more than {:g}% of the nonzero elements to zero.",
-                  suspects.size(), count_of(facts.selection.count_outputs(judged_tensors), "gradient tensor"), 100 * limit),
-      suspects.worst(),
-      fmt::format("FP16 needs a loss scale here (`ulpscope scale {}` shows which); BF16 does not.",
-                  shell_word(facts.context.trace.path())));
+  found.add_judged(Severity::info,
+                   kWouldFlush({{"some", suspects.size()},
+                                {"gradients", facts.selection.count_outputs(judged_tensors)},
+                                {"limit", {limit, Unit::share}}}),
+                   suspects.worst(), kFp16NeedsScale({{"trace", Name{NameKind::file, shell_word(facts.context.trace.path())}}}));
 }
 
 }  // namespace

@@ -1,22 +1,37 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "ulpscope/analyzers/findings/families.h"
+#include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/judgements/gradient_judgement.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
-#include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/totals/fitting_scale.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kInputsFlushed{
+    "range.inputs_flushed",
+    "{ops:count op} of the backward pass read more than {limit:%} of the nonzero elements of an input as zero: they were "
+    "subnormal, and the arithmetic of the run flushes those."};
+constexpr Template kAllOfInputWas{"range.inputs_flushed.all_of_one", "In {starved} of {rows} of their rows all of an input was."};
+constexpr Template kInputsFlushedOutside{
+    "range.inputs_flushed.outside",
+    "{ops:count op} outside the backward pass read more than {limit:%} of the nonzero elements of an input as zero: they were "
+    "subnormal."};
+constexpr Template kLiftAboveNormal{
+    "advice.lift_above_smallest_normal",
+    "{said}, for which the loss scale has to lift gradients above the smallest normal number{least}; no scale lifts an "
+    "activation or a weight."};
+constexpr Template kHereToAtLeast{"advice.here_to_at_least", ": here to at least {scale}"};
+constexpr Template kBf16HasSubnormals{"advice.bf16_has_subnormals", "BF16 has the range of FP32, subnormals too."};
+constexpr Template kWithoutFlushing{"advice.without_flushing", "Without flushing{settings:brackets} they are read as they are."};
 
 // Subnormals that ops read as zero: what flushing takes where no rounding does.
 Suspects read_as_zero(const RunFacts& facts, std::span<const uint32_t> outputs) {
@@ -30,8 +45,8 @@ Suspects read_as_zero(const RunFacts& facts, std::span<const uint32_t> outputs) 
   return suspects;
 }
 
-// The loss scale that gradients have to have at least, where something is known of it.
-std::string least_scale(const RunFacts& facts) {
+// The loss scale that gradients have to have at least, as a phrase, where something is known of it; or nothing.
+Sentence least_scale(const RunFacts& facts) {
   const std::optional<ExponentBounds>& smallest = facts.fitting().run.smallest;
   bool known = smallest && smallest->lower != ExponentBounds::kNoLower;
   int least = smallest ? smallest->lower : ExponentBounds::kNoLower;
@@ -42,14 +57,14 @@ std::string least_scale(const RunFacts& facts) {
     least = std::max(least, std::ilogb(scale) + 1);
     known = known || scale != 1;
   }
-  return known ? fmt::format(": here to at least {}", cell_text(std::ldexp(1.0, least), Unit::scale)) : "";
+  if (!known) return {};
+  return kHereToAtLeast({{"scale", power_value(least)}});
 }
 
 void find_inputs_flushed(const RunFacts& facts, Findings& found) {
   const GradientJudgement& gradients = facts.gradients();
   const SettingNames& settings = facts.context.settings;
-  const std::string which =
-      fmt::format("more than {:g}% of the nonzero elements of an input", 100 * facts.context.options.flushed_limit);
+  const Value limit{facts.context.options.flushed_limit, Unit::share};
   if (const Suspects backward = read_as_zero(facts, gradients.read_as_zero_in_backward); !backward.empty()) {
     uint64_t starved = 0, rows = 0;
     for (const uint32_t i : gradients.read_as_zero_in_backward) {
@@ -57,23 +72,18 @@ void find_inputs_flushed(const RunFacts& facts, Findings& found) {
       rows += facts.ranges().find(i)->judged.totals.rows;
     }
     Advice advice = scaling_advice(facts.precision(), settings);
-    advice.text = fmt::format(
-        "{}, for which the loss scale has to lift gradients above the smallest normal number{}; no scale lifts an activation "
-        "or a weight.{} Without flushing{} they are read as they are.",
-        advice.text, least_scale(facts), facts.precision().has_short_range ? " BF16 has the range of FP32, subnormals too." : "",
-        in_brackets({settings.now(SettingKind::subnormals), settings.now(SettingKind::accumulation)}));
+    advice.text.begin_with(kLiftAboveNormal, {{"least", least_scale(facts)}});
+    if (facts.precision().has_short_range) advice.text += kBf16HasSubnormals();
+    advice.text += kWithoutFlushing(
+        {{"settings", Value::list({settings.now(SettingKind::subnormals), settings.now(SettingKind::accumulation)})}});
     found.add_judged(
         2 * starved >= rows ? Severity::error : Severity::warning,
-        fmt::format("{} of the backward pass read {} as zero: they were subnormal, and the arithmetic of the run flushes those. "
-                    "In {} of {} of their rows all of an input was.",
-                    count_of(backward.size(), "op"), which, starved, rows),
+        {kInputsFlushed({{"ops", backward.size()}, {"limit", limit}}), kAllOfInputWas({{"starved", starved}, {"rows", rows}})},
         backward.worst(), std::move(advice), backward.extent());
   }
   if (const Suspects elsewhere = read_as_zero(facts, gradients.read_as_zero_elsewhere); !elsewhere.empty()) {
-    found.add_judged(
-        Severity::info,
-        fmt::format("{} outside the backward pass read {} as zero: they were subnormal.", count_of(elsewhere.size(), "op"), which),
-        elsewhere.worst(), "", elsewhere.extent());
+    found.add_judged(Severity::info, kInputsFlushedOutside({{"ops", elsewhere.size()}, {"limit", limit}}), elsewhere.worst(), {},
+                     elsewhere.extent());
   }
 }
 

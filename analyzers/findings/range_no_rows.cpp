@@ -6,8 +6,10 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kNoTensorRow{"range.no_rows", "No tensor row was recorded in what was asked for."};
+
 void find_no_rows(const RunFacts& facts, Findings& found) {
-  if (facts.ranges().tensors().empty()) found.add(Severity::info, "No tensor row was recorded in what was asked for.");
+  if (facts.ranges().tensors().empty()) found.add(Severity::info, kNoTensorRow());
 }
 
 }  // namespace

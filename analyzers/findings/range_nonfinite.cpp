@@ -1,6 +1,5 @@
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <utility>
 
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/findings/nonfinite_text.h"
@@ -13,6 +12,14 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kHeldNonfinite{"range.nonfinite", "{tensors:count tensor} held NaN or infinity."};
+constexpr Template kHeldHarmless{"range.nonfinite.harmless",
+                                 "{tensors:count tensor} held NaN or infinity, and none of it reached a weight."};
+constexpr Template kFirstNonfinite{"range.nonfinite.first", "The first"};
+constexpr Template kFirstHarmful{"range.nonfinite.first_harmful", "The first that did harm"};
+constexpr Template kNonfiniteBeganAt{"range.nonfinite.began_at", "{first}, in step {step}, is {place}."};
+constexpr Template kNonfiniteCameInAs{"range.nonfinite.came_in_as", "{first}, in step {step}, came in as {place}."};
+
 void tell_nonfinite(const RunFacts& facts, const NonfiniteOrigin& origin, Findings& found) {
   const RangeJudgement& ranges = facts.ranges();
   const NonfiniteExplanation explanation = explain(facts, origin);
@@ -20,13 +27,16 @@ void tell_nonfinite(const RunFacts& facts, const NonfiniteOrigin& origin, Findin
   const bool is_first =
       ranges.harm() == Severity::info || std::none_of(ranges.beginnings().begin(), ranges.beginnings().end(), is_earlier);
   Extent extent = nonfinite_extent(facts, origin);
-  extent.value = {"tensors", count_cell(count_nonfinite_tensors(facts)), Unit::count};
+  const size_t tensors = count_nonfinite_tensors(facts);
+  extent.value = {"tensors", count_cell(tensors), Unit::count};
   const bool came_in = facts.selection.op(origin.tensor).kind == OpKind::source;
+  const bool is_harmless = ranges.harm() == Severity::info && !ranges.is_filtered();
   found.add(ranges.harm(),
-            fmt::format("{} held NaN or infinity{}. {}, in step {}, {}{}.{}", nonfinite_tensors(facts),
-                        ranges.harm() == Severity::info && !ranges.is_filtered() ? ", and none of it reached a weight" : "",
-                        is_first ? "The first" : "The first that did harm", origin.position.step, came_in ? "came in as " : "is ",
-                        place_of(facts, origin), further_harm(facts, origin)),
+            {(is_harmless ? kHeldHarmless : kHeldNonfinite)({{"tensors", tensors}}),
+             (came_in ? kNonfiniteCameInAs : kNonfiniteBeganAt)({{"first", is_first ? kFirstNonfinite() : kFirstHarmful()},
+                                                                 {"step", ordinal(origin.position.step)},
+                                                                 {"place", place_of(facts, origin)}}),
+             further_harm(facts, origin)},
             nonfinite_evidence(facts, origin),
             Advice(explanation.story) + explanation.help + advice_on_captures(facts, origin, explanation), std::move(extent));
 }

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/norm_text.h"
 #include "ulpscope/analyzers/findings/quantization_text.h"
@@ -11,30 +9,30 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kFp8Flushed{"range.quantization_flushed", "{lost} to zero when quantised to FP8, and {norm}."};
+constexpr Template kFp8Unfelt{"range.quantization_flushed.unfelt", "{lost} to zero when quantised to FP8, but {norm}."};
+constexpr Template kSpreadOverBinades{"advice.values_spread_in_fp8",
+                                      "Their values spread over more binades than FP8 has at one quantisation scale a tensor; a "
+                                      "loss scale changes nothing."};
+constexpr Template kKeepLayersInBf16{"advice.keep_layers_in_bf16", "Keep these layers in BF16{types:brackets}."};
+constexpr Template kFewLargeValues{"advice.few_large_values_decide_scale",
+                                   "A few large values, perhaps one, decide a tensor's quantisation scale."};
+constexpr Template kKeepSmallInBf16{"advice.keep_small_values_in_bf16",
+                                    "Where the small ones matter keep these layers in BF16{types:brackets}."};
+
 void find_flushed_in_fp8(const RunFacts& facts, Findings& found) {
   // What keeps layers in BF16.
-  const std::string types = in_brackets({facts.context.settings.name(SettingKind::precision_of_modules)});
+  const SettingMention types = facts.context.settings.name(SettingKind::precision_of_modules);
   if (const Suspects flushed = flushed_in_fp8(facts, facts.quantized().flushed); !flushed.empty()) {
-    found.add_judged(
-        Severity::warning,
-        fmt::format("{} to zero when quantised to FP8, and {}.", lost_much(facts, flushed),
-                    most_of_norm(facts, facts.quantized().flushed)),
-        flushed.worst(),
-        fmt::format("Their values spread over more binades than FP8 has at one quantisation scale a tensor; a loss scale "
-                    "changes nothing. Keep these layers in BF16{}.",
-                    types),
-        flushed.extent());
+    found.add_judged(Severity::warning,
+                     kFp8Flushed({{"lost", lost_much(facts, flushed)}, {"norm", most_of_norm(facts, facts.quantized().flushed)}}),
+                     flushed.worst(), Sentences{kSpreadOverBinades(), kKeepLayersInBf16({{"types", types}})}, flushed.extent());
   }
   if (const Suspects unfelt = flushed_in_fp8(facts, facts.quantized().flushed_unfelt); !unfelt.empty()) {
     found.add_judged(
         Severity::info,
-        fmt::format("{} to zero when quantised to FP8, but {}.", lost_much(facts, unfelt),
-                    little_of_norm(facts, facts.quantized().flushed_unfelt)),
-        unfelt.worst(),
-        fmt::format("A few large values, perhaps one, decide a tensor's quantisation scale. Where the small ones matter keep "
-                    "these layers in BF16{}.",
-                    types),
-        unfelt.extent());
+        kFp8Unfelt({{"lost", lost_much(facts, unfelt)}, {"norm", little_of_norm(facts, facts.quantized().flushed_unfelt)}}),
+        unfelt.worst(), Sentences{kFewLargeValues(), kKeepSmallInBf16({{"types", types}})}, unfelt.extent());
   }
 }
 

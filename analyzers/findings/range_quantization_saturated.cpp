@@ -10,30 +10,42 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kSaturatedInFp8{"range.quantization_saturated",
+                                   "{tensors:count tensor} had elements beyond the largest FP8 value at their quantisation "
+                                   "scale, which they became."};
+constexpr Template kCurrentTakesLargest{"advice.current_scaling_takes_largest",
+                                        "Current scaling takes the largest magnitude to the largest FP8 value; beyond it lies a "
+                                        "value only where NaN or infinity hide the largest magnitude, or where a directed mode "
+                                        "rounds it up."};
+constexpr Template kLookForNonfinite{"advice.look_for_nonfinite_first", "Look for nonfinite values first."};
+constexpr Template kDelayedFollows{"advice.delayed_scale_follows", "The scale of delayed scaling follows from earlier steps."};
+constexpr Template kLargerMargin{"advice.larger_margin", "A larger margin{setting:brackets} leaves room above them."};
+constexpr Template kMarginLargerBy{"advice.margin_larger_by",
+                                   "A margin larger by {margin:g}{setting:brackets} leaves room above them."};
+constexpr Template kSaturatesNothing{"advice.saturates_nothing", "{said} saturates nothing."};
+
 // `largest_excess`: the largest magnitude over what the scale left room for; 0: only counts are known.
 Advice saturated_advice(bool delays_scales, double largest_excess, const SettingNames& settings) {
-  if (!delays_scales) {
-    return "Current scaling takes the largest magnitude to the largest FP8 value; beyond it lies a value only where NaN or "
-           "infinity hide the largest magnitude, or where a directed mode rounds it up. Look for nonfinite values first.";
-  }
+  if (!delays_scales) return Sentences{kCurrentTakesLargest(), kLookForNonfinite()};
   constexpr int kMostMargin = 4;  // beyond that, room above takes more binades than E4M3 has to give
   const int margin = largest_excess > 1 ? std::ilogb(largest_excess) + 1 : 0;
-  std::string room;
-  const std::string setting = in_brackets({settings.now(SettingKind::quantization_margin)});
+  const SettingMention setting = settings.now(SettingKind::quantization_margin);
   Advice advice = current_scaling(settings);
   if (margin <= kMostMargin) {
     const double now = settings.number(SettingKind::quantization_margin).value_or(0);
     advice.note({.kind = SettingKind::quantization_margin, .value = fmt::format("{}", now + std::max(margin, 1))});
   }
-  if (margin == 0) room = fmt::format("A larger margin{} leaves room above them. ", setting);
-  if (margin > 0 && margin <= kMostMargin) room = fmt::format("A margin larger by {}{} leaves room above them. ", margin, setting);
-  advice.text = fmt::format("The scale of delayed scaling follows from earlier steps. {}{} saturates nothing.", room, advice.text);
+  Sentence room;
+  if (margin == 0) room = kLargerMargin({{"setting", setting}});
+  if (margin > 0 && margin <= kMostMargin)
+    room = kMarginLargerBy({{"margin", {static_cast<double>(margin), Unit::bits}}, {"setting", setting}});
+  advice.text.begin_with(kSaturatesNothing);
+  advice.text = Sentences{kDelayedFollows(), room} + advice.text;
   return advice;
 }
 
@@ -55,9 +67,7 @@ void find_saturated_in_fp8(const RunFacts& facts, Findings& found) {
   }
   if (suspects.empty()) return;
   const AnalysisContext& context = facts.context;
-  found.add_judged(!harmful.empty() ? Severity::warning : Severity::info,
-                   fmt::format("{} had elements beyond the largest FP8 value at their quantisation scale, which they became.",
-                               count_of(suspects.size(), "tensor")),
+  found.add_judged(!harmful.empty() ? Severity::warning : Severity::info, kSaturatedInFp8({{"tensors", suspects.size()}}),
                    suspects.worst(),
                    saturated_advice(quantization_recipe(context.trace) == "delayed", largest_excess, context.settings),
                    harmful.empty() ? suspects.extent() : harmful.extent());

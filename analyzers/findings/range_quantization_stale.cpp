@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
@@ -14,6 +12,17 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kStaleScale{"range.quantization_stale",
+                               "{lost} to zero when quantised to FP8, and {norm}: their quantisation scale was far below what "
+                               "their largest magnitude asked for."};
+constexpr Template kScaleOfHistory{"advice.scale_of_history",
+                                   "A scale that follows from earlier steps is as small as the largest magnitude of its history, "
+                                   "perhaps one outlier, makes it."};
+constexpr Template kOwnScaleOrShorterHistory{"advice.own_scale_or_shorter_history",
+                                             "One from the tensor itself{recipe:brackets} follows the values of each step; a "
+                                             "shorter history{history:brackets} forgets sooner."};
+constexpr Template kSmallerMargin{"advice.smaller_margin", "A smaller margin{margin:brackets} takes all of them further up."};
+
 void find_stale(const RunFacts& facts, Findings& found) {
   const std::vector<uint32_t>& tensors = facts.quantized().stale;
   if (tensors.empty()) return;
@@ -24,20 +33,15 @@ void find_stale(const RunFacts& facts, Findings& found) {
   const Suspects stale = flushed_in_fp8(facts, tensors, true);
   const SettingNames& settings = facts.context.settings;
   Advice advice;
-  advice.text = fmt::format(
-      "A scale that follows from earlier steps is as small as the largest magnitude of its history, perhaps one outlier, "
-      "makes it. One from the tensor itself{} follows the values of each step; a shorter history{} forgets sooner.",
-      in_brackets({advice.set(settings.now(SettingKind::quantization_recipe), "\"current\"")}),
-      in_brackets({advice.lower(settings.now(SettingKind::quantization_history))}));
+  // A shorter history is tried first.
+  const Setting history = advice.lower(settings.now(SettingKind::quantization_history));
+  const Setting recipe = advice.set(settings.now(SettingKind::quantization_recipe), "\"current\"");
+  advice.text = {kScaleOfHistory(), kOwnScaleOrShorterHistory({{"recipe", recipe}, {"history", history}})};
   if (settings.number(SettingKind::quantization_margin).value_or(0) > 0)
-    advice += " A smaller margin" + in_brackets({advice.lower(settings.now(SettingKind::quantization_margin))}) +
-              " takes all of them further up.";
-  found.add_judged(
-      lost_most ? Severity::error : Severity::warning,
-      fmt::format("{} to zero when quantised to FP8, and {}: their quantisation scale was far below what their largest magnitude "
-                  "asked for.",
-                  lost_much(facts, stale), most_of_norm(facts, tensors)),
-      stale.worst(), std::move(advice), stale.extent());
+    advice.text += kSmallerMargin({{"margin", advice.lower(settings.now(SettingKind::quantization_margin))}});
+  found.add_judged(lost_most ? Severity::error : Severity::warning,
+                   kStaleScale({{"lost", lost_much(facts, stale)}, {"norm", most_of_norm(facts, tensors)}}), stale.worst(),
+                   std::move(advice), stale.extent());
 }
 
 }  // namespace

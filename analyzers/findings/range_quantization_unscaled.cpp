@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
@@ -13,6 +11,14 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kUnscaledInFp8{"range.quantization_unscaled",
+                                  "{lost} in the first steps of delayed scaling, whose quantisation scale is 1: there was no "
+                                  "history yet."};
+constexpr Template kLaterStepsHaveScales{"advice.later_steps_have_scales", "Later steps have scales."};
+constexpr Template kHasScaleAtOnce{"advice.has_scale_at_once",
+                                   "{said} has one at once; a first step with learning rate 0 fills the histories without an "
+                                   "update."};
+
 void find_unscaled(const RunFacts& facts, Findings& found) {
   Suspects suspects(facts.selection);
   for (const uint32_t i : facts.quantized().unscaled) {
@@ -25,14 +31,10 @@ void find_unscaled(const RunFacts& facts, Findings& found) {
   }
   if (suspects.empty()) return;
   Advice advice = current_scaling(facts.context.settings);
-  advice.text = fmt::format(
-      "Later steps have scales. {} has one at once; a first step with learning rate 0 fills the histories "
-      "without an update.",
-      advice.text);
-  found.add_judged(Severity::info,
-                   lost_much(facts, suspects) +
-                       " in the first steps of delayed scaling, whose quantisation scale is 1: there was no history yet.",
-                   suspects.worst(), std::move(advice), suspects.extent());
+  advice.text.begin_with(kHasScaleAtOnce);
+  advice.text = kLaterStepsHaveScales() + advice.text;
+  found.add_judged(Severity::info, kUnscaledInFp8({{"lost", lost_much(facts, suspects)}}), suspects.worst(), std::move(advice),
+                   suspects.extent());
 }
 
 }  // namespace

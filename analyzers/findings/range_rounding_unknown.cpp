@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
@@ -8,6 +6,10 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kRoundingUnknown{"range.rounding_unknown",
+                                    "What {unknown} of {roundings} recorded roundings lost is not known: the backend did not "
+                                    "count it."};
+
 void find_unknown_roundings(const RunFacts& facts, Findings& found) {
   uint64_t unseen = 0, narrow = 0;
   for (const auto& [unused, judged, broken] : facts.ranges().tensors()) {
@@ -15,8 +17,7 @@ void find_unknown_roundings(const RunFacts& facts, Findings& found) {
     narrow += judged.totals.rows_unseen + judged.totals.rows_seen;
   }
   if (unseen == 0) return;
-  found.add_judged(Severity::info, fmt::format("What {} of {} recorded roundings lost is not known: the backend did not count it.",
-                                               unseen, narrow));
+  found.add_judged(Severity::info, kRoundingUnknown({{"unknown", unseen}, {"roundings", narrow}}));
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -11,12 +9,22 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
-#include "ulpscope/base/text.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kSaturatedValues{
+    "range.saturated",
+    "{tensors:count tensor} held {values:count finite value} beyond the largest number of the type, "
+    "at which the rounding mode keeps them: no infinity tells a scaler, or a check, of it."};
+constexpr Template kSmallerSaturatedInputs{"advice.smaller_saturated_inputs",
+                                           "For gradients a lower loss scale helps, for other values smaller inputs."};
+constexpr Template kWiderSaturatedValues{"advice.wider_saturated_values",
+                                         "For gradients a lower loss scale helps, for other values BF16, FP32 for the op, or "
+                                         "smaller inputs."};
+constexpr Template kNearestShowsOverflow{"advice.nearest_shows_overflow", "In mode rne they would become infinite, and be seen."};
 
 // Values that a directed mode keeps at the largest number, which no NaN or infinity tells of.
 void find_saturated(const RunFacts& facts, Findings& found) {
@@ -45,17 +53,11 @@ void find_saturated(const RunFacts& facts, Findings& found) {
     suspects.add(0, i, std::move(values), first);
   }
   if (suspects.empty()) return;
-  found.add_judged(
-      most_of_a_gradient ? Severity::error : Severity::warning,
-      fmt::format("{} held {} beyond the largest number of the type, at which the rounding mode keeps them: no infinity "
-                  "tells a scaler, or a check, of it.",
-                  count_of(suspects.size(), "tensor"), count_of(elements, "finite value")),
-      suspects.worst(),
-      fmt::format(
-          "For gradients a lower loss scale helps, for other values {}smaller inputs. In mode rne they would become infinite, "
-          "and be seen.",
-          has_range_of_fp32(facts.selection.tensor(suspects.worst_tensor()).dtype) ? "" : "BF16, FP32 for the op, or "),
-      suspects.extent());
+  const bool none_is_wider = has_range_of_fp32(facts.selection.tensor(suspects.worst_tensor()).dtype);
+  const Sentences advice{(none_is_wider ? kSmallerSaturatedInputs : kWiderSaturatedValues)(), kNearestShowsOverflow()};
+  found.add_judged(most_of_a_gradient ? Severity::error : Severity::warning,
+                   kSaturatedValues({{"tensors", suspects.size()}, {"values", elements}}), suspects.worst(), advice,
+                   suspects.extent());
 }
 
 }  // namespace

@@ -1,22 +1,22 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/flushed_values.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kValuesFlushed{
+    "range.values_flushed",
+    "{tensors:count tensor} other than gradients lost more than {limit:%} of the nonzero elements to zero when rounded."};
+
 void find_flushed_values(const RunFacts& facts, Findings& found) {
   const Suspects flushed = flushed_values(facts, false);
   if (flushed.empty()) return;
   found.add_judged(Severity::info,
-                   fmt::format("{} other than gradients lost more than {:g}% of the nonzero elements to zero when rounded.",
-                               count_of(flushed.size(), "tensor"), 100 * facts.context.options.flushed_limit),
-                   flushed.worst(), "", flushed.extent());
+                   kValuesFlushed({{"tensors", flushed.size()}, {"limit", {facts.context.options.flushed_limit, Unit::share}}}),
+                   flushed.worst(), {}, flushed.extent());
 }
 
 }  // namespace

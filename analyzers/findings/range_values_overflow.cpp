@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "ulpscope/analyzers/findings/families.h"
@@ -10,11 +8,22 @@
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kOverflowOfValues{"range.values_overflow",
+                                     "{tensors:count tensor} other than gradients overflowed when rounded."};
+constexpr Template kHarmlessOverflowOfValue{"range.values_overflow.harmless",
+                                            "{tensors:count tensor} other than gradients overflowed when rounded, and no "
+                                            "infinity reached a weight."};
+constexpr Template kSoDoesBf16{"advice.so_does_bf16", "{said}, and so does BF16."};
+constexpr Template kRunInWiderType{"advice.run_in_wider_type",
+                                   "No loss scale helps a forward value: run {place} in FP32 or BF16, or make its "
+                                   "inputs smaller."};
+constexpr Template kNoScaleHelps{"advice.no_scale_helps_forward", "No loss scale helps a forward value."};
+constexpr Template kKeepInWiderType{"advice.keep_in_wider_type", "Keep {place} in FP32, use BF16, or make its inputs smaller."};
 
 // The value that NaN and infinities began with.
 void find_first_value(const RunFacts& facts, Findings& found) {
@@ -24,11 +33,11 @@ void find_first_value(const RunFacts& facts, Findings& found) {
     const OpInfo& op = facts.selection.op(origin.tensor);
     Advice help;
     if (made.role == Role::loss && op.function == OpFunction::scale && op.phase != Phase::forward) {
-      help = smaller_scale_of_loss(facts) + ", and so does BF16";
+      help = smaller_scale_of_loss(facts);
+      help.text.begin_with(kSoDoesBf16);
       help.note({.kind = SettingKind::precision, .value = "\"bf16\""});
     } else {
-      help = fmt::format("No loss scale helps a forward value: run {} in FP32 or BF16, or make its inputs smaller",
-                         typed_place(facts.precision(), op));
+      help = kRunInWiderType({{"place", typed_place(facts.precision(), op)}});
       note_wide_types(facts.precision(), op, made.dtype, help);
     }
     tell_overflow(facts, origin, help, found);
@@ -58,19 +67,15 @@ void find_values_overflow(const RunFacts& facts, Findings& found) {
   const uint32_t worst = overflowed.worst_tensor();
   Advice advice;
   if (harm != Severity::info && has_range_of_fp32(facts.selection.tensor(worst).dtype)) {
-    advice.text = std::string(kNoTypeHelps) + '.';
+    advice = kNoTypeHelps();
   } else if (harm != Severity::info) {
     const OpInfo& op = facts.selection.op(worst);
-    advice.text = fmt::format("No loss scale helps a forward value. Keep {} in FP32, use BF16, or make its inputs smaller.",
-                              typed_place(facts.precision(), op));
+    advice = Sentences{kNoScaleHelps(), kKeepInWiderType({{"place", typed_place(facts.precision(), op)}})};
     note_wide_types(facts.precision(), op, facts.selection.tensor(worst).dtype, advice);
   }
-  found.add_judged(
-      harm,
-      fmt::format(
-          "{} other than gradients overflowed when rounded{}.", count_of(overflowed.size(), "tensor"),
-          !ranges.reached_weights() && !ranges.is_filtered() && harm == Severity::info ? ", and no infinity reached a weight" : ""),
-      overflowed.worst(), std::move(advice), overflowed.extent());
+  const bool is_harmless = !ranges.reached_weights() && !ranges.is_filtered() && harm == Severity::info;
+  found.add_judged(harm, (is_harmless ? kHarmlessOverflowOfValue : kOverflowOfValues)({{"tensors", overflowed.size()}}),
+                   overflowed.worst(), std::move(advice), overflowed.extent());
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "ulpscope/analyzers/findings/rate_text.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -16,6 +14,37 @@
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kOrLowerFactor{"advice.or_lower_loss_factor", ", or lower the factor of the loss{factor:brackets}"};
+constexpr Template kSmallerFactorOfLoss{"advice.smaller_loss_factor", "A smaller factor of the loss{factor:brackets} keeps it"};
+constexpr Template kSmallerLossScale{"advice.smaller_loss_scale", "A smaller loss scale{faster}{factor} keeps it"};
+constexpr Template kOrFallsFaster{"advice.or_falls_faster", ", or one that falls faster{backoff:brackets},"};
+constexpr Template kOrFactorOfLoss{"advice.or_loss_factor", " or factor of the loss{factor:brackets}"};
+constexpr Template kMomentumOfOne{"advice.momentum_of_one",
+                                  "A momentum of 1 or more forgets nothing{momentum:brackets}: set it below 1"};
+constexpr Template kLowerDecay{"advice.lower_decay",
+                               "Lower the weight decay{decay:brackets}: times the learning rate{rate:brackets} it is "
+                               "{product:.3g}, and above 1 it turns weights around by itself"};
+constexpr Template kLowerFactorOrRate{"advice.lower_loss_factor_or_rate",
+                                      "Lower the factor of the loss{factor:brackets}, which multiplies the gradients and the "
+                                      "updates of SGD with them, or the learning rate{rate:brackets}"};
+constexpr Template kLowerRisenRate{"advice.lower_risen_rate",
+                                   "Lower the learning rate{rate:brackets}, which had risen from {first:.4g} in step "
+                                   "{first_step} to {largest:.4g} in step {largest_step}{warmup:brackets}"};
+constexpr Template kLowerRate{"advice.lower_rate", "Lower the learning rate{rate:brackets}, or warm it up{clip}"};
+constexpr Template kOrClip{"advice.or_clip_gradients", ", or clip the gradients{norm:brackets}"};
+constexpr Template kFactorShortens{"advice.loss_factor_shortens",
+                                   "The factor of the loss{factor:brackets} makes the gradients as small, and the updates of "
+                                   "SGD with them: raise it."};
+constexpr Template kRateWasSmall{"advice.rate_was_small",
+                                 "The learning rate was below a hundredth of {largest:.4g}, which it was in step {step}, in "
+                                 "{small} of {steps} steps{schedule:brackets}: let it fall later, or by less."};
+constexpr Template kRateRisesSlowly{"advice.rate_rises_slowly",
+                                    "The learning rate had risen to {rate:.4g} by step {step}, and goes up to "
+                                    "{full:.4g}{warmup:brackets}: warm it up in fewer steps."};
+constexpr Template kDecayDraws{"advice.decay_draws_to_zero",
+                               "Weight decay{decay:brackets} times the learning rate is up to {product:.3g}: lower it, for it "
+                               "draws weights to 0 faster than they learn."};
 
 // Its learning rate over that of the step.
 std::optional<std::pair<double, double>> rates_with(const RunFacts& facts, uint32_t weight) {
@@ -65,16 +94,14 @@ SettingMention learning_rate_now(const RunFacts& facts, std::optional<uint32_t> 
   std::map<std::string, SettingMention> fitting;
   for (const double base : settings.numbers(SettingKind::learning_rate)) {
     const SettingMention one = settings.now_where(SettingKind::learning_rate, rates->first / rates->second * base);
-    if (!one.empty() && rates->second <= base * (1 + 1e-6)) fitting.emplace(one.text, one);
+    if (!one.empty() && rates->second <= base * (1 + 1e-6)) fitting.emplace(one.text(), one);
   }
   return fitting.size() == 1 ? fitting.begin()->second : none;
 }
 
-Advice or_lower_loss_factor(const RunFacts& facts) {
-  Advice advice;
-  if (loss_factor(facts) > 1)
-    advice.text = ", or lower the factor of the loss" + in_brackets({advice.lower(loss_factor_now(facts))});
-  return advice;
+Sentence or_lower_loss_factor(const RunFacts& facts, Advice& advice) {
+  if (!(loss_factor(facts) > 1)) return {};
+  return kOrLowerFactor({{"factor", advice.lower(loss_factor_now(facts))}});
 }
 
 Advice smaller_scale_of_loss(const RunFacts& facts) {
@@ -83,60 +110,59 @@ Advice smaller_scale_of_loss(const RunFacts& facts) {
   const bool has_factor = loss_factor(facts) > 1;
   Advice advice;
   if (has_factor && !facts.precision().scales_loss) {
-    advice.text = "A smaller factor of the loss" + in_brackets({advice.lower(loss_factor_now(facts))}) + " keeps it";
+    advice.text = kSmallerFactorOfLoss({{"factor", advice.lower(loss_factor_now(facts))}});
     return advice;
   }
-  advice.text = "A smaller loss scale";
   advice.note({.kind = SettingKind::scale_initial, .way = SettingChange::Way::lower});
+  Value faster, factor;
   if (facts.precision().adapts_scale && facts.context.trace.run().backoff_factor > kSlow)
-    advice += ", or one that falls faster" + in_brackets({advice.lower(settings.now(SettingKind::scale_backoff_factor))}) + ",";
-  if (has_factor) advice += " or factor of the loss" + in_brackets({advice.lower(loss_factor_now(facts))});
-  return std::move(advice) + " keeps it";
+    faster = kOrFallsFaster({{"backoff", advice.lower(settings.now(SettingKind::scale_backoff_factor))}});
+  if (has_factor) factor = kOrFactorOfLoss({{"factor", advice.lower(loss_factor_now(facts))}});
+  advice.text = kSmallerLossScale({{"faster", faster}, {"factor", factor}});
+  return advice;
 }
 
 Advice shorten_updates(const RunFacts& facts, std::optional<uint32_t> weight, uint64_t step) {
   const SettingNames& settings = facts.context.settings;
   Advice advice;
   if (settings.number(SettingKind::momentum).value_or(0) >= 1) {
-    advice.text = fmt::format("A momentum of 1 or more forgets nothing{}: set it below 1",
-                              in_brackets({advice.lower(settings.now(SettingKind::momentum))}));
+    advice.text = kMomentumOfOne({{"momentum", advice.lower(settings.now(SettingKind::momentum))}});
     return advice;
   }
   const double decay = settings.number(SettingKind::weight_decay).value_or(0),
                rate = settings.number(SettingKind::learning_rate).value_or(0);
   if (decay * rate > 1) {
-    advice.text = fmt::format(
-        "Lower the weight decay{}: times the learning rate{} it is {:.3g}, and above 1 it turns weights around by itself",
-        in_brackets({advice.lower(settings.now(SettingKind::weight_decay))}),
-        in_brackets({settings.now(SettingKind::learning_rate)}), decay * rate);
+    advice.text = kLowerDecay({{"decay", advice.lower(settings.now(SettingKind::weight_decay))},
+                               {"rate", settings.now(SettingKind::learning_rate)},
+                               {"product", decay * rate}});
     return advice;
   }
   // Updates of Adam and Lion are as long, however long the gradients are.
   const OpFunction rule = weight ? facts.selection.op(*weight).function : OpFunction::other;
   const SettingMention rate_now = learning_rate_now(facts, weight);
   if (rule == OpFunction::sgd_update && loss_factor(facts) >= kFactor && updates_follow_gradients(facts)) {
-    const std::string factor = in_brackets({advice.lower(loss_factor_now(facts))});
-    advice.text = fmt::format(
-        "Lower the factor of the loss{}, which multiplies the gradients and the updates of SGD with them, or the learning "
-        "rate{}",
-        factor, in_brackets({advice.lower(rate_now)}));
+    const Setting factor = advice.lower(loss_factor_now(facts));
+    advice.text = kLowerFactorOrRate({{"factor", factor}, {"rate", advice.lower(rate_now)}});
     return advice;
   }
   const std::vector<LearningRate>& rates = facts.learning_rates();
   const auto behind = std::find_if(rates.begin(), rates.end(), [&](const LearningRate& one) { return one.step > step; });
   const auto at = largest_of(rates, behind);
-  advice.text = "Lower the learning rate" + in_brackets({advice.lower(rate_now)});
+  const Setting rate_words = advice.lower(rate_now);
   if (at != behind && at->value > 2 * rates.front().value) {
     const bool warms_up = settings.number(SettingKind::warmup).value_or(0) > 0;
-    advice += fmt::format(", which had risen from {:.4g} in step {} to {:.4g} in step {}{}", rates.front().value,
-                          rates.front().step, at->value, at->step,
-                          in_brackets({warms_up ? settings.now(SettingKind::warmup) : SettingMention{SettingKind::warmup}}));
+    advice.text = kLowerRisenRate({{"rate", rate_words},
+                                   {"first", rates.front().value},
+                                   {"first_step", ordinal(rates.front().step)},
+                                   {"largest", at->value},
+                                   {"largest_step", ordinal(at->step)},
+                                   {"warmup", warms_up ? Value(settings.now(SettingKind::warmup)) : Value()}});
     return advice;
   }
-  advice += ", or warm it up";
   advice.note({.kind = SettingKind::warmup, .way = SettingChange::Way::raise});
-  if (rule == OpFunction::sgd_update)
-    advice += ", or clip the gradients" + in_brackets({advice.set(settings.name(SettingKind::clip_norm), "1")});
+  Value clip;
+  if (rule == OpFunction::sgd_update) clip = kOrClip({{"norm", advice.set(settings.name(SettingKind::clip_norm), "1")}});
+  advice.text = kLowerRate({{"rate", rate_words}, {"clip", clip}});
   return advice;
 }
 
@@ -145,8 +171,7 @@ Advice why_updates_are_short(const RunFacts& facts) {
   const SettingNames& settings = facts.context.settings;
   Advice why;
   if (loss_factor(facts) <= 1 / kFactor && updates_follow_gradients(facts))
-    why += fmt::format("The factor of the loss{} makes the gradients as small, and the updates of SGD with them: raise it. ",
-                       in_brackets({why.raise(loss_factor_now(facts))}));
+    why.text += kFactorShortens({{"factor", why.raise(loss_factor_now(facts))}});
   const std::vector<LearningRate>& rates = facts.learning_rates();
   const auto most = largest_of(rates, rates.end());
   if (!rates.empty()) {
@@ -154,21 +179,20 @@ Advice why_updates_are_short(const RunFacts& facts) {
         std::count_if(rates.begin(), rates.end(), [&](const LearningRate& one) { return one.value < kSmall * most->value; });
     const double full = settings.number(SettingKind::learning_rate).value_or(0);
     if (most->value > 0 && 2 * static_cast<size_t>(small) > rates.size() && most->step < rates.size() / 2 + rates.front().step)
-      why += fmt::format(
-          "The learning rate was below a hundredth of {:.4g}, which it was in step {}, in {} of {} steps{}: let it "
-          "fall later, or by less. ",
-          most->value, most->step, small, rates.size(), in_brackets({settings.given_beside(SettingKind::warmup)}));
+      why.text += kRateWasSmall({{"largest", most->value},
+                                 {"step", ordinal(most->step)},
+                                 {"small", small},
+                                 {"steps", rates.size()},
+                                 {"schedule", Value::list(settings.given_beside(SettingKind::warmup))}});
     else if (settings.number(SettingKind::warmup).value_or(0) > 0 && rates.back().value < kSmall * full &&
              most->step == rates.back().step)
-      why += fmt::format("The learning rate had risen to {:.4g} by step {}, and goes up to {:.4g}{}: warm it up in fewer steps. ",
-                         rates.back().value, rates.back().step, full, in_brackets({why.lower(settings.now(SettingKind::warmup))}));
+      why.text += kRateRisesSlowly({{"rate", rates.back().value},
+                                    {"step", ordinal(rates.back().step)},
+                                    {"full", full},
+                                    {"warmup", why.lower(settings.now(SettingKind::warmup))}});
   }
   const double taken = rates.empty() ? 0 : settings.number(SettingKind::weight_decay).value_or(0) * most->value;
-  if (taken > kSmall)
-    why += fmt::format(
-        "Weight decay{} times the learning rate is up to {:.3g}: lower it, for it draws weights to 0 faster than "
-        "they learn. ",
-        in_brackets({why.lower(settings.now(SettingKind::weight_decay))}), taken);
+  if (taken > kSmall) why.text += kDecayDraws({{"decay", why.lower(settings.now(SettingKind::weight_decay))}, {"product", taken}});
   return why;
 }
 

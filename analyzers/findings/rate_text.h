@@ -14,20 +14,23 @@ class RunFacts;
 namespace findings {
 
 // "optimizer.learning_rate, now 0.1": where several groups of parameters have one each, that of the weight's, as far as the
-// rates tell groups apart; without a weight, that of the weight whose updates were longest beside it. "" where that is not known.
+// rates tell groups apart; without a weight, that of the weight whose updates were longest beside it. Nothing where that is not
+// known.
 SettingMention learning_rate_now(const RunFacts& facts, std::optional<uint32_t> weight = {});
 
-// What makes updates shorter that were too long in `step`, as the beginning of a sentence. `weight`: one that they were too long
-// for, where that is known.
+// What makes updates shorter that were too long in `step`, as a phrase that begins a sentence. `weight`: one that they were too
+// long for, where that is known.
 Advice shorten_updates(const RunFacts& facts, std::optional<uint32_t> weight, uint64_t step);
 
 // Why updates were as short as they were, where a schedule, a factor of the loss or weight decay is the reason: what it did and how
-// to mend it, in sentences that end with a blank; or "".
+// to mend it; or nothing.
 Advice why_updates_are_short(const RunFacts& facts);
 
-// ", or lower the factor of the loss (loss.factor, now 1e+06)", where it has one above 1 that makes gradients larger; or "".
-Advice or_lower_loss_factor(const RunFacts& facts);
-// "A smaller loss scale keeps it", or a smaller factor, where it has one: what keeps a gradient or a scaled loss finite.
+// A phrase: ", or lower the factor of the loss (loss.factor, now 1e+06)", where it has one above 1 that makes gradients larger; or
+// nothing. The change is noted in `advice`.
+Sentence or_lower_loss_factor(const RunFacts& facts, Advice& advice);
+// A phrase that begins a sentence: "A smaller loss scale keeps it", or a smaller factor, where it has one: what keeps a gradient or
+// a scaled loss finite.
 Advice smaller_scale_of_loss(const RunFacts& facts);
 
 }  // namespace findings

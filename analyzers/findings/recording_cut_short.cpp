@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/recording_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
@@ -8,13 +6,19 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kCutShort{"recording.cut_short", "Recording was cut short: {event}."};
+constexpr Template kTrainingWentOn{"advice.training_went_on", "Training went on."};
+constexpr Template kKeepWholeRun{"advice.keep_whole_run",
+                                 "A larger limit{limit:brackets}, histograms in fewer steps{interval:brackets} or fewer modules "
+                                 "keep the whole run."};
+
 void find_cut_short(const RunFacts& facts, Findings& found) {
+  const SettingNames& settings = facts.context.settings;
   for (const EventRow* event : ends(facts, EventKind::cut_short))
-    found.add(Severity::warning, fmt::format("Recording was cut short: {}.", event->text),
+    found.add(Severity::warning, kCutShort({{"event", Name{NameKind::event, event->text}}}),
               {{facts.selection.key_of_step(event->step, event->rank), {}}},
-              fmt::format("Training went on. A larger limit{}, histograms in fewer steps{} or fewer modules keep the whole run.",
-                          in_brackets({facts.context.settings.now(SettingKind::recording_limit)}),
-                          in_brackets({facts.context.settings.now(SettingKind::recording_interval)})));
+              Sentences{kTrainingWentOn(), kKeepWholeRun({{"limit", settings.now(SettingKind::recording_limit)},
+                                                          {"interval", settings.now(SettingKind::recording_interval)}})});
 }
 
 }  // namespace

@@ -1,36 +1,40 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/recording_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kThisTraceUnclosed{"recording.dead",
+                                      "The program that wrote this trace ended without closing it; the {steps:count step} that "
+                                      "it committed can be read."};
+constexpr Template kTraceOfRankUnclosed{"recording.dead.rank",
+                                        "The program that wrote the trace of rank {rank} ended without closing it; the "
+                                        "{steps:count step} that it committed can be read."};
+constexpr Template kTracesOfRanksUnclosed{"recording.dead.ranks",
+                                          "The programs that wrote the traces of ranks {ranks:commas} ended without closing "
+                                          "them; the {steps:count step} that they committed can be read."};
+
 void find_dead_writer(const RunFacts& facts, Findings& found) {
   const Snapshot& trace = facts.context.trace;
   if (trace.writer_state() != WriterState::dead) return;
-  std::vector<int32_t> dead;
+  Value::List dead;  // ranks
   uint64_t steps = 0;
   for (const int32_t rank : trace.ranks()) {
     const Snapshot of_rank = trace.of_rank(rank);
     // What ended early and says why is another finding.
     if (of_rank.writer_state() != WriterState::dead || !of_rank.closing_note().empty()) continue;
-    dead.push_back(rank);
+    dead.push_back(ordinal(rank));
     steps += of_rank.step_count();
   }
   if (dead.empty()) return;
   const bool is_one = trace.ranks().size() == 1;
   found.add(Severity::warning,
-            fmt::format("The program{} that wrote {} ended without closing {}; the {} that {} committed can be read.",
-                        dead.size() == 1 ? "" : "s",
-                        is_one ? "this trace"
-                               : fmt::format("the trace{} of rank{} {}", dead.size() == 1 ? "" : "s", dead.size() == 1 ? "" : "s",
-                                             fmt::join(dead, ", ")),
-                        dead.size() == 1 ? "it" : "them", count_of(steps, "step"), dead.size() == 1 ? "it" : "they"),
-            {}, kRecover);
+            is_one             ? kThisTraceUnclosed({{"steps", steps}})
+            : dead.size() == 1 ? kTraceOfRankUnclosed({{"rank", dead.front()}, {"steps", steps}})
+                               : kTracesOfRanksUnclosed({{"ranks", Value::list(dead)}, {"steps", steps}}),
+            {}, kRecover());
 }
 
 }  // namespace

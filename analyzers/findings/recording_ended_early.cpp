@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/recording_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
@@ -8,16 +6,20 @@ namespace ulpscope::findings {
 
 namespace {
 
+// The note ends the sentence as the trace has it, with a full stop or without.
+constexpr Template kEndsEarly{"recording.ended_early", "The trace ends early: {event}"};
+constexpr Template kEndsEarlyOfRank{"recording.ended_early.rank", "The trace of rank {rank} ends early: {event}"};
+
 void find_ended_early(const RunFacts& facts, Findings& found) {
   const Snapshot& trace = facts.context.trace;
   const std::vector<int32_t> ranks = trace.ranks();
   for (const int32_t rank : ranks) {
     const Snapshot of_rank = trace.of_rank(rank);
     if (of_rank.closing_note().empty()) continue;
+    const Name event{NameKind::event, of_rank.closing_note()};
     found.add(Severity::warning,
-              fmt::format("The trace{} ends early: {}", ranks.size() == 1 ? "" : fmt::format(" of rank {}", rank),
-                          of_rank.closing_note()),
-              {}, of_rank.writer_state() == WriterState::dead ? kRecover : "");
+              ranks.size() == 1 ? kEndsEarly({{"event", event}}) : kEndsEarlyOfRank({{"rank", ordinal(rank)}, {"event", event}}),
+              {}, of_rank.writer_state() == WriterState::dead ? kRecover() : Sentence());
   }
 }
 

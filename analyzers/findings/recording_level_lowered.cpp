@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/recording_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
@@ -8,14 +6,19 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kOnlyCountsFromThere{"advice.only_counts_from_there",
+                                        "From there on only counts are known, no magnitudes or histograms: what needs those is "
+                                        "answered for the steps before."};
+constexpr Template kKeepMagnitudes{"advice.keep_magnitudes",
+                                   "A larger limit{limit:brackets}, or histograms in fewer steps{interval:brackets}, keeps them "
+                                   "for the whole run."};
+
 void find_level_lowered(const RunFacts& facts, Findings& found) {
-  tell_events(
-      facts, EventKind::level_lowered, Severity::warning,
-      fmt::format("From there on only counts are known, no magnitudes or histograms: what needs those is answered for the steps "
-                  "before. A larger limit{}, or histograms in fewer steps{}, keeps them for the whole run.",
-                  in_brackets({facts.context.settings.now(SettingKind::recording_limit)}),
-                  in_brackets({facts.context.settings.now(SettingKind::recording_interval)})),
-      found);
+  const SettingNames& settings = facts.context.settings;
+  tell_events(facts, EventKind::level_lowered, Severity::warning,
+              Sentences{kOnlyCountsFromThere(), kKeepMagnitudes({{"limit", settings.now(SettingKind::recording_limit)},
+                                                                 {"interval", settings.now(SettingKind::recording_interval)}})},
+              found);
 }
 
 }  // namespace

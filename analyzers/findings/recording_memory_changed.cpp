@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "ulpscope/analyzers/findings/families.h"
@@ -11,41 +9,53 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kChangedOnce{"recording.memory_changed", "{event}."};
+constexpr Template kChangedOnceOnRank{"recording.memory_changed.on_rank", "On rank {rank}, {event}."};
+constexpr Template kChangedTimes{"recording.memory_changed.times",
+                                 "Weights or optimizer states changed {times} times between where they were written and where "
+                                 "they were next read; first, {event}."};
+constexpr Template kChangedTimesOnRank{"recording.memory_changed.times_on_rank",
+                                       "Weights or optimizer states changed {times} times between where they were written and "
+                                       "where they were next read; first, on rank {rank}, {event}."};
+constexpr Template kNoOpDidThis{"advice.no_op_did_this", "No recorded op did this."};
+constexpr Template kRepeatForMemory{"advice.repeat_for_memory",
+                                    "Repeat the run: what changes again at the same place comes from a program, one that writes "
+                                    "there without recording it or past the end of another tensor, or has two tensors in the "
+                                    "same memory."};
+constexpr Template kOneBitOnce{"advice.one_bit_once",
+                               "One bit of one element that changes only once speaks for the machine's memory."};
+
+// `event`: the first of `times` changes.
+Sentence changes_title(const EventRow& event, size_t times, bool has_ranks) {
+  const Name words{NameKind::event, event.text};
+  const Value rank = ordinal(event.rank);
+  if (times == 1) return has_ranks ? kChangedOnceOnRank({{"rank", rank}, {"event", words}}) : kChangedOnce({{"event", words}});
+  return has_ranks ? kChangedTimesOnRank({{"times", times}, {"rank", rank}, {"event", words}})
+                   : kChangedTimes({{"times", times}, {"event", words}});
+}
+
 void find_memory_changed(const RunFacts& facts, Findings& found) {
   const AnalysisContext& context = facts.context;
   std::vector<const EventRow*> changes;
   for (const EventRow& event : context.trace.events())
     if (event.kind == EventKind::memory_changed && context.options.asks_for(event.step)) changes.push_back(&event);
+  if (changes.empty()) return;
   // Of several ranks they come rank by rank.
   std::stable_sort(changes.begin(), changes.end(), [](const EventRow* a, const EventRow* b) { return a->step < b->step; });
-  const bool has_ranks = context.trace.ranks().size() > 1;
-  uint64_t times = 0;
-  std::string first;
   std::vector<Evidence> evidence;
   Extent extent;
   for (const EventRow* const change : changes) {
     const EventRow& event = *change;
     if (event.tensor >= 0) extent.tensors.push_back(static_cast<uint32_t>(event.tensor));
     keep_first(extent.first_step, std::optional(event.count));  // where it was written: what was read came from there
-    if (times++ == 0) first = (has_ranks ? fmt::format("on rank {}, ", event.rank) : "") + event.text + '.';
     if (evidence.size() == kMostEvidence) continue;
     RowKey key = event.tensor >= 0 ? facts.selection.key(static_cast<uint32_t>(event.tensor), event.step, event.rank)
                                    : facts.selection.key_of_step(event.step, event.rank);
     evidence.push_back({std::move(key), {{"written_in_step", count_cell(event.count), Unit::none}}});
-    if (times > 1) evidence.back().values.push_back({"text", event.text});  // of the first the title says it
+    if (change != changes.front()) evidence.back().values.push_back({"text", event.text});  // of the first the title says it
   }
-  if (times == 0) return;
-  if (times == 1 && has_ranks) first.front() = 'O';
-  found.add(Severity::error,
-            times == 1 ? first
-                       : fmt::format("Weights or optimizer states changed {} times between where they were written and where they "
-                                     "were next read; first, {}",
-                                     times, first),
-            std::move(evidence),
-            "No recorded op did this. Repeat the run: what changes again at the same place comes from a program, one that writes "
-            "there without recording it or past the end of another tensor, or has two tensors in the same memory. One bit of one "
-            "element that changes only once speaks for the machine's memory.",
-            std::move(extent));
+  found.add(Severity::error, changes_title(*changes.front(), changes.size(), context.trace.ranks().size() > 1), std::move(evidence),
+            Sentences{kNoOpDidThis(), kRepeatForMemory(), kOneBitOnce()}, std::move(extent));
 }
 
 }  // namespace

@@ -1,16 +1,21 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kStepsMissing{"recording.missing_steps",
+                                 "{steps:count step} of the run {steps:either is|are} in none of its traces, first step "
+                                 "{first}."};
+constexpr Template kEarlierWasKilled{"advice.earlier_was_killed",
+                                     "The program that wrote the earlier trace was killed, or its recording ended, before they "
+                                     "were in the file."};
+constexpr Template kMissingLeftOut{"advice.missing_left_out", "What is said of the run leaves them out."};
 
 void find_missing_steps(const RunFacts& facts, Findings& found) {
   const AnalysisContext& context = facts.context;
@@ -39,12 +44,8 @@ void find_missing_steps(const RunFacts& facts, Findings& found) {
   }
   if (missing == 0) return;
   const uint64_t first = *evidence.front().key.step;
-  found.add(Severity::warning,
-            fmt::format("{} of the run {} in none of its traces, first step {}.", count_of(missing, "step"),
-                        missing == 1 ? "is" : "are", first),
-            std::move(evidence),
-            "The program that wrote the earlier trace was killed, or its recording ended, before they were in the file. What is "
-            "said of the run leaves them out.");
+  found.add(Severity::warning, kStepsMissing({{"steps", missing}, {"first", ordinal(first)}}), std::move(evidence),
+            Sentences{kEarlierWasKilled(), kMissingLeftOut()});
 }
 
 }  // namespace

@@ -4,7 +4,7 @@ namespace ulpscope::findings {
 
 namespace {
 
-void find_notes(const RunFacts& facts, Findings& found) { tell_events(facts, EventKind::note, Severity::info, "", found); }
+void find_notes(const RunFacts& facts, Findings& found) { tell_events(facts, EventKind::note, Severity::info, {}, found); }
 
 }  // namespace
 

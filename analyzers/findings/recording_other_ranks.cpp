@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
@@ -8,13 +6,16 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kOneRankOnly{"recording.other_ranks",
+                                "The trace is of rank {rank} of a run of {ranks}: the others are not read."};
+constexpr Template kNameFolderOfRanks{"advice.name_folder_of_ranks",
+                                      "Name a folder that has the traces of all ranks to read them as one run."};
+
 void find_other_ranks(const RunFacts& facts, Findings& found) {
   const Snapshot& trace = facts.context.trace;
   if (!trace.lacks_ranks()) return;
-  found.add(
-      Severity::info,
-      fmt::format("The trace is of rank {} of a run of {}: the others are not read.", trace.run().rank, trace.run().world_size), {},
-      "Name a folder that has the traces of all ranks to read them as one run.");
+  found.add(Severity::info, kOneRankOnly({{"rank", ordinal(trace.run().rank)}, {"ranks", trace.run().world_size}}), {},
+            kNameFolderOfRanks());
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
@@ -8,13 +6,23 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kRanksDiffer{"recording.ranks_differ", "The ranks differ: {notes}."};
+constexpr Template kNoteAndMore{"recording.rank_note_and_more", "{event}; {more}"};
+constexpr Template kShorterLeftOut{"advice.shorter_ranks_left_out",
+                                   "What is said of the steps behind that leaves them out: look at why their programs stopped."};
+
 void find_differing_ranks(const RunFacts& facts, Findings& found) {
   const Snapshot& trace = facts.context.trace;
   const std::vector<std::string> notes = trace.rank_notes();
   if (notes.empty()) return;
   const bool is_alive = trace.writer_state() == WriterState::alive;
-  found.add(is_alive ? Severity::info : Severity::warning, fmt::format("The ranks differ: {}.", fmt::join(notes, "; ")), {},
-            is_alive ? "" : "What is said of the steps behind that leaves them out: look at why their programs stopped.");
+  Value words;
+  for (size_t i = notes.size(); i-- > 0;) {
+    const Name event{NameKind::event, notes[i]};
+    words = words.empty() ? Value(event) : kNoteAndMore({{"event", event}, {"more", words}});
+  }
+  found.add(is_alive ? Severity::info : Severity::warning, kRanksDiffer({{"notes", words}}), {},
+            is_alive ? Sentence() : kShorterLeftOut());
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "ulpscope/analyzers/findings/recording_text.h"
 
-#include <fmt/format.h>
-
 #include <set>
 
 #include "ulpscope/analyzers/judgements/run_facts.h"
@@ -10,25 +8,29 @@
 
 namespace ulpscope::findings {
 
-void tell_events(const RunFacts& facts, EventKind kind, Severity severity, const std::string& suggestion, Findings& found) {
+namespace {
+
+constexpr Template kEvent{"recording.event", "{event}"};
+constexpr Template kEventAndMore{"recording.event_and_more", "{event} (and {more} more)"};
+
+}  // namespace
+
+void tell_events(const RunFacts& facts, EventKind kind, Severity severity, const Advice& advice, Findings& found) {
   const AnalysisContext& context = facts.context;
   uint64_t times = 0;
-  std::string title;
+  Name first{NameKind::event, ""};
   std::vector<Evidence> evidence;
   std::set<std::string> told;  // a run that goes on says the same again
   for (const EventRow& event : context.trace.events()) {
     if (event.kind != kind || !context.options.asks_for(event.step) || !told.insert(std::string(event.text)).second) continue;
-    if (times++ == 0) title = event.text;
+    if (times++ == 0) first.text = event.text;
     if (evidence.size() < kMostEvidence)
       evidence.push_back({facts.selection.key_of_step(event.step, event.rank), {{"text", event.text}}});
   }
   if (times == 0) return;
-  if (times > 1) {
-    title += fmt::format(" (and {} more)", times - 1);
-  } else {
-    evidence.front().values.clear();
-  }
-  found.add(severity, std::move(title), std::move(evidence), suggestion);
+  if (times == 1) evidence.front().values.clear();
+  found.add(severity, times > 1 ? kEventAndMore({{"event", first}, {"more", times - 1}}) : kEvent({{"event", first}}),
+            std::move(evidence), advice);
 }
 
 std::vector<const EventRow*> ends(const RunFacts& facts, EventKind kind) {

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
@@ -9,6 +7,12 @@
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kTraceReplaced{"recording.trace_replaced",
+                                  "No step of '{trace}', which ends with step {last}, is read: '{later}' was resumed later, at "
+                                  "step {step}, and takes its place{end}."};
+constexpr Template kRunReadEnds{"recording.run_read_ends", "; the run as read ends with step {step}"};
+constexpr Template kReadByItself{"advice.read_by_itself", "Read '{trace}' by itself where it is the one that you mean."};
 
 void find_replaced_traces(const RunFacts& facts, Findings& found) {
   const AnalysisContext& context = facts.context;
@@ -21,12 +25,16 @@ void find_replaced_traces(const RunFacts& facts, Findings& found) {
     }
     // A run that goes on may still come to the steps that the earlier one had.
     const bool is_missed = trace.end > end && context.trace.writer_state() != WriterState::alive;
-    found.add(
-        is_missed ? Severity::warning : Severity::info,
-        fmt::format("No step of '{}', which ends with step {}, is read: '{}' was resumed later, at step {}, and takes its place{}.",
-                    trace.path, trace.end - 1, trace.by_path, std::max<int64_t>(0, trace.by.parent_step),
-                    is_missed && end > 0 ? fmt::format("; the run as read ends with step {}", end - 1) : ""),
-        {}, fmt::format("Read '{}' by itself where it is the one that you mean.", trace.path));
+    const Name path{NameKind::file, trace.path};
+    Value run_end;
+    if (is_missed && end > 0) run_end = kRunReadEnds({{"step", ordinal(end - 1)}});
+    found.add(is_missed ? Severity::warning : Severity::info,
+              kTraceReplaced({{"trace", path},
+                              {"last", ordinal(trace.end - 1)},
+                              {"later", Name{NameKind::file, trace.by_path}},
+                              {"step", ordinal(std::max<int64_t>(0, trace.by.parent_step))},
+                              {"end", run_end}}),
+              {}, kReadByItself({{"trace", path}}));
   }
 }
 

@@ -4,7 +4,7 @@ namespace ulpscope::findings {
 
 namespace {
 
-void find_warnings(const RunFacts& facts, Findings& found) { tell_events(facts, EventKind::warning, Severity::warning, "", found); }
+void find_warnings(const RunFacts& facts, Findings& found) { tell_events(facts, EventKind::warning, Severity::warning, {}, found); }
 
 }  // namespace
 

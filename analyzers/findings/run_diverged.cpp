@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -22,6 +20,33 @@
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kUpdateDiverged{
+    "run.diverged.update",
+    "The run diverged: the update of step {step} was {ratio:.3g} times as large as {parameter}, before "
+    "anything overflowed in a step that was taken{losses}."};
+constexpr Template kUpdateMayDiverge{
+    "run.diverged.update_may",
+    "The run may diverge: the update of step {step} was {ratio:.3g} times as large as {parameter}, "
+    "before anything overflowed in a step that was taken{losses}."};
+constexpr Template kAndLosses{"loss.and", ", and {change}"};
+constexpr Template kThrownUp{
+    "run.diverged.thrown_up",
+    "Updates were too long: that of step {step} was {ratio:.3g} times as large as {parameter}, and the loss "
+    "rose from {first:.4g} to {highest:.4g} in step {highest_step}; it was above the first one in {above} of "
+    "{steps} steps."};
+constexpr Template kLossesDiverged{"run.diverged", "The run diverged: {change}."};
+constexpr Template kLossesDivergedByThemselves{"run.diverged.without_overflow",
+                                               "The run diverged: {change}, and nothing overflowed in a step that was taken."};
+constexpr Template kLossesDiverge{"run.diverged.from_the_start", "The run diverges: {change}."};
+constexpr Template kUpdatesUpTo{"run.diverged.updates_up_to",
+                                "Updates were up to {ratio:.3g} times as large as the weights that they changed."};
+constexpr Template kShorterUpdates{"advice.shorter_updates", "{said}{no_format}."};
+constexpr Template kShorterOrMasters{"advice.shorter_updates_or_master_weights",
+                                     "{said}, or keep FP32 master weights{masters:brackets}."};
+constexpr Template kMomentsInFp32{"advice.moments_in_fp32",
+                                  "Second moments were flushed to zero in {format}, and an update that is divided by eps alone "
+                                  "may have any length: keep FP32 master weights, whose moments are FP32{masters:brackets}."};
 
 // The weights, which whatever broke was computed from.
 Extent all_weights(const RunFacts& facts, uint64_t first_step) {
@@ -46,29 +71,35 @@ bool flushed_second_moments(const RunFacts& facts, uint32_t weight) {
   });
 }
 
-// `is_sure`: that the run did not only begin so.
-void add_large_update(const RunFacts& facts, const UpdateRatio& ratio, bool is_sure, const std::string& losses, Findings& found) {
+// `no_format`: a phrase behind it, or nothing.
+Advice shorter_updates(const RunFacts& facts, std::optional<uint32_t> weight, uint64_t step, Value no_format = {}) {
+  Advice advice = shorten_updates(facts, weight, step);
+  advice.text.begin_with(kShorterUpdates, {{"no_format", std::move(no_format)}});
+  return advice;
+}
+
+// `is_sure`: that the run did not only begin so. `losses`: a phrase behind what the update was, or nothing.
+void add_large_update(const RunFacts& facts, const UpdateRatio& ratio, bool is_sure, const Value& losses, Findings& found) {
   const TensorInfo& weight = facts.selection.tensor(ratio.tensor);
   RowKey key = facts.selection.key(ratio.tensor);
   key.step = ratio.step;
-  Advice masters;
-  masters.text = ", or keep FP32 master weights" +
-                 in_brackets({masters.set(facts.context.settings.switched(SettingKind::master_weights, true))}) + ".";
-  Advice help = shorten_updates(facts, ratio.tensor, ratio.step) +
-                (is_narrow(weight.dtype) ? masters : Advice(is_sure ? fmt::format("{}.", kNoFormatHelps) : "."));
+  const SettingMention masters = facts.context.settings.switched(SettingKind::master_weights, true);
+  Advice help;
   if (flushed_second_moments(facts, ratio.tensor)) {
-    help = Advice();
-    help.text = fmt::format(
-        "Second moments were flushed to zero in {}, and an update that is divided by eps alone may have "
-        "any length: keep FP32 master weights, whose moments are FP32",
-        info(weight.dtype).format->name);
-    help += in_brackets({help.set(facts.context.settings.switched(SettingKind::master_weights, true))}) + ".";
+    help.text = kMomentsInFp32(
+        {{"format", Name{NameKind::format, std::string(info(weight.dtype).format->name)}}, {"masters", help.set(masters)}});
+  } else if (is_narrow(weight.dtype)) {
+    help = shorten_updates(facts, ratio.tensor, ratio.step);
+    help.text.begin_with(kShorterOrMasters, {{"masters", help.set(masters)}});
+  } else {
+    help = shorter_updates(facts, ratio.tensor, ratio.step, is_sure ? kNoFormatHelps() : Value());
   }
   found.add(is_sure ? Severity::error : Severity::warning,
-            fmt::format("The run {}: the update of step {} was {:.3g} times as large as {}, before anything overflowed in a step "
-                        "that was taken{}.",
-                        is_sure ? "diverged" : "may diverge", ratio.step, ratio.ratio, facts.selection.parameter_name(ratio.tensor),
-                        losses),
+            (is_sure ? kUpdateDiverged
+                     : kUpdateMayDiverge)({{"step", ordinal(ratio.step)},
+                                           {"ratio", ratio.ratio},
+                                           {"parameter", Name{NameKind::parameter, facts.selection.parameter_name(ratio.tensor)}},
+                                           {"losses", losses}}),
             {{key, {{"update_over_weight", ratio.ratio}}}}, std::move(help), {{ratio.tensor}, ratio.step});
 }
 
@@ -110,11 +141,15 @@ void add_thrown_up(const RunFacts& facts, const UpdateRatio& ratio, Findings& fo
   RowKey key = facts.selection.key(ratio.tensor);
   key.step = ratio.step;
   found.add(Severity::warning,
-            fmt::format("Updates were too long: that of step {} was {:.3g} times as large as {}, and the loss rose from {:.4g} "
-                        "to {:.4g} in step {}; it was above the first one in {} of {} steps.",
-                        ratio.step, ratio.ratio, facts.selection.parameter_name(ratio.tensor), first, thrown.highest, thrown.step,
-                        thrown.above, thrown.steps),
-            {{key, {{"update_over_weight", ratio.ratio}}}}, shorten_updates(facts, ratio.tensor, ratio.step) + ".",
+            kThrownUp({{"step", ordinal(ratio.step)},
+                       {"ratio", ratio.ratio},
+                       {"parameter", Name{NameKind::parameter, facts.selection.parameter_name(ratio.tensor)}},
+                       {"first", first},
+                       {"highest", thrown.highest},
+                       {"highest_step", ordinal(thrown.step)},
+                       {"above", thrown.above},
+                       {"steps", thrown.steps}}),
+            {{key, {{"update_over_weight", ratio.ratio}}}}, shorter_updates(facts, ratio.tensor, ratio.step),
             {{ratio.tensor}, ratio.step});
 }
 
@@ -151,23 +186,19 @@ void find_divergence(const RunFacts& facts, Findings& found) {
   const bool is_sure = broke_soon || judged->rose() || blinded || (judged->no_better && judged->is_long);
   if (large && (is_sure || (judged->no_better && all.has_large() && !judged->comes_down))) {
     add_large_update(facts, *all.first_large, is_sure || facts.broke(),
-                     judged->no_better || judged->peaked || judged->scattered ? ", and " + losses.text() : "", found);
+                     judged->no_better || judged->peaked || judged->scattered ? kAndLosses({{"change", losses.text()}}) : Value(),
+                     found);
   } else if (judged->rose()) {
-    found.add(Severity::error,
-              fmt::format("The run diverged: {}{}.", losses.text(),
-                          judged->grew_to_nonfinite || (judged->scattered && judged->scattered->ends_early)
-                              ? ""
-                              : ", and nothing overflowed in a step that was taken"),
+    const bool ends_early = judged->grew_to_nonfinite || (judged->scattered && judged->scattered->ends_early);
+    found.add(Severity::error, (ends_early ? kLossesDiverged : kLossesDivergedByThemselves)({{"change", losses.text()}}),
               {{key_of_step(facts.context.trace, losses.step.value_or(steps.last.step)),
                 {{"loss", losses.last}, {"first_loss", losses.first}}}},
-              shorten_updates(facts, std::nullopt, losses.step.value_or(steps.last.step)) + ".",
+              shorter_updates(facts, std::nullopt, losses.step.value_or(steps.last.step)),
               rose_by_itself ? all_weights(facts, losses.first_step + 1) : Extent());
   } else if (first_nonfinite == UINT64_MAX && losses.last > losses.first && !judged->comes_down && rises_from_the_start(facts)) {
-    found.add(Severity::warning,
-              fmt::format("The run diverges: {}. Updates were up to {:.3g} times as large as the weights that they changed.",
-                          losses.text(), all.longest->ratio),
+    found.add(Severity::warning, {kLossesDiverge({{"change", losses.text()}}), kUpdatesUpTo({{"ratio", all.longest->ratio}})},
               {{key_of_step(facts.context.trace, steps.last.step), {{"loss", losses.last}, {"first_loss", losses.first}}}},
-              shorten_updates(facts, std::nullopt, steps.last.step) + ".");
+              shorter_updates(facts, std::nullopt, steps.last.step));
   } else if (large && all.has_large()) {
     add_thrown_up(facts, *all.first_large, found);
   }

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -14,18 +12,28 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kLossNegative{"run.loss_negative",
+                                 "The loss fell below 0, and its median is {median:.4g} in the last {steps} steps: {function} of "
+                                 "{arguments} is never below 0."};
+constexpr Template kLogProbabilities{"loss.meant_for_log_probabilities", "log-probabilities"};
+constexpr Template kProbabilitiesToo{"loss.meant_for_probabilities", "log-probabilities and of targets that are probabilities"};
+constexpr Template kTargetsTo1{"loss.meant_for_targets_to_1", "targets from 0 to 1"};
+constexpr Template kLogSoftmaxOrCrossEntropy{"advice.log_softmax_or_cross_entropy",
+                                             "Put a log_softmax before it, or take a loss that has one inside (cross_entropy)."};
+constexpr Template kSoftmaxAndTargets{"advice.log_softmax_and_targets", "Put a log_softmax before it, and look at the targets."};
+constexpr Template kBringTargetsTo1{"advice.bring_targets_to_1", "Bring the targets into 0 to 1."};
+
 // A loss that is 0 at least of what it is meant for.
 struct BoundedLoss {
   OpFunction function;
-  const char* meant_for;
-  const char* advice;
+  const Template& meant_for;
+  const Template& advice;
 };
 constexpr BoundedLoss kBoundedLosses[] = {
-    {OpFunction::nll, "log-probabilities", "Put a log_softmax before it, or take a loss that has one inside (cross_entropy)."},
-    {OpFunction::kl_div, "log-probabilities and of targets that are probabilities",
-     "Put a log_softmax before it, and look at the targets."},
-    {OpFunction::bce_with_logits, "targets from 0 to 1", "Bring the targets into 0 to 1."},
-    {OpFunction::binary_cross_entropy, "targets from 0 to 1", "Bring the targets into 0 to 1."},
+    {OpFunction::nll, kLogProbabilities, kLogSoftmaxOrCrossEntropy},
+    {OpFunction::kl_div, kProbabilitiesToo, kSoftmaxAndTargets},
+    {OpFunction::bce_with_logits, kTargetsTo1, kBringTargetsTo1},
+    {OpFunction::binary_cross_entropy, kTargetsTo1, kBringTargetsTo1},
 };
 
 void find_negative_loss(const RunFacts& facts, Findings& found) {
@@ -50,11 +58,13 @@ void find_negative_loss(const RunFacts& facts, Findings& found) {
       return;
     const std::span<const uint32_t> made = context.graph.made_by(number);
     found.add_judged(Severity::error,
-                     fmt::format("The loss fell below 0, and its median is {:.4g} in the last {} steps: {} of {} is never below 0.",
-                                 end, kEndLosses, name_of(loss.function), loss.meant_for),
+                     kLossNegative({{"median", end},
+                                    {"steps", kEndLosses},
+                                    {"function", Name{NameKind::function, std::string(name_of(loss.function))}},
+                                    {"arguments", loss.meant_for()}}),
                      {{key_of_step(context.trace, steps.first.step), {{"first_loss", steps.first.loss}}},
                       {key_of_step(context.trace, steps.last.step), {{"median_loss", end}}}},
-                     loss.advice, {{made.begin(), made.end()}, steps.first.step});
+                     loss.advice(), {{made.begin(), made.end()}, steps.first.step});
     return;
   }
 }

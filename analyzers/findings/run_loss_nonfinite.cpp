@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <optional>
 #include <set>
 
@@ -12,6 +10,20 @@
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kNonfiniteSteps{"loss.nonfinite_steps", "in {nonfinite} of {steps:count step}, first in step {first_step}"};
+constexpr Template kLossNonfinite{"run.loss_nonfinite", "The loss was NaN or infinity {steps}."};
+constexpr Template kLossNonfiniteAtEnd{"run.loss_nonfinite.in_last_step",
+                                       "The loss was NaN or infinity {steps}; all but the last of these steps had a finite one "
+                                       "behind them."};
+constexpr Template kLossRecovered{"run.loss_nonfinite.recovered",
+                                  "The loss was NaN or infinity {steps}, and finite in the last step."};
+constexpr Template kLossNonfiniteOfRanks{"run.loss_nonfinite.of_ranks",
+                                         "The loss of {broken:either rank|ranks} {ranks:commas} was NaN or infinity from step "
+                                         "{step} on; of all ranks it was {steps}."};
+constexpr Template kLookWhereItBegan{"advice.look_where_it_began",
+                                     "Where it began, in step {step}, is where to look: `ulpscope ranges {trace} --step "
+                                     "{step}`."};
 
 // The step from which on every step up to this one held something nonfinite and was taken: a loss follows from what the steps
 // before it did to the weights.
@@ -54,21 +66,23 @@ void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
   extent.steps = nonfinite;
   // Of several ranks perhaps some only.
   const std::vector<int> broken = facts.step_facts.broken_ranks();
-  const std::string count = fmt::format("in {} of {}, first in step {}", nonfinite, count_of(steps.count, "step"), first);
-  const std::string text =
-      recovered && steps.nonfinite_losses.contains(steps.last.step)
-          ? fmt::format("The loss was NaN or infinity {}; all but the last of these steps had a finite one behind them.", count)
-      : recovered ? fmt::format("The loss was NaN or infinity {}, and finite in the last step.", count)
-      : broken.size() == trace.ranks().size()
-          ? fmt::format("The loss was NaN or infinity {}.", count)
-          : fmt::format("The loss of rank{} {} was NaN or infinity from step {} on; of all ranks it was {}.",
-                        broken.size() == 1 ? "" : "s", fmt::join(broken, ", "), facts.step_facts.broken_from(), count);
+  Value::List ranks;
+  for (const int rank : broken) ranks.push_back(ordinal(rank));
+  const Sentence count = kNonfiniteSteps({{"nonfinite", nonfinite}, {"steps", steps.count}, {"first_step", ordinal(first)}});
+  const Sentence title = recovered && steps.nonfinite_losses.contains(steps.last.step) ? kLossNonfiniteAtEnd({{"steps", count}})
+                         : recovered                                                   ? kLossRecovered({{"steps", count}})
+                         : broken.size() == trace.ranks().size()
+                             ? kLossNonfinite({{"steps", count}})
+                             : kLossNonfiniteOfRanks({{"broken", broken.size()},
+                                                      {"ranks", Value::list(std::move(ranks))},
+                                                      {"step", ordinal(facts.step_facts.broken_from())},
+                                                      {"steps", count}});
+  const uint64_t step = origin ? origin->position.step : began(trace, steps, from);
   found.add(!recovered ? Severity::error
             : many     ? Severity::warning
                        : Severity::info,
-            text, {{key_of_step(trace, first), {{"steps", count_cell(nonfinite), Unit::count}}}},
-            fmt::format("Where it began, in step {0}, is where to look: `ulpscope ranges {1} --step {0}`.",
-                        origin ? origin->position.step : began(trace, steps, from), shell_word(trace.path())),
+            title, {{key_of_step(trace, first), {{"steps", count_cell(nonfinite), Unit::count}}}},
+            kLookWhereItBegan({{"step", ordinal(step)}, {"trace", Name{NameKind::file, shell_word(trace.path())}}}),
             std::move(extent));
 }
 

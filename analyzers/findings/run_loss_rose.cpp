@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -15,6 +13,15 @@
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kLossRose{"run.loss_rose",
+                             "The loss rose: its median was {lowest:.4g} in the {steps} steps from {step} on, and is "
+                             "{last:.4g} in the last {steps}."};
+constexpr Template kLowerRateBefore{"advice.lower_rate_before",
+                                    "Lower the learning rate{rate:brackets} before that, by a schedule."};
+constexpr Template kComparisonTells{"advice.comparison_tells",
+                                    "Whether the format has a part in it, `ulpscope compare` with a run in FP32 "
+                                    "tells{precision:brackets}."};
 
 bool rounds_to_narrow(const Selection& selection) {
   for (uint32_t i = 0; i < selection.size(); ++i)
@@ -54,17 +61,12 @@ void find_rise(const RunFacts& facts, Findings& found) {
   if (behind.size() < kSteps || !(rank_sum_deviations(lowest->losses, behind) > kDeviations)) return;
   const double end = median(last_losses(steps, kSteps));
   if (!std::isfinite(end) || !is_much(steps.first.loss, lowest->median, std::min(end, median(behind)))) return;
-  const SettingNames& settings = context.settings;
   Advice advice;
-  advice.text =
-      fmt::format("Lower the learning rate{} before that, by a schedule", in_brackets({advice.lower(learning_rate_now(facts))}));
-  advice += !rounds_to_narrow(facts.selection)
-                ? "."
-                : fmt::format(". Whether the format has a part in it, `ulpscope compare` with a run in FP32 tells{}.",
-                              in_brackets({settings.now(SettingKind::precision)}));
+  advice.text = kLowerRateBefore({{"rate", advice.lower(learning_rate_now(facts))}});
+  if (rounds_to_narrow(facts.selection))
+    advice.text += kComparisonTells({{"precision", context.settings.now(SettingKind::precision)}});
   found.add(Severity::warning,
-            fmt::format("The loss rose: its median was {:.4g} in the {} steps from {} on, and is {:.4g} in the last {}.",
-                        lowest->median, kSteps, lowest->first_step, end, kSteps),
+            kLossRose({{"lowest", lowest->median}, {"steps", kSteps}, {"step", ordinal(lowest->first_step)}, {"last", end}}),
             {{key_of_step(context.trace, steps.last.step), {{"median_loss", end}}},
              {key_of_step(context.trace, lowest->first_step), {{"lowest_median_loss", lowest->median}}}},
             std::move(advice));

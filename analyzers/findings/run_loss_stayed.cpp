@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
@@ -13,6 +11,13 @@
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kLossStayed{"run.loss_stayed",
+                               "The loss did not fall: its median was {first:.4g} in the first {steps} steps, and is {last:.4g} "
+                               "in the last {steps}."};
+constexpr Template kLookAtRateAndTargets{"advice.look_at_rate_and_targets",
+                                         "Where nothing else was found, look at the learning rate{rate:brackets}, and at the "
+                                         "range of inputs and targets."};
 
 // Of losses of which it is not known what guessing gives.
 void find_stayed(const RunFacts& facts, Findings& found) {
@@ -30,14 +35,9 @@ void find_stayed(const RunFacts& facts, Findings& found) {
   const double first = median(steps.first_losses), last = median(ends);
   if (!(first > 0) || !std::isfinite(last) || last < first) return;
   const Advice why = why_updates_are_short(facts);
-  found.add(Severity::warning,
-            fmt::format("The loss did not fall: its median was {:.4g} in the first {} steps, and is {:.4g} in the last {}.", first,
-                        kEndLosses, last, kEndLosses),
+  found.add(Severity::warning, kLossStayed({{"first", first}, {"last", last}, {"steps", kEndLosses}}),
             {{key_of_step(context.trace, steps.last.step), {{"median_loss", last}, {"first_median_loss", first}}}},
-            !why.text.empty() ? why
-                              : fmt::format("Where nothing else was found, look at the learning rate{}, and at the range of inputs "
-                                            "and targets.",
-                                            in_brackets({learning_rate_now(facts)})));
+            !why.text.empty() ? why : Advice(kLookAtRateAndTargets({{"rate", learning_rate_now(facts)}})));
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -16,24 +14,61 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kNoBetterThanMean{
+    "run.no_better_than_guessing.mean",
+    "The run learned nothing that helps: its mean loss is {loss:.4g} in the last {steps} steps, and "
+    "to give the mean of all targets, {mean:.4g}, would have cost {guessing:.4g} there."};
+constexpr Template kLearnedSamples{
+    "run.no_better_than_guessing.learned_samples",
+    "The run learned its training samples, and nothing that helps with others: the median of its last "
+    "{losses} losses is {median:.4g}, where guessing gives {guessing:.4g}, and it has {accuracy:.3g}% "
+    "of the test set right, where guessing among {classes} classes gives {guessing_accuracy:.3g}%."};
+constexpr Template kGuessesTestSet{"run.no_better_than_guessing.test_set",
+                                   "The run learned nothing that helps: it has {accuracy:.3g}% of the test set right, and "
+                                   "guessing among {classes} classes {guessing_accuracy:.3g}%."};
+constexpr Template kAllClassesAlike{"run.no_better_than_guessing.smoothed_labels",
+                                    "The run learned nothing that helps: its labels are smoothed so far that all {classes} "
+                                    "classes are alike."};
+constexpr Template kLossesOfGuessing{"loss.of_guessing",
+                                     "each of its last {losses} losses is {least:.4g} or more, and guessing all {classes} "
+                                     "classes alike gives log({classes}) = {guessing:.4g}"};
+constexpr Template kNoBetterThanGuessing{"run.no_better_than_guessing", "The run learned nothing that helps: {comparison}."};
+constexpr Template kWorseThanGuessing{
+    "run.no_better_than_guessing.worse",
+    "The run ended worse than guessing: {comparison}, though it has {accuracy:.3g}% of the test set right."};
+constexpr Template kHardlyBetterThanGuessing{
+    "run.no_better_than_guessing.hardly_better",
+    "The run ended hardly better than guessing: {comparison}, though it has {accuracy:.3g}% "
+    "of the test set right."};
+constexpr Template kLowerRateOfPeak{"advice.lower_rate_of_peak",
+                                    "Lower the learning rate{rate:brackets}, or warm it up: the loss went from {first:.4g} in "
+                                    "step {first_step} up to {peak:.4g} in step {peak_step}."};
+constexpr Template kLookAtRateAndInputs{
+    "advice.look_at_rate_and_inputs",
+    "Where nothing else was found, look at the learning rate{rate:brackets} and its schedule, and "
+    "at the range of the inputs: features far from 1 saturate a model."};
+constexpr Template kCompareTestData{"advice.compare_test_data",
+                                    "Look at how training and test data differ, in their labels and how they are normalised; "
+                                    "more samples, a smaller model or fewer epochs keep a run from learning samples by heart."};
+constexpr Template kSmoothLabelsLess{"advice.smooth_labels_less", "Smooth the labels less."};
+
 // A loss that was far above the first one did not come from where the run began.
 Advice advice_on_learning(const RunFacts& facts) {
   constexpr double kPeak = 10;
   const StepTotals& steps = facts.judged_steps();
   const SettingMention rate = learning_rate_now(facts);
   if (steps.peak && steps.first.loss > 0 && steps.peak->loss > kPeak * steps.first.loss) {
-    Advice advice =
-        fmt::format("Lower the learning rate{}, or warm it up: the loss went from {:.4g} in step {} up to {:.4g} in step {}.",
-                    in_brackets({rate}), steps.first.loss, steps.first.step, steps.peak->loss, steps.peak->step);
-    advice.lower(rate);
+    Advice advice;
+    advice.text = kLowerRateOfPeak({{"rate", advice.lower(rate)},
+                                    {"first", steps.first.loss},
+                                    {"first_step", ordinal(steps.first.step)},
+                                    {"peak", steps.peak->loss},
+                                    {"peak_step", ordinal(steps.peak->step)}});
     advice.note({.kind = SettingKind::warmup, .way = SettingChange::Way::raise});
     return advice;
   }
   if (Advice why = why_updates_are_short(facts); !why.text.empty()) return why;
-  return fmt::format(
-      "Where nothing else was found, look at the learning rate{} and its schedule, and at the range of the inputs: "
-      "features far from 1 saturate a model.",
-      in_brackets({rate}));
+  return kLookAtRateAndInputs({{"rate", rate}});
 }
 
 // The last one; what has no number for its loss says nothing of what was learned.
@@ -54,9 +89,7 @@ void find_mean(const RunFacts& facts, Findings& found) {
   if (guess == nullptr || !guess->is_not_beaten()) return;
   found.add(
       Severity::error,
-      fmt::format("The run learned nothing that helps: its mean loss is {:.4g} in the last {} steps, and to give the mean of all "
-                  "targets, {:.4g}, would have cost {:.4g} there.",
-                  guess->run_loss, guess->steps, guess->mean, guess->loss),
+      kNoBetterThanMean({{"loss", guess->run_loss}, {"steps", guess->steps}, {"mean", guess->mean}, {"guessing", guess->loss}}),
       {{key_of_step(facts.context.trace, facts.judged_steps().last.step),
         {{"mean_loss", guess->run_loss}, {"loss_of_the_mean", guess->loss}}}},
       guess->lies_far() ? Advice() : advice_on_learning(facts));
@@ -75,28 +108,26 @@ void find_guessing(const RunFacts& facts, Findings& found) {
   if (steps.count >= kLeastJudged) find_mean(facts, found);
   const std::optional<Guessing> guessing = guessing_of(context);
   if (!guessing || steps.count < kLeastJudged || steps.last_losses.size() < kEndLosses) return;
-  const double classes = guessing->classes;
+  const auto classes = static_cast<uint64_t>(guessing->classes);
   const std::optional<double> accuracy = test_accuracy(context.trace);
   const std::vector<double> last = last_losses(steps);
   const RowKey last_step = key_of_step(context.trace, steps.last.step);
   if (accuracy && *accuracy <= guessing->accuracy() + std::min(kBetter, guessing->accuracy())) {
     if (guessing->loss && median(last) < kLearned * *guessing->loss) {
-      found.add(
-          Severity::error,
-          fmt::format("The run learned its training samples, and nothing that helps with others: the median of its last {} losses "
-                      "is {:.4g}, where guessing gives {:.4g}, and it has {:.3g}% of the test set right, where guessing among {} "
-                      "classes gives {:.3g}%.",
-                      kEndLosses, median(last), *guessing->loss, 100 * *accuracy, classes, 100 / classes),
-          {{last_step, {{"test_accuracy", *accuracy, Unit::share}, {"of_guessing", guessing->accuracy(), Unit::share}}}},
-          "Look at how training and test data differ, in their labels and how they are normalised; more samples, a smaller model "
-          "or fewer epochs keep a run from learning samples by heart.");
+      found.add(Severity::error,
+                kLearnedSamples({{"losses", kEndLosses},
+                                 {"median", median(last)},
+                                 {"guessing", *guessing->loss},
+                                 {"accuracy", 100 * *accuracy},
+                                 {"classes", classes},
+                                 {"guessing_accuracy", 100 / guessing->classes}}),
+                {{last_step, {{"test_accuracy", *accuracy, Unit::share}, {"of_guessing", guessing->accuracy(), Unit::share}}}},
+                kCompareTestData());
       return;
     }
     found.add(
         Severity::error,
-        fmt::format(
-            "The run learned nothing that helps: it has {:.3g}% of the test set right, and guessing among {} classes {:.3g}%.",
-            100 * *accuracy, classes, 100 / classes),
+        kGuessesTestSet({{"accuracy", 100 * *accuracy}, {"classes", classes}, {"guessing_accuracy", 100 / guessing->classes}}),
         {{last_step, {{"test_accuracy", *accuracy, Unit::share}, {"of_guessing", guessing->accuracy(), Unit::share}}}},
         advice_on_learning(facts));
     return;
@@ -106,10 +137,8 @@ void find_guessing(const RunFacts& facts, Findings& found) {
   // Batches differ: of ten losses that guessing gives, the least is below their mean, and half of them are.
   const double won = guess - guessing->least;
   if (!(won > kNothing * guess)) {
-    found.add(
-        Severity::error,
-        fmt::format("The run learned nothing that helps: its labels are smoothed so far that all {} classes are alike.", classes),
-        {{last_step, {{"loss_of_guessing", guess}, {"least_possible_loss", guessing->least}}}}, "Smooth the labels less.");
+    found.add(Severity::error, kAllClassesAlike({{"classes", classes}}),
+              {{last_step, {{"loss_of_guessing", guess}, {"least_possible_loss", guessing->least}}}}, kSmoothLabelsLess());
     return;
   }
   const bool is_as_bad = least >= guess - 0.1 * won && median(last) >= guess - 0.01 * won;
@@ -121,14 +150,12 @@ void find_guessing(const RunFacts& facts, Findings& found) {
   const bool hardly_better =
       (is_as_bad && guesses) || ((is_as_bad || (is_nearly_as_bad && guesses)) && !why_updates_are_short(facts).text.empty());
   if (!hardly_better && !(accuracy && is_worse)) return;
-  const std::string losses = fmt::format(
-      "each of its last {} losses is {:.4g} or more, and guessing all {} classes alike gives "
-      "log({}) = {:.4g}",
-      kEndLosses, least, classes, classes, guess);
+  const Sentence comparison =
+      kLossesOfGuessing({{"losses", kEndLosses}, {"least", least}, {"classes", classes}, {"guessing", guess}});
   found.add(Severity::error,
-            accuracy ? fmt::format("The run ended {} than guessing: {}, though it has {:.3g}% of the test set right.",
-                                   is_worse ? "worse" : "hardly better", losses, 100 * *accuracy)
-                     : fmt::format("The run learned nothing that helps: {}.", losses),
+            accuracy ? (is_worse ? kWorseThanGuessing
+                                 : kHardlyBetterThanGuessing)({{"comparison", comparison}, {"accuracy", 100 * *accuracy}})
+                     : kNoBetterThanGuessing({{"comparison", comparison}}),
             {{last_step, {{"least_loss", least}, {"loss_of_guessing", guess}}}}, advice_on_learning(facts));
 }
 

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -12,6 +10,14 @@
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kOverfits{"run.overfits",
+                             "The test loss was lowest after step {lowest_step}, {lowest:.4g}, and is {last:.4g} after step "
+                             "{last_step}, while the loss of training fell from {before:.4g} to {after:.4g}."};
+constexpr Template kLearnsByHeart{
+    "advice.learns_by_heart",
+    "The model learns its training data by heart, in any format: stop there, or train with more data, "
+    "weight decay or dropout."};
 
 // The median of a rank's last losses of training up to a step; NaN where there are none.
 double training_loss(const RunFacts& facts, uint64_t step, int32_t rank) {
@@ -39,15 +45,16 @@ void find_overfitting(const RunFacts& facts, Findings& found) {
   if (lowest == nullptr || !(lowest->value > 0) || !std::isfinite(last->value) || !(last->value > kRise * lowest->value)) return;
   const double before = training_loss(facts, lowest->step, last->rank), after = training_loss(facts, last->step, last->rank);
   if (!(after < before)) return;
-  found.add(
-      Severity::info,
-      fmt::format("The test loss was lowest after step {}, {:.4g}, and is {:.4g} after step {}, while the loss of training fell "
-                  "from {:.4g} to {:.4g}.",
-                  lowest->step, lowest->value, last->value, last->step, before, after),
-      {{facts.selection.key_of_step(lowest->step, lowest->rank), {{"test_loss", lowest->value}}},
-       {facts.selection.key_of_step(last->step, last->rank), {{"test_loss", last->value}}}},
-      "The model learns its training data by heart, in any format: stop there, or train with more data, weight decay or "
-      "dropout.");
+  found.add(Severity::info,
+            kOverfits({{"lowest_step", ordinal(lowest->step)},
+                       {"lowest", lowest->value},
+                       {"last", last->value},
+                       {"last_step", ordinal(last->step)},
+                       {"before", before},
+                       {"after", after}}),
+            {{facts.selection.key_of_step(lowest->step, lowest->rank), {{"test_loss", lowest->value}}},
+             {facts.selection.key_of_step(last->step, last->rank), {{"test_loss", last->value}}}},
+            kLearnsByHeart());
 }
 
 }  // namespace

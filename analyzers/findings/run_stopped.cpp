@@ -6,9 +6,12 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kStoppedEarly{"run.stopped", "Stopped early: {event}"};
+
 void find_stopped(const RunFacts& facts, Findings& found) {
   for (const EventRow* event : ends(facts, EventKind::stopped))
-    found.add(Severity::warning, "Stopped early: " + event->text, {{facts.selection.key_of_step(event->step, event->rank), {}}});
+    found.add(Severity::warning, kStoppedEarly({{"event", Name{NameKind::event, event->text}}}),
+              {{facts.selection.key_of_step(event->step, event->rank), {}}});
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
@@ -11,6 +9,15 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kTestLossNan{"run.test_loss_nonfinite.nan",
+                                "The test loss was NaN after step {step}, and the loss of that step was not."};
+constexpr Template kTestLossInfinite{"run.test_loss_nonfinite.infinite",
+                                     "The test loss was infinite after step {step}, and the loss of that step was not."};
+constexpr Template kEvaluationReads{"advice.evaluation_reads",
+                                    "Evaluation reads what training does not: the test data, and running statistics."};
+constexpr Template kRangesOfEvaluation{"advice.ranges_of_evaluation",
+                                       "`ulpscope ranges {trace} --phase evaluation` shows what was not finite."};
+
 void find_test_loss_nonfinite(const RunFacts& facts, Findings& found) {
   const Snapshot& trace = facts.context.trace;
   const EventRow* last = nullptr;
@@ -20,15 +27,10 @@ void find_test_loss_nonfinite(const RunFacts& facts, Findings& found) {
     last = &event;
   }
   if (last == nullptr || std::isfinite(last->value) || facts.steps().nonfinite_losses.contains(last->step)) return;
-  found.add(
-      Severity::error,
-      fmt::format("The test loss was {} after step {}, and the loss of that step was not.",
-                  std::isnan(last->value) ? "NaN" : "infinite", last->step),
-      {{facts.selection.key_of_step(last->step, last->rank), {{"test_loss", last->value}}}},
-      fmt::format("Evaluation reads what training does not: the test data, and running statistics. `ulpscope ranges {} --phase "
-                  "evaluation` shows what was not finite.",
-                  shell_word(trace.path())),
-      {{}, last->step});
+  const Name path{NameKind::file, shell_word(trace.path())};
+  found.add(Severity::error, (std::isnan(last->value) ? kTestLossNan : kTestLossInfinite)({{"step", ordinal(last->step)}}),
+            {{facts.selection.key_of_step(last->step, last->rank), {{"test_loss", last->value}}}},
+            Sentences{kEvaluationReads(), kRangesOfEvaluation({{"trace", path}})}, {{}, last->step});
 }
 
 }  // namespace

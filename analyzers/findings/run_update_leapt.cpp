@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -13,6 +11,20 @@
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kUpdateLeapt{
+    "run.update_leapt",
+    "One update threw the run: that of step {step} was {ratio:.3g} times as large as {parameter}, and in "
+    "the {steps} steps before none was more than {before:.3g} times as large as its weight."};
+constexpr Template kFirstOutOfLine{"advice.first_out_of_line",
+                                   "The first that was out of line in step {step} is {tensor}: up to {largest:.4g}, and "
+                                   "{before:.4g} in the steps before."};
+constexpr Template kWrongInThatStep{
+    "advice.wrong_in_that_step",
+    "Updates that are too long for the learning rate grow over steps; what makes one so is wrong in "
+    "that step: a sample, a target, a gradient, or memory."};
+constexpr Template kClippingBounds{"advice.clipping_bounds_a_step",
+                                   "Clipping the norm of the gradients{norm:brackets} bounds what one step can do."};
 
 // The run ended no better than it began, or with losses that are no numbers.
 bool does_harm(const RunFacts& facts) {
@@ -28,27 +40,26 @@ void find_leap(const RunFacts& facts, Findings& found) {
   key.step = leap->update.step;
   std::vector<Evidence> evidence{{key, {{"update_over_weight", leap->update.ratio}}}};
   Extent extent{{leap->update.tensor}, leap->update.step};
-  std::string where;
+  Advice advice;
   if (leap->first) {
     RowKey first = facts.selection.key(leap->first->tensor);
     first.step = leap->update.step;
     evidence.push_back({first, {{"largest", leap->first->largest}}});
     extent.tensors.push_back(leap->first->tensor);
     extent.origin = leap->first->tensor;
-    where = fmt::format("The first that was out of line in step {} is {}: up to {:.4g}, and {:.4g} in the steps before. ",
-                        leap->update.step, facts.selection.name(leap->first->tensor), leap->first->largest, leap->first->before);
+    advice.text += kFirstOutOfLine({{"step", ordinal(leap->update.step)},
+                                    {"tensor", Name{NameKind::tensor, facts.selection.name(leap->first->tensor)}},
+                                    {"largest", leap->first->largest},
+                                    {"before", leap->first->before}});
   }
-  Advice advice;
-  advice.text =
-      where +
-      "Updates that are too long for the learning rate grow over steps; what makes one so is wrong in that step: a sample, a "
-      "target, a gradient, or memory. Clipping the norm of the gradients" +
-      in_brackets({advice.set(facts.context.settings.name(SettingKind::clip_norm), "1")}) + " bounds what one step can do.";
+  advice.text += kWrongInThatStep();
+  advice.text += kClippingBounds({{"norm", advice.set(facts.context.settings.name(SettingKind::clip_norm), "1")}});
   found.add(does_harm(facts) ? Severity::error : Severity::info,
-            fmt::format("One update threw the run: that of step {} was {:.3g} times as large as {}, and in the {} steps before "
-                        "none was more than {:.3g} times as large as its weight.",
-                        leap->update.step, leap->update.ratio, facts.selection.parameter_name(leap->update.tensor),
-                        leap->steps_before, leap->before),
+            kUpdateLeapt({{"step", ordinal(leap->update.step)},
+                          {"ratio", leap->update.ratio},
+                          {"parameter", Name{NameKind::parameter, facts.selection.parameter_name(leap->update.tensor)}},
+                          {"steps", leap->steps_before},
+                          {"before", leap->before}}),
             std::move(evidence), std::move(advice), std::move(extent));
 }
 

@@ -1,14 +1,18 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kStepsSkipped{"scale.backoffs", "{skipped} of {steps:count step} {skipped:either was|were} skipped."};
+constexpr Template kStepsSkippedAtStart{"scale.backoffs.began_too_high",
+                                        "{skipped} of {steps:count step} {skipped:either was|were} skipped, the first "
+                                        "{leading} of them until the scale had come down from {scale}."};
+constexpr Template kBeginWithSmallerScale{"advice.begin_with_smaller_scale",
+                                          "Begin with a smaller scale{initial:brackets}{factor}."};
 
 void find_backoffs(const RunFacts& facts, Findings& found) {
   const ScaleJudgement& scale = facts.scale();
@@ -19,17 +23,17 @@ void find_backoffs(const RunFacts& facts, Findings& found) {
   const bool began_too_high = 2 * steps.leading_skips > steps.skipped.size() && steps.lowest_scale < steps.first.scale_before;
   Advice advice;
   if (many && began_too_high) {
-    advice.text =
-        "Begin with a smaller scale" + in_brackets({advice.lower(facts.context.settings.now(SettingKind::scale_initial))});
-    advice = std::move(advice) + or_lower_loss_factor(facts) + ".";
+    const Setting initial = advice.lower(facts.context.settings.now(SettingKind::scale_initial));
+    advice.text = kBeginWithSmallerScale({{"initial", initial}, {"factor", or_lower_loss_factor(facts, advice)}});
   } else if (many) {
     advice = advice_on_steep_growth(facts);
   }
   found.add(many ? Severity::warning : Severity::info,
-            fmt::format("{} of {} {} skipped{}.", steps.skipped.size(), count_of(steps.count, "step"), was(steps.skipped.size()),
-                        began_too_high ? fmt::format(", the first {} of them until the scale had come down from {}",
-                                                     steps.leading_skips, scale_text(steps.first.scale_before))
-                                       : ""),
+            began_too_high ? kStepsSkippedAtStart({{"skipped", steps.skipped.size()},
+                                                   {"steps", steps.count},
+                                                   {"leading", steps.leading_skips},
+                                                   {"scale", scale_value(steps.first.scale_before)}})
+                           : kStepsSkipped({{"skipped", steps.skipped.size()}, {"steps", steps.count}}),
             blame_evidence(facts), std::move(advice),
             {.first_step = steps.skipped.first(), .steps = steps.skipped.size(), .value = skipped_steps(steps.skipped.size())});
 }

@@ -6,12 +6,14 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kOverflowsFirst{"advice.look_at_first_overflow",
+                                   "Some values are far larger than the others: look at the tensor that overflows first, and "
+                                   "keep its op in FP32."};
+
 void find_below_100(const RunFacts& facts, Findings& found) {
   const ScaleJudgement& scale = facts.scale();
   if (scale.scaling != LossScaling::scaled || scale.zones[0].steps == 0) return;
-  tell_low_zone(facts, 0, "below 100",
-                "Some values are far larger than the others: look at the tensor that overflows first, and keep its op in FP32.",
-                found);
+  tell_low_zone(facts, 0, kOverflowsFirst(), found);
 }
 
 }  // namespace

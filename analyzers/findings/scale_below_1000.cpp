@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
@@ -8,19 +6,23 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kLookAtBackoffs{"advice.look_at_backoffs",
+                                   "Look at the tensor that makes the scale back off: a few large values keep the scale low for "
+                                   "all gradients."};
+constexpr Template kLookAtBlamed{"advice.look_at_blamed_tensor",
+                                 "Look at {tensor}, for which most steps were skipped: a few large values keep the scale low for "
+                                 "all gradients."};
+
 void find_below_1000(const RunFacts& facts, Findings& found) {
   const ScaleJudgement& scale = facts.scale();
   const auto& [below_100, below_1000, above_100000] = scale.zones;
   // Where all of them stood below 100 too, scale.below_100 says so.
   if (scale.scaling != LossScaling::scaled || below_1000.steps == 0 || below_100.steps == below_1000.steps) return;
-  tell_low_zone(
-      facts, 1, "below 1000",
-      Advice(scale.blamed().empty()
-                 ? "Look at the tensor that makes the scale back off: a few large values keep the scale low for all gradients."
-                 : fmt::format("Look at {}, for which most steps were skipped: a few large values keep the scale low for all "
-                               "gradients.",
-                               facts.selection.name(scale.blamed().front().tensor))),
-      found);
+  const auto look = [&] {
+    if (scale.blamed().empty()) return kLookAtBackoffs();
+    return kLookAtBlamed({{"tensor", Name{NameKind::tensor, facts.selection.name(scale.blamed().front().tensor)}}});
+  };
+  tell_low_zone(facts, 1, look(), found);
 }
 
 }  // namespace

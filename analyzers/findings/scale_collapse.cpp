@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
@@ -10,15 +8,20 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kScaleFell{"scale.collapse",
+                              "The loss scale collapsed: the last {steps:count step} in a row were skipped, and it fell to "
+                              "{scale}."};
+constexpr Template kScaleStayed{"scale.collapse.stayed",
+                                "The loss scale collapsed: the last {steps:count step} in a row were skipped, and it stayed at "
+                                "{scale}."};
+constexpr Template kOverflowAtAnyScale{"advice.overflow_at_any_scale",
+                                       "Gradients that overflow at any scale hold NaN or infinity for another reason: what made "
+                                       "the first is where to look (`ulpscope ranges {trace}`)."};
+
 Advice advice_on_collapse(const RunFacts& facts) {
-  if (facts.broke())
-    return fmt::format("Another scale would not help: from step {} on the losses themselves were NaN or infinite.",
-                       facts.scale().broken_from);
+  if (facts.broke()) return kLossesWereNonfinite({{"step", ordinal(facts.scale().broken_from)}});
   if (Advice advice = advice_on_floor(facts); !advice.text.empty()) return advice;
-  return fmt::format(
-      "Gradients that overflow at any scale hold NaN or infinity for another reason: what made the first is "
-      "where to look (`ulpscope ranges {}`).",
-      shell_word(facts.context.trace.path()));
+  return kOverflowAtAnyScale({{"trace", Name{NameKind::file, shell_word(facts.context.trace.path())}}});
 }
 
 void find_collapse(const RunFacts& facts, Findings& found) {
@@ -26,8 +29,7 @@ void find_collapse(const RunFacts& facts, Findings& found) {
   const StepTotals& steps = facts.steps();
   const bool fell = steps.last.scale_after < steps.highest_scale;
   found.add(Severity::error,
-            fmt::format("The loss scale collapsed: the last {} in a row were skipped, and it {} {}.",
-                        count_of(steps.trailing_skips, "step"), fell ? "fell to" : "stayed at", scale_text(steps.last.scale_after)),
+            (fell ? kScaleFell : kScaleStayed)({{"steps", steps.trailing_skips}, {"scale", scale_value(steps.last.scale_after)}}),
             blame_evidence(facts), advice_on_collapse(facts),
             {.steps = steps.trailing_skips, .value = skipped_steps(steps.trailing_skips)});
 }

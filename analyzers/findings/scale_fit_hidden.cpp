@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "ulpscope/analyzers/findings/scale_text.h"
@@ -11,6 +9,20 @@
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kFromFlushedGradients{"scale.fit_hidden",
+                                         "In {hidden} of {steps:count step} {gradients:count gradient tensor} "
+                                         "{gradients:either was|were} computed from gradients of which more than {limit:%} had "
+                                         "been flushed: what scale they need is not known, so the smallest fitting scale is only "
+                                         "a lower bound, and the largest an upper one."};
+constexpr Template kFlushedByFp8{"advice.flushed_by_fp8",
+                                 "FP8 flushed them at its quantisation scales, which no loss scale changes{why}."};
+constexpr Template kRangesTellsWhy{"advice.ranges_tells_why", ": `ulpscope ranges {trace}` tells why"};
+constexpr Template kRecordInBf16{"advice.record_in_bf16", "Record the run in BF16{precision:brackets} for what was flushed."};
+constexpr Template kRecordInFp32{"advice.record_in_fp32",
+                                 "Record the run in FP32{precision:brackets}, where nothing is flushed: `ulpscope scale` of that "
+                                 "trace tells which scales FP16 needs, and `ulpscope ranges` of it with --format fp16 where its "
+                                 "gradients lie."};
 
 void find_hidden_fit(const RunFacts& facts, Findings& found) {
   const FittingScales& fitting = facts.fitting();
@@ -28,22 +40,21 @@ void find_hidden_fit(const RunFacts& facts, Findings& found) {
   const GradientLosses::Flushed* const losses = facts.scale().losses().flushed.find(worst_tensor);
   const RoundingBounds worst_seen = losses ? losses->seen : RoundingBounds();
   const bool is_found = share(worst_seen.flushed.lower, worst_seen.base) > limit;
-  const std::string precision = in_brackets({facts.context.settings.now(SettingKind::precision)});
-  found.add(
-      Severity::info,
-      fmt::format("In {} of {} {} {} computed from gradients of which more than {:g}% had been flushed: what scale they need "
-                  "is not known, so the smallest fitting scale is only a lower bound, and the largest an upper one.",
-                  fitting.hidden_steps, count_of(facts.steps().count, "step"), count_of(hidden, "gradient tensor"), was(hidden),
-                  100 * limit),
-      {{facts.selection.key(worst_tensor), {{"rows_flushed", count_cell(*worst), Unit::count}}}},
-      is_quantized(facts.selection.tensor(worst_tensor).dtype)
-          ? fmt::format("FP8 flushed them at its quantisation scales, which no loss scale changes{}. Record the run in BF16{} "
-                        "for what was flushed.",
-                        is_found ? fmt::format(": `ulpscope ranges {}` tells why", shell_word(facts.context.trace.path())) : "",
-                        precision)
-          : fmt::format("Record the run in FP32{}, where nothing is flushed: `ulpscope scale` of that trace tells which scales "
-                        "FP16 needs, and `ulpscope ranges` of it with --format fp16 where its gradients lie.",
-                        precision));
+  const SettingMention precision = facts.context.settings.now(SettingKind::precision);
+  Advice advice;
+  if (is_quantized(facts.selection.tensor(worst_tensor).dtype)) {
+    Value why;
+    if (is_found) why = kRangesTellsWhy({{"trace", Name{NameKind::file, shell_word(facts.context.trace.path())}}});
+    advice.text = {kFlushedByFp8({{"why", why}}), kRecordInBf16({{"precision", precision}})};
+  } else {
+    advice.text = kRecordInFp32({{"precision", precision}});
+  }
+  found.add(Severity::info,
+            kFromFlushedGradients({{"hidden", fitting.hidden_steps},
+                                   {"steps", facts.steps().count},
+                                   {"gradients", hidden},
+                                   {"limit", {limit, Unit::share}}}),
+            {{facts.selection.key(worst_tensor), {{"rows_flushed", count_cell(*worst), Unit::count}}}}, std::move(advice));
 }
 
 }  // namespace

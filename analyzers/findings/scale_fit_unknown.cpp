@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
@@ -9,12 +7,16 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kFitUnknown{"scale.fit_unknown",
+                               "Which loss scales fit is not known: of the gradients only counts were recorded."};
+constexpr Template kRecordMagnitudes{"advice.record_magnitudes", "Record their magnitudes too{level:brackets}."};
+
 void find_unknown_fit(const RunFacts& facts, Findings& found) {
   const StepFit& fit = facts.fitting().run;
   if (facts.scale().scaling == LossScaling::no_steps || fit.largest || fit.smallest) return;
   if (facts.scale().losses().rows_without_values == 0) return;
-  found.add(Severity::info, "Which loss scales fit is not known: of the gradients only counts were recorded.", {},
-            fmt::format("Record their magnitudes too{}.", in_brackets({facts.context.settings.now(SettingKind::recording_level)})));
+  found.add(Severity::info, kFitUnknown(), {},
+            kRecordMagnitudes({{"level", facts.context.settings.now(SettingKind::recording_level)}}));
 }
 
 }  // namespace

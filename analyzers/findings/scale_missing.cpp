@@ -8,13 +8,18 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kUnscaledAndFlushed{"scale.missing", "The loss was not scaled, and gradients were flushed to zero."};
+constexpr Template kScaleTheLoss{"advice.scale_the_loss", "{said}."};
+constexpr Template kScaleTheLossOrUseBf16{"advice.scale_the_loss_or_use_bf16", "{said}, or use BF16."};
+
 void find_missing_scale(const RunFacts& facts, Findings& found) {
   if (!facts.scale().scale_is_missing()) return;
   Advice advice = scaling_advice(facts.precision(), facts.context.settings);
-  if (facts.precision().has_short_range) advice.note({.kind = SettingKind::precision, .value = "\"bf16\""});
-  found.add(Severity::warning, "The loss was not scaled, and gradients were flushed to zero." + scales_that_would_fit(facts),
-            {{{}, {{"flushed_of_the_worst_gradient", facts.scale().flushed_share(), Unit::share}}}},
-            advice + (facts.precision().has_short_range ? ", or use BF16." : "."));
+  const bool has_short_range = facts.precision().has_short_range;
+  if (has_short_range) advice.note({.kind = SettingKind::precision, .value = "\"bf16\""});
+  advice.text.begin_with(has_short_range ? kScaleTheLossOrUseBf16 : kScaleTheLoss);
+  found.add(Severity::warning, {kUnscaledAndFlushed(), scales_that_would_fit(facts)},
+            {{{}, {{"flushed_of_the_worst_gradient", facts.scale().flushed_share(), Unit::share}}}}, std::move(advice));
 }
 
 }  // namespace

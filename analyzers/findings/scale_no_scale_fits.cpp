@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
@@ -8,16 +6,24 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kNoneFitsRun{"scale.no_scale_fits",
+                                "No single loss scale fits the whole run: one gradient needs at least {smallest}, another "
+                                "overflows above {largest}."};
+constexpr Template kNoneFitsSteps{"scale.no_scale_fits.steps",
+                                  "No single loss scale fits all of these steps: one gradient needs at least {smallest}, another "
+                                  "overflows above {largest}."};
+constexpr Template kDynamicScaleOrBf16{"advice.dynamic_scale_or_bf16",
+                                       "A dynamic scale follows the gradients from step to step, and BF16 needs none."};
+
 void find_no_scale_fits(const RunFacts& facts, Findings& found) {
   if (facts.scale().scaling != LossScaling::scaled || !facts.scale().none_fits()) return;
   const StepFit& fit = facts.fitting().run;
-  Advice advice = "A dynamic scale follows the gradients from step to step, and BF16 needs none.";
+  Advice advice = kDynamicScaleOrBf16();
   advice.note({.kind = SettingKind::scale_dynamic, .value = "true"});
   advice.note({.kind = SettingKind::precision, .value = "\"bf16\""});
   found.add(Severity::info,
-            fmt::format("No single loss scale fits {}: one gradient needs at least {}, another overflows above {}.",
-                        facts.context.options.restricts_steps() ? "all of these steps" : "the whole run",
-                        power_text(fit.smallest->lower), power_text(fit.largest->upper)),
+            (facts.context.options.restricts_steps() ? kNoneFitsSteps : kNoneFitsRun)(
+                {{"smallest", power_value(fit.smallest->lower)}, {"largest", power_value(fit.largest->upper)}}),
             {smallest_fitting_evidence(facts), largest_fitting_evidence(facts)}, std::move(advice));
 }
 

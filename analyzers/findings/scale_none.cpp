@@ -7,12 +7,15 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kNoStepAsked{"scale.none.no_steps", "No step was recorded in what was asked for."};
+constexpr Template kLossUnscaled{"scale.none", "The loss was not scaled."};
+
 void find_unscaled_loss(const RunFacts& facts, Findings& found) {
   const ScaleJudgement& scale = facts.scale();
   if (scale.scaling == LossScaling::no_steps) {
-    found.add(Severity::info, "No step was recorded in what was asked for.");
+    found.add(Severity::info, kNoStepAsked());
   } else if (scale.scaling == LossScaling::none && !scale.scale_is_missing()) {
-    found.add(Severity::info, "The loss was not scaled." + scales_that_would_fit(facts));
+    found.add(Severity::info, {kLossUnscaled(), scales_that_would_fit(facts)});
   }
 }
 

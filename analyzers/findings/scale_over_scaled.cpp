@@ -1,15 +1,21 @@
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
-#include "ulpscope/analyzers/report/text.h"
 
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kScaleTooLarge{"scale.over_scaled",
+                                  "The loss scale, {scale}, is too large: the largest that fits is {largest}."};
+constexpr Template kFixedScaleTooLarge{"scale.over_scaled.fixed",
+                                       "The fixed loss scale, {scale}, is too large: the largest that fits is {largest}."};
+constexpr Template kSmallerScaleThatStays{"advice.smaller_scale_that_stays",
+                                          "The rounding mode keeps what overflows at the largest number, which no scaler sees: "
+                                          "use a smaller scale that stays{settings:brackets}, or a mode that makes infinities."};
+constexpr Template kSmallerOrDynamicScale{"advice.smaller_or_dynamic_scale", "Use a smaller scale, or a dynamic one."};
 
 void find_over_scaled(const RunFacts& facts, Findings& found) {
   const ScaleJudgement& scale = facts.scale();
@@ -28,20 +34,17 @@ void find_over_scaled(const RunFacts& facts, Findings& found) {
   evidence.push_back(largest_fitting_evidence(facts));
   Advice advice;
   if (saturated) {
+    const Setting initial = advice.lower(settings.name(SettingKind::scale_initial));
     advice.text =
-        "The rounding mode keeps what overflows at the largest number, which no scaler sees: use a smaller scale "
-        "that stays" +
-        in_brackets(
-            {advice.lower(settings.name(SettingKind::scale_initial)), settings.switched(SettingKind::scale_dynamic, false)}) +
-        ", or a mode that makes infinities.";
+        kSmallerScaleThatStays({{"settings", Value::list({initial, settings.switched(SettingKind::scale_dynamic, false)})}});
   } else {
-    advice.text = "Use a smaller scale, or a dynamic one.";
+    advice.text = kSmallerOrDynamicScale();
     advice.note({.kind = SettingKind::scale_initial, .way = SettingChange::Way::lower});
     advice.note({.kind = SettingKind::scale_dynamic, .value = "true"});
   }
   found.add(2 * steps.skipped.size() > steps.count ? Severity::error : Severity::warning,
-            fmt::format("The {}loss scale, {}, is too large: the largest that fits is {}.", fixed ? "fixed " : "",
-                        scale_text(scale.judged_scale), cell_text(scale_cell(largest), Unit::scale)),
+            (fixed ? kFixedScaleTooLarge
+                   : kScaleTooLarge)({{"scale", scale_value(scale.judged_scale)}, {"largest", scale_value(largest)}}),
             std::move(evidence), std::move(advice), std::move(extent));
 }
 

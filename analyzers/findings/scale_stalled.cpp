@@ -1,23 +1,25 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kScaleStandsStill{"scale.stalled",
+                                     "The loss scale has stood at {scale} for {steps:count step} without overflow, more than "
+                                     "twice the growth interval of {interval}."};
+constexpr Template kScaleIsAtCap{"advice.scale_is_at_cap", "It is at its cap, or its growth interval is longer than that."};
 
 void find_stalled(const RunFacts& facts, Findings& found) {
   const ScaleJudgement& scale = facts.scale();
   if (scale.scaling != LossScaling::scaled || !facts.context.trace.run().dynamic_loss_scale || facts.broke()) return;
   const uint64_t interval = scale.growth_interval(), clean_steps = facts.steps().clean_steps;
   if (clean_steps <= 2 * interval) return;
-  found.add(Severity::info,
-            fmt::format("The loss scale has stood at {} for {} without overflow, more than twice the growth interval of {}.",
-                        scale_text(facts.steps().last.scale_after), count_of(clean_steps, "step"), interval),
-            {}, "It is at its cap, or its growth interval is longer than that.");
+  found.add(
+      Severity::info,
+      kScaleStandsStill({{"scale", scale_value(facts.steps().last.scale_after)}, {"steps", clean_steps}, {"interval", interval}}),
+      {}, kScaleIsAtCap());
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "ulpscope/analyzers/findings/scale_text.h"
@@ -10,6 +8,10 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kScaleThrashes{"scale.thrashing",
+                                  "The loss scale thrashes: {skipped} of {steps} steps were skipped after it had been found."};
+constexpr Template kGrowLessOftenOrCap{"advice.grow_less_often_or_cap", "Grow less often{interval:brackets}, or cap the scale."};
+
 void find_thrashing(const RunFacts& facts, Findings& found) {
   const ScaleJudgement& scale = facts.scale();
   if (scale.scaling != LossScaling::scaled || scale.collapsed() || facts.broke() || !scale.is_thrashing()) return;
@@ -19,14 +21,12 @@ void find_thrashing(const RunFacts& facts, Findings& found) {
   const auto skipped = std::find_if(grown, steps.changes.end(), [](const ScaleChange& change) { return change.skipped; });
   Advice advice = advice_on_steep_growth(facts);
   if (advice.text.empty()) {
-    advice.text = "Grow less often" + in_brackets({advice.raise(facts.context.settings.name(SettingKind::scale_growth_interval))}) +
-                  ", or cap the scale.";
+    const Setting interval = advice.raise(facts.context.settings.name(SettingKind::scale_growth_interval));
+    advice.text = kGrowLessOftenOrCap({{"interval", interval}});
     advice.note({.kind = SettingKind::scale_cap, .way = SettingChange::Way::lower});
   }
   const uint64_t skips = steps.skipped.size() - steps.leading_skips;
-  found.add(Severity::warning,
-            fmt::format("The loss scale thrashes: {} of {} steps were skipped after it had been found.", skips,
-                        steps.count - steps.leading_skips),
+  found.add(Severity::warning, kScaleThrashes({{"skipped", skips}, {"steps", steps.count - steps.leading_skips}}),
             blame_evidence(facts), std::move(advice), {.first_step = skipped->step, .steps = skips, .value = skipped_steps(skips)});
 }
 

@@ -1,11 +1,8 @@
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
-#include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 
@@ -13,16 +10,21 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kScaleTooSmall{"scale.under_scaled", "The loss scale, {scale}, is too small: gradients are flushed."};
+constexpr Template kSmallestThatFits{"scale.under_scaled.smallest", "The smallest fitting scale is {smallest}."};
+constexpr Template kScaleTheLossMore{"advice.scale_the_loss_more", "{said}."};
+
 void find_under_scaled(const RunFacts& facts, Findings& found) {
   const ScaleJudgement& scale = facts.scale();
   const std::optional<ExponentBounds>& smallest = facts.fitting().run.smallest;
   if (scale.scaling != LossScaling::scaled || !scale.flushes() || scale.none_fits()) return;
   if (!smallest || smallest->lower == ExponentBounds::kNoLower || !(std::log2(scale.judged_scale) < smallest->lower)) return;
-  found.add(Severity::warning,
-            fmt::format("The loss scale, {}, is too small: gradients are flushed. The smallest fitting scale is {}.",
-                        scale_text(scale.judged_scale), cell_text(scale_cell(smallest), Unit::scale)),
-            {smallest_fitting_evidence(facts), largest_fitting_evidence(facts)},
-            scaling_advice(facts.precision(), facts.context.settings) + ".");
+  Advice advice = scaling_advice(facts.precision(), facts.context.settings);
+  advice.text.begin_with(kScaleTheLossMore);
+  found.add(
+      Severity::warning,
+      {kScaleTooSmall({{"scale", scale_value(scale.judged_scale)}}), kSmallestThatFits({{"smallest", scale_value(smallest)}})},
+      {smallest_fitting_evidence(facts), largest_fitting_evidence(facts)}, std::move(advice));
 }
 
 }  // namespace

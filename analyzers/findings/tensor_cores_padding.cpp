@@ -1,21 +1,32 @@
 // Whether the 16-bit products of the run fit tensor cores: from the shapes in the tables of tensors and of the graph; no rows.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
+#include <utility>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
-#include "ulpscope/base/text.h"
 #include "ulpscope/emulation/product_shape.h"
 
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kPaddingIn16Bits{"tensor_cores.padding.in_16_bits", "16 bits"};
+constexpr Template kPaddingInFp8{"tensor_cores.padding.in_fp8", "FP8"};
+constexpr Template kPadding{"tensor_cores.padding",
+                            "{products:count product} in {types} {products:either has|have} extents that are no multiples of "
+                            "{multiples}: what tensor cores pad them to makes the products of the forward pass {factor:.3g} "
+                            "times the work."};
+constexpr Template kTakeMultiples{"advice.take_multiples",
+                                  "Numbers of features, channels and samples that are multiples of {multiple} use tensor "
+                                  "cores in full."};
+constexpr Template kNoOtherFp8Products{"advice.no_other_fp8_products",
+                                       "cuBLASLt and Transformer Engine multiply no FP8 matrices with others."};
 
 // The products of one op of a module that have one shape: those of a recurrent layer's steps, for instance.
 struct Products {
@@ -89,15 +100,13 @@ void find_padding(const RunFacts& facts, Findings& found) {
   }
   // Less than a hundredth more work is nothing to pad for.
   if (padded.empty() || (work > 0 && padded_work < 1.01 * work)) return;
-  // What the multiple is that they miss, and in what.
-  std::map<int64_t, std::string_view> missed;
-  for (const Products& products : padded)
-    missed[products.shape.multiple] = products.shape.multiple == multiple_for(e4m3) ? "FP8" : "16 bits";
-  const bool has_fp8 = missed.contains(multiple_for(e4m3));
-  std::string types, multiples;
-  for (const auto& [multiple, types_of] : missed) {
-    types += fmt::format("{}{}", types.empty() ? "" : " and ", types_of);
-    multiples += fmt::format("{}{}", multiples.empty() ? "" : " and ", multiple);
+  // The multiples that they miss, in order, and in which types.
+  std::set<int64_t> missed;
+  for (const Products& products : padded) missed.insert(products.shape.multiple);
+  Value::List types, multiples;
+  for (const int64_t multiple : missed) {
+    types.push_back(multiple == multiple_for(e4m3) ? kPaddingInFp8() : kPaddingIn16Bits());
+    multiples.push_back(ordinal(multiple));
   }
   Suspects suspects(selection);
   for (const Products& products : padded) {
@@ -109,14 +118,14 @@ void find_padding(const RunFacts& facts, Findings& found) {
                   {"share_of_products", known ? Cell(products.flop() / work) : Cell(Unknown{}), Unit::share},
                   {"products", count_cell(products.count), Unit::count}});
   }
-  found.add(
-      Severity::info,
-      fmt::format("{} in {} {} extents that are no multiples of {}: what tensor cores pad them to makes the products of the "
-                  "forward pass {:.3g} times the work.",
-                  count_of(count, "product"), types, count == 1 ? "has" : "have", multiples, work > 0 ? padded_work / work : 1),
-      suspects.worst(),
-      fmt::format("Numbers of features, channels and samples that are multiples of {} use tensor cores in full.{}",
-                  missed.rbegin()->first, has_fp8 ? " cuBLASLt and Transformer Engine multiply no FP8 matrices with others." : ""));
+  Sentences advice = kTakeMultiples({{"multiple", ordinal(*missed.rbegin())}});
+  if (missed.contains(multiple_for(e4m3))) advice += kNoOtherFp8Products();
+  found.add(Severity::info,
+            kPadding({{"products", count},
+                      {"types", Value::list(std::move(types))},
+                      {"multiples", Value::list(std::move(multiples))},
+                      {"factor", work > 0 ? padded_work / work : 1}}),
+            suspects.worst(), std::move(advice));
 }
 
 }  // namespace

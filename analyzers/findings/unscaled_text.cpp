@@ -1,31 +1,38 @@
 #include "ulpscope/analyzers/findings/unscaled_text.h"
 
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
-#include "ulpscope/analyzers/report/text.h"
 
 namespace ulpscope::findings {
 
-std::string scales_that_would_fit(const RunFacts& facts) {
+namespace {
+
+constexpr Template kTheRecordedTypes{"place.recorded_types", "the recorded types"};
+constexpr Template kJudgedBefore{"scale.judged_before", ", judged by the steps before step {step}"};
+constexpr Template kNoneFits{"scale.none_would_fit",
+                             "For {types}, no single scale fits: one gradient needs at least {smallest}, another overflows "
+                             "above {largest}{judged}."};
+constexpr Template kWouldFit{"scale.would_fit",
+                             "For {types}, the smallest fitting scale is {smallest} and the largest {largest}{judged}."};
+
+}  // namespace
+
+Sentence scales_that_would_fit(const RunFacts& facts) {
   const FittingScales& fitting = facts.fitting();
   const auto& [unused, largest, smallest, hidden] = fitting.run;
-  const std::string_view types = fitting.what_if ? fitting.what_if->name : std::string_view("the recorded types");
-  std::string text;
-  if (facts.scale().none_fits()) {
-    text = fmt::format(" For {}, no single scale fits: one gradient needs at least {}, another overflows above {}.", types,
-                       power_text(smallest->lower), power_text(largest->upper));
-  } else if (smallest && smallest->lower != ExponentBounds::kNoLower && largest && largest->upper != ExponentBounds::kNoUpper) {
-    text = fmt::format(" For {}, the smallest fitting scale is {} and the largest {}.", types,
-                       cell_text(scale_cell(smallest), Unit::scale), cell_text(scale_cell(largest), Unit::scale));
-  }
-  if (!text.empty() && facts.broke()) {
-    text.back() = ',';
-    text += fmt::format(" judged by the steps before step {}.", facts.scale().broken_from);
-  }
-  return text;
+  const Value types =
+      fitting.what_if ? Value(Name{NameKind::format, std::string(fitting.what_if->name)}) : Value(kTheRecordedTypes());
+  const Value judged = facts.broke() ? Value(kJudgedBefore({{"step", ordinal(facts.scale().broken_from)}})) : Value();
+  if (facts.scale().none_fits())
+    return kNoneFits({{"types", types},
+                      {"smallest", power_value(smallest->lower)},
+                      {"largest", power_value(largest->upper)},
+                      {"judged", judged}});
+  if (smallest && smallest->lower != ExponentBounds::kNoLower && largest && largest->upper != ExponentBounds::kNoUpper)
+    return kWouldFit(
+        {{"types", types}, {"smallest", scale_value(smallest)}, {"largest", scale_value(largest)}, {"judged", judged}});
+  return {};
 }
 
 }  // namespace ulpscope::findings

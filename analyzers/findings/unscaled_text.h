@@ -1,7 +1,7 @@
 // What findings on runs whose loss was not scaled share.
 #pragma once
 
-#include <string>
+#include "ulpscope/analyzers/report/sentence.h"
 
 namespace ulpscope {
 
@@ -9,8 +9,8 @@ class RunFacts;
 
 namespace findings {
 
-// " For fp16, the smallest fitting scale is 8 and the largest 1024.", or "".
-std::string scales_that_would_fit(const RunFacts& facts);
+// "For fp16, the smallest fitting scale is 8 and the largest 1024.", or nothing.
+Sentence scales_that_would_fit(const RunFacts& facts);
 
 }  // namespace findings
 }  // namespace ulpscope

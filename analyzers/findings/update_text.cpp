@@ -5,12 +5,20 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/judgements/update_judgement.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
 
-void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limit, Severity severity, const std::string& title,
-                       const Advice& advice, Findings& found) {
+namespace {
+
+constexpr Template kLargerNorm{"advice.clip_to_larger_norm", "Clip to a larger norm{norm:brackets}"};
+constexpr Template kLargerValues{"advice.clip_to_larger_values", "Clip to larger values{value:brackets}"};
+constexpr Template kLargerNormAndValues{"advice.clip_to_larger_norm_and_values",
+                                        "Clip to a larger norm{norm:brackets} and larger values{value:brackets}"};
+
+}  // namespace
+
+void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limit, Severity severity, const Template& title,
+                       const Advice& advice, Findings& found, const Sentences& more) {
   if (facts.updates().none_applied()) return;
   const std::vector<UpdateJudgement::Lost> lost = facts.updates().lost(rounding, limit);
   if (lost.empty()) return;
@@ -31,7 +39,11 @@ void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limi
     return facts.selection.tensor(each.weight->tensor).shape.size() >= 2;
   });
   if (!has_matrix) severity = Severity::info;
-  found.add_judged(severity, count_of(lost.size(), "parameter") + ' ' + title, std::move(evidence), advice, std::move(extent));
+  // Where any loss counts, no limit is told.
+  Sentences words =
+      limit > 0 ? title({{"parameters", lost.size()}, {"limit", {limit, Unit::share}}}) : title({{"parameters", lost.size()}});
+  words += more;
+  found.add_judged(severity, std::move(words), std::move(evidence), advice, std::move(extent));
 }
 
 Advice clip_less(const RunFacts& facts) {
@@ -39,11 +51,11 @@ Advice clip_less(const RunFacts& facts) {
   const bool by_norm = settings.number(SettingKind::clip_norm).value_or(0) != 0;
   const bool by_value = settings.number(SettingKind::clip_value).value_or(0) != 0;
   Advice advice;
-  const std::string norm = by_value && !by_norm ? "" : in_brackets({advice.raise(settings.now(SettingKind::clip_norm))});
-  const std::string value = by_value ? in_brackets({advice.raise(settings.now(SettingKind::clip_value))}) : "";
-  advice.text = by_norm && by_value ? "Clip to a larger norm" + norm + " and larger values" + value
-                : by_value          ? "Clip to larger values" + value
-                                    : "Clip to a larger norm" + norm;
+  const Setting norm = by_value && !by_norm ? Setting() : advice.raise(settings.now(SettingKind::clip_norm));
+  const Setting value = by_value ? advice.raise(settings.now(SettingKind::clip_value)) : Setting();
+  advice.text = by_norm && by_value ? kLargerNormAndValues({{"norm", norm}, {"value", value}})
+                : by_value          ? kLargerValues({{"value", value}})
+                                    : kLargerNorm({{"norm", norm}});
   return advice;
 }
 

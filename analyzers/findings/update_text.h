@@ -1,8 +1,6 @@
 // What findings on updates that were rounded away share.
 #pragma once
 
-#include <string>
-
 #include "ulpscope/analyzers/findings/finding_rule.h"
 
 namespace ulpscope {
@@ -18,11 +16,12 @@ inline constexpr const char* kStochasticUpdates = "{ rounding = \"sr\" }";
 inline constexpr double kLostLimit = 0.5;
 
 // Of the weights with that rounding, those that lost more than the limit of their nonzero updates. Nothing where no update was
-// applied at all, which is said already. `title`: what became of them, behind "3 parameters ".
-void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limit, Severity severity, const std::string& title,
-                       const Advice& advice, Findings& found);
+// applied at all, which is said already. `title`: what became of them, with `parameters`, a count, and where it is above 0 `limit`;
+// `more`: what is said behind it.
+void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limit, Severity severity, const Template& title,
+                       const Advice& advice, Findings& found, const Sentences& more = {});
 
-// "Clip to a larger norm (clipping.norm, now 1e-05)", of what the run clips by.
+// A phrase that begins a sentence: "Clip to a larger norm (clipping.norm, now 1e-05)", of what the run clips by.
 Advice clip_less(const RunFacts& facts);
 
 }  // namespace findings

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/update_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/update_judgement.h"
@@ -9,21 +7,25 @@ namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kSentToOneSide{
+    "updates.biased",
+    "{parameters:count parameter} rounded updates to a side that does not depend on their size: some changed nothing, the others "
+    "changed the weight by more than they were."};
+constexpr Template kSignDecides{
+    "advice.sign_decides_update",
+    "What an update below an ulp does then depends on its sign, in mode ro on the last bit of the weight, and not on its size, "
+    "so that errors add up."};
+constexpr Template kRoundStochastically{
+    "advice.round_update_stochastically",
+    "Round the update stochastically{rounding:brackets}, or keep FP32 master weights; to nearest, what is below half an ulp "
+    "would be lost instead."};
+
 void find_biased(const RunFacts& facts, Findings& found) {
   Advice advice;
-  advice.text = fmt::format(
-      "What an update below an ulp does then depends on its sign, in mode ro on the last bit of the weight, and not on its size, "
-      "so "
-      "that errors add up. Round the update stochastically{}, or keep FP32 master weights; to nearest, what is below half an ulp "
-      "would be lost instead.",
-      in_brackets({facts.context.settings.name(SettingKind::rounding)}));
+  advice.text = {kSignDecides(), kRoundStochastically({{"rounding", facts.context.settings.name(SettingKind::rounding)}})};
   advice.note({.kind = SettingKind::arithmetic_of_ops, .value = kStochasticUpdates});
   advice.note({.kind = SettingKind::master_weights, .value = "true"});
-  tell_lost_updates(
-      facts, SmallUpdates::directed, 0, Severity::warning,
-      "rounded updates to a side that does not depend on their size: some changed nothing, the others changed the weight by more "
-      "than they were.",
-      advice, found);
+  tell_lost_updates(facts, SmallUpdates::directed, 0, Severity::warning, kSentToOneSide, advice, found);
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -7,12 +5,20 @@
 #include "ulpscope/analyzers/findings/update_text.h"
 #include "ulpscope/analyzers/judgements/loss_ends.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/trend.h"
 
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kClippedAway{
+    "updates.clipped_away",
+    "Clipping made the gradients at least {ratio:.0f} times shorter in each of {steps} steps, and the loss stayed where it was: "
+    "{first:.4g} at first, {last:.4g} in the end."};
+constexpr Template kNormsWere{"advice.norms_of_gradients_were",
+                              "{said}: norms of the gradients were {least:.4g} to {largest:.4g}."};
 
 // An update of SGD is as long as what clipping leaves of the gradients; those of Adam and Lion do not follow it.
 void find_clipped_away(const RunFacts& facts, Findings& found) {
@@ -35,13 +41,11 @@ void find_clipped_away(const RunFacts& facts, Findings& found) {
   const double first = median(steps.first_losses), last = median(ends);
   if (!(last >= 0.99 * first && last <= 1.1 * first)) return;
   Advice advice = clip_less(facts);
-  advice += fmt::format(": norms of the gradients were {:.4g} to {:.4g}.", clipping.least_norm, clipping.largest_norm);
+  advice.text.begin_with(kNormsWere, {{"least", clipping.least_norm}, {"largest", clipping.largest_norm}});
   found.add_judged(
       Severity::error,
-      fmt::format(
-          "Clipping made the gradients at least {:.0f} times shorter in each of {} steps, and the loss stayed where it was: "
-          "{:.4g} at first, {:.4g} in the end.",
-          std::floor(clipping.least), clipping.steps, first, last),
+      kClippedAway(
+          {{"ratio", {std::floor(clipping.least), Unit::ratio}}, {"steps", clipping.steps}, {"first", first}, {"last", last}}),
       {{key_of_step(facts.context.trace, steps.last.step), {{"clipped_by_at_least", clipping.least, Unit::ratio}}}},
       std::move(advice), std::move(extent));
 }

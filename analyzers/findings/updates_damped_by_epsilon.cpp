@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -15,6 +13,19 @@
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kDampedByEpsilon{
+    "updates.damped_by_epsilon",
+    "Adam's eps, {epsilon:g}, was larger than the root of every second moment of {damped} of {elements} elements in "
+    "{damped_updates} of {updates} recorded updates: it made these less than half as large."};
+constexpr Template kOrSmallerEpsilon{
+    "advice.or_smaller_epsilon",
+    "{said}, or make eps smaller{epsilon:brackets}: clipping made the gradients at least {ratio:.0f} times shorter in each of "
+    "{steps} steps, and these roots with them."};
+constexpr Template kSmallerEpsilon{"advice.smaller_epsilon", "A smaller eps{epsilon:brackets}."};
+constexpr Template kSmallerEpsilonForFactor{
+    "advice.smaller_epsilon_for_loss_factor",
+    "A smaller eps{epsilon:brackets}: the loss is multiplied by a factor{factor:brackets}, and eps has to be as well."};
 
 // Rows of second moments with magnitudes, in steps that are judged.
 struct Moments {
@@ -53,21 +64,16 @@ Moments judge_moments(const RunFacts& facts, uint32_t tensor, double eps, double
 Advice advice_on_damping(const RunFacts& facts) {
   const SettingNames& settings = facts.context.settings;
   const Clipping& clipping = facts.judged_steps().clipping;
-  Advice advice;
-  if (clipping.clips_much()) {
-    advice = clip_less(facts);
-    const std::string epsilon = in_brackets({advice.lower(settings.now(SettingKind::epsilon))});
-    return std::move(advice) + fmt::format(
-                                   ", or make eps smaller{}: clipping made the gradients at least {:.0f} times shorter in each "
-                                   "of {} steps, and these roots with them.",
-                                   epsilon, std::floor(clipping.least), clipping.steps);
-  }
-  const bool has_factor = settings.number(SettingKind::loss_factor).value_or(1) < 1;
-  advice.text = "A smaller eps" + in_brackets({advice.lower(settings.now(SettingKind::epsilon))});
-  if (has_factor)
-    advice += fmt::format(": the loss is multiplied by a factor{}, and eps has to be as well",
-                          in_brackets({settings.now(SettingKind::loss_factor)}));
-  return std::move(advice) + ".";
+  Advice advice = clipping.clips_much() ? clip_less(facts) : Advice();
+  const Setting epsilon = advice.lower(settings.now(SettingKind::epsilon));
+  if (clipping.clips_much())
+    advice.text.begin_with(kOrSmallerEpsilon,
+                           {{"epsilon", epsilon}, {"ratio", {std::floor(clipping.least), Unit::ratio}}, {"steps", clipping.steps}});
+  else if (settings.number(SettingKind::loss_factor).value_or(1) < 1)
+    advice.text = kSmallerEpsilonForFactor({{"epsilon", epsilon}, {"factor", settings.now(SettingKind::loss_factor)}});
+  else
+    advice.text = kSmallerEpsilon({{"epsilon", epsilon}});
+  return advice;
 }
 
 // Adam divides by the root of the second moment, corrected for its bias, plus eps. Where eps is larger than that root of every
@@ -102,9 +108,8 @@ void find_damped(const RunFacts& facts, Findings& found) {
   extent.value = {"eps", eps};
   found.add_judged(
       Severity::warning,
-      fmt::format("Adam's eps, {:g}, was larger than the root of every second moment of {} of {} elements in {} of {} recorded "
-                  "updates: it made these less than half as large.",
-                  eps, damped, all, damped_rows, rows),
+      kDampedByEpsilon(
+          {{"epsilon", eps}, {"damped", damped}, {"elements", all}, {"damped_updates", damped_rows}, {"updates", rows}}),
       suspects.worst(), advice_on_damping(facts), std::move(extent));
 }
 

@@ -1,17 +1,21 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "ulpscope/analyzers/findings/update_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/judgements/update_judgement.h"
-#include "ulpscope/analyzers/report/text.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
 
 namespace {
+
+constexpr Template kDecayLost{"updates.decay_lost",
+                              "Weight decay was rounded away: of what was asked for, {arrived} arrived in the stored values of "
+                              "{parameters:count parameter}."};
+constexpr Template kKeepDecay{
+    "advice.keep_decay",
+    "A decay of less than half an ulp of a weight changes nothing: keep FP32 master weights{masters:brackets}, in which it adds "
+    "up, or round updates stochastically."};
 
 void find_lost_decay(const RunFacts& facts, Findings& found) {
   if (facts.updates().none_applied()) return;
@@ -34,13 +38,9 @@ void find_lost_decay(const RunFacts& facts, Findings& found) {
   const double arrived = std::max(0.0, applied) / asked;
   extent.value = {"arrived", arrived, Unit::share};
   Advice advice;
-  advice.text = "A decay of less than half an ulp of a weight changes nothing: keep FP32 master weights" +
-                in_brackets({advice.set(facts.context.settings.switched(SettingKind::master_weights, true))}) +
-                ", in which it adds up, or round updates stochastically.";
+  advice.text = kKeepDecay({{"masters", advice.set(facts.context.settings.switched(SettingKind::master_weights, true))}});
   advice.note({.kind = SettingKind::arithmetic_of_ops, .value = kStochasticUpdates});
-  found.add_judged(Severity::warning,
-                   fmt::format("Weight decay was rounded away: of what was asked for, {} arrived in the stored values of {}.",
-                               cell_text(arrived, Unit::share), count_of(suspects.size(), "parameter")),
+  found.add_judged(Severity::warning, kDecayLost({{"arrived", {arrived, Unit::share}}, {"parameters", suspects.size()}}),
                    suspects.worst(), std::move(advice), std::move(extent));
 }
 

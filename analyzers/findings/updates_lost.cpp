@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/findings/update_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
@@ -10,43 +8,54 @@ namespace ulpscope::findings {
 
 namespace {
 
-std::string stochastic_rounding(const SettingNames& settings, Advice& advice) {
-  const std::string ops = advice.set(settings.name(SettingKind::arithmetic_of_ops), kStochasticUpdates);
-  if (ops.empty()) return "";
-  const std::string math = settings.changed(SettingKind::update_math, "\"param\"", "\"fp32\"");
-  return ops + " of the update" + (math.empty() ? "" : ", with " + math);
+constexpr Template kLost{"updates.lost",
+                         "{parameters:count parameter} lost more than {limit:%} of the nonzero updates: they were too small to "
+                         "change the weight."};
+constexpr Template kKeptUnchanged{"updates.lost.stochastic",
+                                  "{parameters:count parameter} kept the weight unchanged in more than {limit:%} of the nonzero "
+                                  "updates, as stochastic rounding does with updates below an ulp: one of a tenth of an ulp "
+                                  "changes the weight by an ulp one time in ten."};
+constexpr Template kNothingLostOnAverage{"updates.lost.none_on_average", "On average nothing is lost."};
+constexpr Template kStochasticOps{"advice.stochastic_ops", "{ops} of the update"};
+constexpr Template kStochasticOpsWithMath{"advice.stochastic_ops_with_math", "{ops} of the update, with {math}"};
+constexpr Template kKeepUpdates{"advice.keep_updates",
+                                "Keep FP32 master weights, round the update stochastically{rounding:brackets}, or raise the "
+                                "learning rate: an update below half an ulp of the weight is rounded away."};
+constexpr Template kBelowUlpOfFp32{"advice.below_ulp_of_fp32",
+                                   "An update below half an ulp of an FP32 weight, 2^-25 to 2^-24 of its magnitude, is rounded "
+                                   "away, in every rounding mode{instead}."};
+constexpr Template kRaiseRate{"advice.raise_rate_or_shrink_weights",
+                              ": raise the learning rate{rate:brackets}, or make the weights smaller (initial values, weight "
+                              "decay)"};
+
+// A phrase, or nothing.
+Sentence stochastic_rounding(const SettingNames& settings, Advice& advice) {
+  const Setting ops = advice.set(settings.name(SettingKind::arithmetic_of_ops), kStochasticUpdates);
+  if (ops.empty()) return {};
+  const SettingMention math = settings.changed(SettingKind::update_math, "\"param\"", "\"fp32\"");
+  return math.empty() ? kStochasticOps({{"ops", ops}}) : kStochasticOpsWithMath({{"ops", ops}, {"math", math}});
 }
 
 void find_lost(const RunFacts& facts, Findings& found) {
   if (facts.updates().none_applied()) return;  // which is said already
   const Advice why = why_updates_are_short(facts);
-  const std::string lost =
-      fmt::format("lost more than {:g}% of the nonzero updates: they were too small to change the weight.", 100 * kLostLimit);
   const SettingChange faster{.kind = SettingKind::learning_rate, .way = SettingChange::Way::raise};
   Advice narrow = why;
   narrow.note({.kind = SettingKind::master_weights, .value = "true"});
-  narrow += fmt::format(
-      "Keep FP32 master weights, round the update stochastically{}, or raise the learning rate: an update below half an ulp of the "
-      "weight is rounded away.",
-      in_brackets({stochastic_rounding(facts.context.settings, narrow)}));
+  narrow.text += kKeepUpdates({{"rounding", stochastic_rounding(facts.context.settings, narrow)}});
   narrow.note(faster);
-  tell_lost_updates(facts, SmallUpdates::nearest, kLostLimit, Severity::warning, lost, narrow, found);
+  tell_lost_updates(facts, SmallUpdates::nearest, kLostLimit, Severity::warning, kLost, narrow, found);
   Advice wide = why;
-  wide += "An update below half an ulp of an FP32 weight, 2^-25 to 2^-24 of its magnitude, is rounded away, in every rounding mode";
+  Value instead;
   if (why.text.empty()) {
-    wide += fmt::format(": raise the learning rate{}, or make the weights smaller (initial values, weight decay)",
-                        in_brackets({facts.context.settings.only_now(SettingKind::learning_rate)}));
+    instead = kRaiseRate({{"rate", facts.context.settings.only_now(SettingKind::learning_rate)}});
     wide.note(faster);
     wide.note({.kind = SettingKind::weight_decay, .way = SettingChange::Way::raise});
   }
-  wide += ".";
-  tell_lost_updates(facts, SmallUpdates::fp32, kLostLimit, Severity::warning, lost, wide, found);
-  tell_lost_updates(facts, SmallUpdates::stochastic, kLostLimit, Severity::info,
-                    fmt::format("kept the weight unchanged in more than {:g}% of the nonzero updates, as stochastic rounding does "
-                                "with updates below an ulp: one of a tenth of an ulp changes the weight by an ulp one time in ten. "
-                                "On average nothing is lost.",
-                                100 * kLostLimit),
-                    "", found);
+  wide.text += kBelowUlpOfFp32({{"instead", instead}});
+  tell_lost_updates(facts, SmallUpdates::fp32, kLostLimit, Severity::warning, kLost, wide, found);
+  tell_lost_updates(facts, SmallUpdates::stochastic, kLostLimit, Severity::info, kKeptUnchanged, {}, found,
+                    kNothingLostOnAverage());
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
@@ -8,28 +6,36 @@
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/judgements/update_judgement.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
+constexpr Template kNoneApplied{"updates.none_applied",
+                                "No update changed any weight in {updates:count recorded update}: the run learns nothing."};
+constexpr Template kRateWasZero{"advice.rate_was_zero", "The learning rate was 0."};
+constexpr Template kUpdatesWereZero{"advice.updates_were_zero",
+                                    "Every update was zero, for every gradient was: the findings on ranges say where they "
+                                    "were lost."};
+constexpr Template kTooSmallForFp32{
+    "advice.updates_too_small_for_fp32",
+    "Every update was too small for its FP32 weight, less than half an ulp: raise the learning rate."};
+constexpr Template kTooSmallForWeight{
+    "advice.updates_too_small_for_weights",
+    "Every update was too small for its weight, less than half an ulp where roundings are to nearest: keep FP32 master "
+    "weights{masters:brackets}, or raise the learning rate."};
+
 Advice why_none(const RunFacts& facts) {
   const UpdateJudgement& updates = facts.updates();
-  if (facts.judged_steps().rate_was_zero) return "The learning rate was 0.";
-  if (updates.sum().all.nonzero == 0)
-    return "Every update was zero, for every gradient was: the findings on ranges say where they were lost.";
+  if (facts.judged_steps().rate_was_zero) return kRateWasZero();
+  if (updates.sum().all.nonzero == 0) return kUpdatesWereZero();
   if (Advice why = why_updates_are_short(facts); !why.text.empty()) return why;
   const bool narrow = std::any_of(updates.weights().begin(), updates.weights().end(), [&](const UpdateJudgement::Weight& weight) {
     return is_narrow(facts.selection.tensor(weight.tensor).dtype);
   });
-  Advice advice = "Every update was too small for its FP32 weight, less than half an ulp: raise the learning rate.";
+  Advice advice = kTooSmallForFp32();
   if (narrow)
-    advice.text =
-        "Every update was too small for its weight, less than half an ulp where roundings are to nearest: keep FP32 master "
-        "weights" +
-        in_brackets({advice.set(facts.context.settings.switched(SettingKind::master_weights, true))}) +
-        ", or raise the learning rate.";
+    advice.text = kTooSmallForWeight({{"masters", advice.set(facts.context.settings.switched(SettingKind::master_weights, true))}});
   advice.note({.kind = SettingKind::learning_rate, .way = SettingChange::Way::raise});
   return advice;
 }
@@ -47,10 +53,8 @@ void find_none_applied(const RunFacts& facts, Findings& found) {
                           {{"updates", count_cell(weight.totals.rows), Unit::count},
                            {"nonzero_updates", count_cell(weight.totals.all.nonzero), Unit::count}}});
   }
-  found.add_judged(
-      Severity::error,
-      fmt::format("No update changed any weight in {}: the run learns nothing.", count_of(updates.sum().rows, "recorded update")),
-      std::move(evidence), why_none(facts), std::move(extent));
+  found.add_judged(Severity::error, kNoneApplied({{"updates", updates.sum().rows}}), std::move(evidence), why_none(facts),
+                   std::move(extent));
 }
 
 }  // namespace

@@ -1,12 +1,9 @@
 #include "ulpscope/analyzers/findings/verdict.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <memory>
 
 #include "ulpscope/analyzers/findings/all.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope {
 
@@ -119,42 +116,38 @@ class Causes {
 
 bool counts(const Finding& finding) { return finding.severity > Severity::info && finding_rule(finding.code).is_about_run; }
 
-// Up to its first full stop.
-std::string_view sentence(std::string_view text) {
-  const size_t end = text.find(". ");
-  return end == std::string_view::npos ? text : text.substr(0, end + 1);
-}
-
 // What became of the run, which its user saw first: told where it is not the cause itself.
 constexpr std::string_view kOutcomes[] = {"updates.none_applied", "scale.no_step_taken", "run.loss_nonfinite",
                                           "run.diverged",         "run.update_leapt",    "run.no_better_than_guessing",
                                           "run.loss_rose",        "run.loss_stayed"};
 
-std::string first_cause(const Report& report) {
+constexpr Template kMoreBelow{"verdict.more_causes", "{causes:count cause} more below."};
+
+Sentences first_cause(const Report& report) {
   const Cause& cause = report.causes.front();
   const Finding& finding = report.findings[cause.finding];
-  std::string text;
+  Sentences text;
   for (const std::string_view outcome : kOutcomes) {
     const auto found = std::find_if(cause.consequences.begin(), cause.consequences.end(),
                                     [&](size_t i) { return report.findings[i].code == outcome; });
     if (found == cause.consequences.end()) continue;
-    text = fmt::format("{} ", sentence(report.findings[*found].title));
+    text += report.findings[*found].title.front();
     break;
   }
   text += finding.title;
-  if (!finding.suggestion.empty()) text += fmt::format(" {}", sentence(finding.suggestion));
+  if (!finding.suggestion.empty()) text += finding.suggestion.front();
   return text;
 }
 
-std::string verdict_text(const Report& report) {
-  std::string text = first_cause(report);
-  if (report.causes.size() > 1) text += fmt::format(" {} more below.", count_of(report.causes.size() - 1, "cause"));
+Sentences verdict_text(const Report& report) {
+  Sentences text = first_cause(report);
+  if (report.causes.size() > 1) text += kMoreBelow({{"causes", report.causes.size() - 1}});
   return text;
 }
 
 }  // namespace
 
-void add_verdict(const Snapshot& trace, Report& report, std::string_view healthy) {
+void add_verdict(const Snapshot& trace, Report& report, const Sentences& healthy) {
   std::vector<Finding>& findings = report.findings;
   sort_by_severity(findings);
   const Causes causes(trace, findings);
@@ -186,26 +179,25 @@ void add_verdict(const Snapshot& trace, Report& report, std::string_view healthy
     const bool is_error = findings[cause.finding].severity == Severity::error;
     report.verdict = std::max(*report.verdict, is_error ? Verdict::broken : Verdict::loses_accuracy);
   }
-  report.verdict_text = report.causes.empty() ? std::string(healthy) : verdict_text(report);
+  report.verdict_text = report.causes.empty() ? healthy : verdict_text(report);
 }
 
-void replace_suggestion(Report& report, size_t finding, std::string suggestion) {
-  const std::string before = report.causes.empty() ? "" : first_cause(report);
+void replace_suggestion(Report& report, size_t finding, Sentences suggestion) {
+  const Sentences before = report.causes.empty() ? Sentences() : first_cause(report);
   report.findings[finding].suggestion = std::move(suggestion);
-  if (before.empty()) return;
-  if (const size_t at = report.verdict_text.find(before); at != std::string::npos)
-    report.verdict_text.replace(at, before.size(), first_cause(report));
+  if (!before.empty()) report.verdict_text.replace(before, first_cause(report));
 }
 
-Matter Matter::of(Part part, std::string_view name, std::string_view healthy) {
-  return {name, healthy, [part](const Finding& finding) { return finding_rule(finding.code).part == part; }};
+Matter Matter::of(Part part, Sentence healthy, const Template& no_matter, const Template& opening) {
+  return {std::move(healthy), no_matter, opening,
+          [part](const Finding& finding) { return finding_rule(finding.code).part == part; }};
 }
 
 void add_verdict_on(const Matter& matter, const Snapshot& trace, Report& report) {
   if (trace.step_count() == 0) return;
   add_verdict(trace, report, matter.healthy);
   const bool is_healthy = report.causes.empty();
-  const std::string first = is_healthy ? "" : first_cause(report);
+  const Sentences first = is_healthy ? Sentences() : first_cause(report);
   std::vector<bool> keeps(report.findings.size());
   const auto is_on_it = [&](size_t finding) { return matter.has(report.findings[finding]); };
   for (size_t i = 0; i < keeps.size(); ++i) keeps[i] = is_on_it(i);
@@ -228,11 +220,14 @@ void add_verdict_on(const Matter& matter, const Snapshot& trace, Report& report)
     for (size_t& i : cause.consequences) i = place[i];
   }
   if (is_healthy) return;
-  if (report.causes.empty())
-    report.verdict_text = fmt::format("{} But that is no matter of {}: {}", first, matter.name, matter.healthy);
-  else
-    report.verdict_text =
-        keeps[first_finding] ? verdict_text(report) : fmt::format("{} Of {}: {}", first, matter.name, verdict_text(report));
+  if (report.causes.empty()) {
+    report.verdict_text = first;
+    report.verdict_text += matter.no_matter({{"healthy", matter.healthy}});
+    return;
+  }
+  Sentences text = verdict_text(report);
+  if (!keeps[first_finding]) text.begin_with(matter.opening);
+  report.verdict_text = keeps[first_finding] ? text : first + text;
 }
 
 }  // namespace ulpscope

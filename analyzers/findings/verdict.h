@@ -8,7 +8,6 @@
 #pragma once
 
 #include <functional>
-#include <string_view>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/report/report.h"
@@ -18,21 +17,25 @@ namespace ulpscope {
 
 // Sorts the findings by severity, and fills in verdict, verdict_text and causes. A cause is as severe as the worst that came of it.
 // `healthy`: what is said where there is none.
-void add_verdict(const Snapshot& trace, Report& report, std::string_view healthy);
+void add_verdict(const Snapshot& trace, Report& report, const Sentences& healthy);
 
 // What a report on one matter says of a run.
 struct Matter {
-  std::string_view name;     // "the loss scale"
-  std::string_view healthy;  // what is said where nothing was found that does harm to it
+  // What is said where nothing was found that does harm to it.
+  Sentence healthy;
+  // Of the verdict's words on another matter: "But that is no matter of the loss scale: {healthy}", and "Of the loss scale:
+  // {said}".
+  const Template& no_matter;
+  const Template& opening;
   std::function<bool(const Finding&)> has;
 
-  static Matter of(Part part, std::string_view name, std::string_view healthy);
+  static Matter of(Part part, Sentence healthy, const Template& no_matter, const Template& opening);
 };
 // The same, of all findings on the run: the verdict is the run's, and of the findings those on the matter stay, with the causes
 // that they came of and all else that came of these.
 void add_verdict_on(const Matter& matter, const Snapshot& trace, Report& report);
 
 // Gives the finding another suggestion, in the verdict as well where that is about it.
-void replace_suggestion(Report& report, size_t finding, std::string suggestion);
+void replace_suggestion(Report& report, size_t finding, Sentences suggestion);
 
 }  // namespace ulpscope

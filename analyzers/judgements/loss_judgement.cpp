@@ -1,7 +1,5 @@
 #include "ulpscope/analyzers/judgements/loss_judgement.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -93,17 +91,43 @@ std::optional<ScatteredLosses> scattered_above(const RunFacts& facts, uint64_t u
 
 }  // namespace
 
-std::string ScatteredLosses::text() const {
-  return fmt::format("{} of the last {} losses{} are more than {:g} times the first one, {:.4g}, up to {:.4g} in step {}", above,
-                     steps, ends_early ? " before anything was NaN or infinite" : "", kGrown, first, highest, step);
+namespace {
+
+constexpr Template kScattered{"loss.scattered",
+                              "{above} of the last {losses} losses are more than {times:g} times the first one, {first:.4g}, up to "
+                              "{highest:.4g} in step {step}"};
+constexpr Template kScatteredBefore{
+    "loss.scattered_before_nonfinite",
+    "{above} of the last {losses} losses before anything was NaN or infinite are more than {times:g} times the first one, "
+    "{first:.4g}, up to {highest:.4g} in step {step}"};
+constexpr Template kWentInStep{"loss.went_in_step",
+                               "the loss went from {first:.4g} in step {first_step} to {last:.4g} in step {step}"};
+constexpr Template kWent{"loss.went", "the loss went from {first:.4g} in step {first_step} to {last:.4g}"};
+constexpr Template kWentToMedian{
+    "loss.went_to_median",
+    "the loss went from {first:.4g} in step {first_step} to {last:.4g}, the median of the last {losses} losses"};
+constexpr Template kWentBeforeBreak{
+    "loss.went_before_it_broke",
+    "the loss went from {first:.4g} in step {first_step} to {last:.4g}, the median of the last {losses} losses before it broke"};
+constexpr Template kWentBeforeNonfinite{
+    "loss.went_before_nonfinite",
+    "the loss went from {first:.4g} in step {first_step} to {last:.4g}, the median of the last {losses} losses before "
+    "anything was NaN or infinite"};
+
+}  // namespace
+
+Sentence ScatteredLosses::text() const {
+  return (ends_early ? kScatteredBefore : kScattered)(
+      {{"above", above}, {"losses", steps}, {"times", kGrown}, {"first", first}, {"highest", highest}, {"step", ordinal(step)}});
 }
 
-std::string LossChange::text() const {
+Sentence LossChange::text() const {
   if (scattered) return scattered->text();
-  return fmt::format("the loss went from {:.4g} in step {} to {:.4g}{}", first, first_step, last,
-                     step         ? fmt::format(" in step {}", *step)
-                     : count == 1 ? ""
-                                  : fmt::format(", the median of the last {} losses{}", count, until));
+  const Value from = ordinal(first_step);
+  if (step) return kWentInStep({{"first", first}, {"first_step", from}, {"last", last}, {"step", ordinal(*step)}});
+  if (count == 1) return kWent({{"first", first}, {"first_step", from}, {"last", last}});
+  const Template& median = until == Until::end ? kWentToMedian : until == Until::broke ? kWentBeforeBreak : kWentBeforeNonfinite;
+  return median({{"first", first}, {"first_step", from}, {"last", last}, {"losses", count}});
 }
 
 std::vector<StepLoss> losses_of(const RunFacts& facts, StepRange steps) {
@@ -136,15 +160,17 @@ std::optional<LossJudgement> judge_losses(const RunFacts& facts, uint64_t first_
   const std::vector<double> ends = last_losses(steps);
   if (ends.empty() || !std::isfinite(steps.first.loss) || !steps.first.loss_known) return std::nullopt;
   const double first = steps.first.loss, end = median(ends);
-  LossJudgement judged{.change = {steps.first.step, first, end, ends.size(), facts.broke() ? " before it broke" : "", {}, {}},
-                       .is_long = steps.count >= 2 * kEndLosses,
-                       .no_better = steps.count > 1 && end >= first,
-                       .comes_down = comes_down(facts),
-                       .grew = false,
-                       .grew_to_nonfinite = false,
-                       .peaked = steps.peak && first > 0 && steps.peak->loss > kGrown * first && steps.peak->step <= blind &&
-                                 steps.peak->step < first_nonfinite && blind != UINT64_MAX,
-                       .scattered = scattered_above(facts, first_nonfinite)};
+  LossJudgement judged{
+      .change =
+          {steps.first.step, first, end, ends.size(), facts.broke() ? LossChange::Until::broke : LossChange::Until::end, {}, {}},
+      .is_long = steps.count >= 2 * kEndLosses,
+      .no_better = steps.count > 1 && end >= first,
+      .comes_down = comes_down(facts),
+      .grew = false,
+      .grew_to_nonfinite = false,
+      .peaked = steps.peak && first > 0 && steps.peak->loss > kGrown * first && steps.peak->step <= blind &&
+                steps.peak->step < first_nonfinite && blind != UINT64_MAX,
+      .scattered = scattered_above(facts, first_nonfinite)};
   const bool above_all = judged.is_long && first > 0 && end > 2 * median(steps.first_losses) &&
                          end > *std::max_element(steps.first_losses.begin(), steps.first_losses.end());
   judged.grew = !facts.broke() && first_nonfinite == UINT64_MAX && ((std::isfinite(end) && above_all) || ended_above(facts));
@@ -155,7 +181,7 @@ std::optional<LossJudgement> judge_losses(const RunFacts& facts, uint64_t first_
   if (!before.empty() && (!std::isfinite(end) || judged.grew_to_nonfinite)) {
     change.last = median(before);
     change.count = before.size();
-    change.until = " before anything was NaN or infinite";
+    change.until = LossChange::Until::nonfinite;
   }
   if (judged.peaked) {
     change.last = steps.peak->loss;

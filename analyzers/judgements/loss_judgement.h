@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "ulpscope/analyzers/judgements/loss_ends.h"
+#include "ulpscope/analyzers/report/sentence.h"
 
 namespace ulpscope {
 
@@ -21,19 +21,19 @@ struct ScatteredLosses {
   uint64_t step = 0;        // of the highest
   bool ends_early = false;  // something was NaN or infinite behind them
 
-  std::string text() const;
+  Sentence text() const;  // a phrase
 };
 
 // A change of the loss, and where its end was taken.
 struct LossChange {
   uint64_t first_step;
   double first, last;
-  size_t count;                              // losses that `last` is the median of
-  const char* until;                         // "", or " before ..."
+  size_t count;  // losses that `last` is the median of
+  enum class Until : uint8_t { end, broke, nonfinite } until;
   std::optional<uint64_t> step;              // of `last`, where that is one loss on the way
   std::optional<ScatteredLosses> scattered;  // where they are what is to be told
 
-  std::string text() const;  // "the loss went from ... to ..."
+  Sentence text() const;  // a phrase: "the loss went from ... to ..."
 };
 
 struct LossJudgement {

@@ -1,7 +1,5 @@
 #include "ulpscope/analyzers/judgements/nonfinite_cause.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -47,6 +45,133 @@ constexpr std::array kCauses = std::to_array<CauseInfo>({
 });
 static_assert(kCauses.size() == kNonfiniteCauses);
 
+namespace words {
+
+constexpr Template kMemoryChanged{"cause.memory_changed", "{parameter} was changed in memory before."};
+constexpr Template kOperandChanged{
+    "cause.operand_changed",
+    "Element {element} of {tensor} was finite where it was written, and {value:special} where {op} read it: memory that "
+    "was changed in between."};
+constexpr Template kBadStart{"cause.bad_start",
+                             "It was so before the first op that was recorded in step {step}: look at how it was made or loaded."};
+constexpr Template kSecondMoment{
+    "cause.second_moment_overflow",
+    "Element {element} is (1 - beta2) g^2 of a gradient of {gradient:.6g} and what was there: {square:.6g} and more, and "
+    "{format} is infinite from {limit:.6g} on."};
+constexpr Template kEpsilonFlushed{
+    "cause.epsilon_flushed",
+    "The update divides by 0: each of its operations is rounded to {format}{math:brackets}, which makes eps = {eps:g} zero, "
+    "as all up to 2^{flushed:g} are, and (1 - beta2) g^2 too for gradients g up to 2^{gradient:.3g}; exp_avg / "
+    "(sqrt(exp_avg_sq) + eps) is then exp_avg / 0."};
+constexpr Template kMastersInFp32{"advice.masters_update_in_fp32", "{masters} updates in FP32"};
+constexpr Template kMastersAreInFp32{"advice.masters_are_in_fp32", "FP32 master weights are updated in FP32"};
+constexpr Template kUpdateInFp32{"advice.update_in_fp32", "An update in FP32{math:brackets}"};
+constexpr Template kKeepsEpsilon{
+    "advice.keeps_epsilon",
+    "{masters}; {update} keeps eps, but second moments that are stored as zero leave eps alone to divide by, and updates of "
+    "any length."};
+constexpr Template kZeroMoments{
+    "cause.denominator_underflow",
+    "The update divides by 0: eps is 0, and so {moments:either is|are} {moments:count second moment}, as where all gradients "
+    "so far were 0."};
+constexpr Template kNeedsEpsilon{"advice.needs_epsilon", "Adam needs an eps above 0{epsilon:brackets}."};
+constexpr Template kNoTarget{
+    "cause.no_target",
+    "All logits were finite, so the mean was one over no target, 0 / 0: the loss ignored every target of the batch."};
+constexpr Template kNoTargetBySetting{
+    "cause.no_target_by_setting",
+    "All logits were finite, so the mean was one over no target, 0 / 0: {setting} ignored every target of the batch."};
+constexpr Template kNoProbability{
+    "cause.no_probability",
+    "The model's output was finite but no probability: binary_cross_entropy takes the logarithm of it and of 1 minus it, and "
+    "below 0 a logarithm is NaN."};
+constexpr Template kEndWithSigmoid{"advice.end_with_sigmoid", "End the model with a sigmoid, or use bce_with_logits."};
+constexpr Template kSum{"cause.sum", "Element {element} is a sum of {terms:count term}"};
+constexpr Template kFirstTerm{"cause.first_term", "{sum}, the first of which is no finite number."};
+constexpr Template kTermsUpTo{"cause.terms_up_to",
+                              "{sum}: the first {terms} made {partial:.6g}, and with the next one it was no finite number."};
+constexpr Template kWholeSum{"cause.whole_sum",
+                             "{sum} that was {partial:.6g} before it was rounded, and {format} is infinite from {limit:.6g} on."};
+constexpr Template kScaledSum{
+    "cause.scaled_sum",
+    "{sum} that was {partial:.6g}; times the inverse scales of its factors, {first:.6g} and {second:.6g}, it is {scaled:.6g}, and "
+    "{format} is infinite from {limit:.6g} on."};
+constexpr Template kMaskedRow{
+    "cause.masked_row",
+    "Element {element} stands in a row of {values:count value} of which the mask took every one: its softmax is "
+    "exp(-infinity - -infinity), NaN."};
+constexpr Template kLeaveOneValue{
+    "advice.leave_one_value",
+    "Let the mask leave each row one value at least, or add a large finite number to masked values instead."};
+constexpr Template kRunningVariance{
+    "cause.running_variance",
+    "Element {element} is an average with the variance of {values} values from {smallest:.6g} to {largest:.6g}, which is "
+    "{variance:.6g} at least; of it {momentum:g} is {added:.6g}, and {format} is infinite from {limit:.6g} on."};
+constexpr Template kSmallerInputs{"advice.smaller_inputs_of_norm", "Make what is normalised smaller: its square has to fit."};
+constexpr Template kNormOfOne{
+    "cause.norm_of_one",
+    "Element {element} is normalised by itself, the only value of its group, {value:.6g}: its variance is zero, and with an eps of "
+    "zero so is the divisor."};
+constexpr Template kRmsOfOne{
+    "cause.rms_of_one",
+    "Element {element} is normalised by itself, the only value of its group, {value:.6g}: its mean square is zero, and with an eps "
+    "of zero so is the divisor."};
+constexpr Template kNormOfEqual{
+    "cause.norm_of_equal",
+    "Element {element} is one of {values} values that were all {value:.6g}: their variance is zero, and with an eps of zero so is "
+    "the divisor."};
+constexpr Template kRmsOfEqual{
+    "cause.rms_of_equal",
+    "Element {element} is one of {values} values that were all {value:.6g}: their mean square is zero, and with an eps of zero so "
+    "is the divisor."};
+constexpr Template kLargerEpsilon{"advice.larger_epsilon_of_norm", "A larger eps keeps it from that."};
+constexpr Template kZeroBehind{
+    "cause.zero_was_flushed",
+    "Before its rounding the zero was none: element {element} of {tensor} was {magnitude:.4g}, and {format} makes zero of all up "
+    "to {flushed:.4g}."};
+constexpr Template kZeroBehindAtMost{
+    "cause.zero_was_flushed_at_most",
+    "Before its rounding the zero was none: element {element} of {tensor} was at most {magnitude:.4g}, and {format} makes "
+    "zero of all up to {flushed:.4g}."};
+constexpr Template kLogSoftmax{"advice.log_softmax", "log_softmax gives the logarithm without the zero."};
+constexpr Template kFp32Keeps{"advice.fp32_keeps", "In FP32 {place} keeps it."};
+constexpr Template kKeepArgument{"advice.keep_argument",
+                                 "Keep its argument from zero: add an epsilon to it, or clamp it to a least value."};
+constexpr Template kKeepLogArgument{
+    "advice.keep_argument_of_log",
+    "Keep the argument of the logarithm from zero: add an epsilon to it, or clamp it to a least value."};
+constexpr Template kKeepRadicand{"advice.keep_radicand",
+                                 "Keep what the root is taken of from zero: add an epsilon to it, or clamp it to a least value."};
+constexpr Template kKeepBase{"advice.keep_base", "Keep the base from zero: add an epsilon to it, or clamp it to a least value."};
+constexpr Template kKeepDivisor{"advice.keep_divisor",
+                                "Keep the divisor from zero: add an epsilon to it, or clamp it to a least value."};
+constexpr Template kKeepPositive{"advice.keep_positive",
+                                 "Keep its argument at zero or above: clamp it, or look at what made it negative."};
+constexpr Template kNoTypeHolds{"advice.no_type_holds_factor", "No type holds that factor: take a finite one."};
+constexpr Template kHoldsNoFactor{"advice.holds_no_factor", "{format} holds no factor above {largest:g}."};
+constexpr Template kSmallerFactor{"advice.smaller_factor",
+                                  "{format} holds no factor above {largest:g}: take a smaller one, or run this op in FP32."};
+constexpr Template kSmallerFactorOrBf16{
+    "advice.smaller_factor_or_bf16",
+    "{format} holds no factor above {largest:g}: take a smaller one, or run this op in FP32 or BF16."};
+constexpr Template kOperand{"cause.operand", "{value:.6g}"};
+constexpr Template kOperandReadAsZero{"cause.operand_read_as_zero", "{value:.6g} read as 0"};
+constexpr Template kByFactor{"cause.by_factor", " by {factor:g}"};
+constexpr Template kOperation{"cause.operation", "Element {element} is {op}({operands:commas}){factor} = {result:special}."};
+constexpr Template kTooLarge{
+    "cause.too_large",
+    "Element {element} is {op}({operands:commas}){factor} = {result:special}: {exact:.6g} is too large, {format} is infinite from "
+    "{limit:.6g} on."};
+constexpr Template kAddendFlushed{
+    "cause.addend_flushed",
+    "What was added to keep it from that, {addend:g}, became zero: the least number of {format} is {smallest:.3g}."};
+constexpr Template kAddLarger{"advice.add_what_format_holds", "Add one that {format} holds, or run this in FP32."};
+
+Name format_name(const FloatFormat& format) { return {NameKind::format, std::string(format.name)}; }
+Name tensor_name(const RunFacts& facts, uint32_t tensor) { return {NameKind::tensor, facts.selection.name(tensor)}; }
+
+}  // namespace words
+
 bool divides_by_second(OpFunction function) {
   return function == OpFunction::div || function == OpFunction::sqrt_backward || function == OpFunction::rsqrt_backward ||
          function == OpFunction::reciprocal_backward;
@@ -75,7 +200,7 @@ class Origin {
   NonfiniteExplanation of_adam() const;
   NonfiniteExplanation of_loss() const;
   NonfiniteExplanation of_sum() const;
-  NonfiniteExplanation of_scaled_sum(const std::string& sum) const;
+  NonfiniteExplanation of_scaled_sum(const Sentence& sum) const;
   NonfiniteExplanation of_normalisation() const;
   NonfiniteExplanation of_masked_row() const;
   NonfiniteExplanation of_running_variance() const;
@@ -84,18 +209,18 @@ class Origin {
   NonfiniteCause cause_by_function(double x, double y) const;
   // The cast of a constant that was added so that the operand is not zero, and that became zero itself; nullptr: none.
   const CaptureRow* flushed_addend(const CaptureRow& operand) const;
-  // What is said of an operand that is zero because a rounding made it so, and what helps; "" where that is not known.
+  // What is said of an operand that is zero because a rounding made it so, and what helps; nothing where that is not known.
   void explain_zero(const CaptureRow& operand, NonfiniteExplanation& found) const;
-  // What keeps the operands in the domain of the function, or of the one that this is the gradient of, or "".
-  std::string help_with_domain(NonfiniteCause cause) const;
-  // What helps where a constant of the op is at fault, or "".
+  // What keeps the operands in the domain of the function, or of the one that this is the gradient of, or nothing.
+  Sentences help_with_domain(NonfiniteCause cause) const;
+  // What helps where a constant of the op is at fault, or nothing.
   Advice help_with_factor(double factor) const;
   // A parameter that the op read, or is, whose memory had changed by then; or "".
   std::string changed_parameter() const;
   // A subnormal, of an op that reads such as zero.
   bool is_read_as_zero(const CaptureRow& operand) const;
-  // That an operand was captured which is not what its row says, or "".
-  std::string changed_operand() const;
+  // That an operand was captured which is not what its row says, or nothing.
+  Sentence changed_operand() const;
   // By the last row before the origin's.
   bool was_written_finite(uint32_t tensor) const;
   // Of a gradient that of the op whose result it is of.
@@ -178,27 +303,24 @@ bool Origin::was_written_finite(uint32_t tensor) const {
   return nonfinite == 0u;
 }
 
-std::string Origin::changed_operand() const {
-  if (!capture_) return "";
+Sentence Origin::changed_operand() const {
+  if (!capture_) return {};
   for (const CaptureRow* const operand : capture_->operands(capture_->element())) {
     if (operand->overwritten || operand->row.count > 0 || std::isfinite(operand->value) || operand->made_by < 0) continue;
     const auto made = static_cast<uint32_t>(operand->made_by);
     if (!facts_.selection.contains(made) || !was_written_finite(made)) continue;
-    return fmt::format(
-        "Element {} of {} was finite where it was written, and {} where {} read it: memory that was changed in between. ",
-        operand->element, facts_.selection.name(made),
-        std::isnan(operand->value) ? "NaN"
-        : operand->value > 0       ? "infinity"
-                                   : "-infinity",
-        op_.name);
+    return words::kOperandChanged({{"element", ordinal(operand->element)},
+                                   {"tensor", words::tensor_name(facts_, made)},
+                                   {"value", operand->value},
+                                   {"op", Name{NameKind::op, op_.name}}});
   }
-  return "";
+  return {};
 }
 
 NonfiniteExplanation Origin::find() const {
   if (const std::string changed = changed_parameter(); !changed.empty())
-    return {NonfiniteCause::memory_changed, fmt::format("{} was changed in memory before. ", changed)};
-  if (const std::string changed = changed_operand(); !changed.empty()) return {NonfiniteCause::memory_changed, changed};
+    return {NonfiniteCause::memory_changed, words::kMemoryChanged({{"parameter", Name{NameKind::parameter, changed}}})};
+  if (const Sentence changed = changed_operand(); !changed.empty()) return {NonfiniteCause::memory_changed, changed};
   if (op_.kind == OpKind::source) return of_source();
   NonfiniteExplanation found;
   if (op_.function == OpFunction::adam_update) found = of_adam();
@@ -219,9 +341,7 @@ NonfiniteExplanation Origin::find() const {
 
 NonfiniteExplanation Origin::of_source() const {
   if (made_.role == Role::input) return {NonfiniteCause::bad_data};
-  return {NonfiniteCause::bad_start, "",
-          fmt::format("It was so before the first op that was recorded in step {}: look at how it was made or loaded. ",
-                      origin_.position.step)};
+  return {NonfiniteCause::bad_start, {}, words::kBadStart({{"step", ordinal(origin_.position.step)}})};
 }
 
 // An update of Adam. With each operation rounded eps becomes zero, and with it the divisor.
@@ -234,9 +354,11 @@ NonfiniteExplanation Origin::of_adam() const {
     const double square = (1 - *beta2) * gradient->value * gradient->value;
     if (square >= limit())
       return {NonfiniteCause::second_moment_overflow,
-              fmt::format("Element {} is (1 - beta2) g^2 of a gradient of {:.6g} and what was there: {:.6g} and more, and {} is "
-                          "infinite from {:.6g} on. ",
-                          capture_->element().element, gradient->value, square, info(made_.dtype).format->name, limit())};
+              words::kSecondMoment({{"element", ordinal(capture_->element().element)},
+                                    {"gradient", gradient->value},
+                                    {"square", square},
+                                    {"format", words::format_name(*info(made_.dtype).format)},
+                                    {"limit", limit()}})};
   }
   if (is_narrow(made_.dtype) && stepwise.value_or(0) != 0 && squares) {
     const FloatFormat& format = *info(made_.dtype).format;
@@ -244,30 +366,27 @@ NonfiniteExplanation Origin::of_adam() const {
     const RangeTotals& totals = facts_.ranges().find(*squares)->judged.totals;
     if (*eps > 0 && *eps <= flushed && totals.seen.flushed.lower + totals.zeros > 0) {
       Advice help;
-      std::string once = help.set(settings.changed(SettingKind::update_math, "\"param\"", "\"fp32\""));
-      std::string masters = help.set(settings.switched(SettingKind::master_weights, true));
-      if (once.empty()) once = "An update in FP32" + in_brackets({settings.name(SettingKind::update_math)});
-      masters = masters.empty() ? "FP32 master weights are updated in FP32" : masters + " updates in FP32";
-      help.text = fmt::format(
-          "{}; {} keeps eps, but second moments that are stored as zero leave eps alone to divide by, and updates of any length. ",
-          masters, once);
+      const Setting once = help.set(settings.changed(SettingKind::update_math, "\"param\"", "\"fp32\""));
+      const Setting masters = help.set(settings.switched(SettingKind::master_weights, true));
+      const Value update =
+          once.empty() ? Value(words::kUpdateInFp32({{"math", settings.name(SettingKind::update_math)}})) : Value(once);
+      help.text = words::kKeepsEpsilon(
+          {{"masters", masters.empty() ? words::kMastersAreInFp32() : words::kMastersInFp32({{"masters", masters}})},
+           {"update", update}});
       return {NonfiniteCause::epsilon_flushed,
-              fmt::format("The update divides by 0: each of its operations is rounded to {0}{1}, which makes eps = {2:g} zero, as "
-                          "all up to 2^{3:g} are, and (1 - beta2) g^2 too for gradients g up to 2^{4:.3g}; exp_avg / "
-                          "(sqrt(exp_avg_sq) + eps) is then exp_avg / 0. ",
-                          format.name, in_brackets({settings.with_value(SettingKind::update_math)}), *eps, std::log2(flushed),
-                          0.5 * std::log2(flushed / (1 - *beta2))),
+              words::kEpsilonFlushed({{"format", words::format_name(format)},
+                                      {"math", settings.with_value(SettingKind::update_math)},
+                                      {"eps", *eps},
+                                      {"flushed", {std::log2(flushed), Unit::exponent}},
+                                      {"gradient", {0.5 * std::log2(flushed / (1 - *beta2)), Unit::exponent}}}),
               std::move(help)};
     }
   }
   const uint64_t zeros = *eps == 0 && squares ? zero_moments(*squares) : 0;
   if (zeros > 0) {
     Advice help;
-    help.text = fmt::format("Adam needs an eps above 0{}. ", in_brackets({help.raise(settings.now(SettingKind::epsilon))}));
-    return {NonfiniteCause::denominator_underflow,
-            fmt::format("The update divides by 0: eps is 0, and so {} {}, as where all gradients so far were 0. ",
-                        zeros == 1 ? "is" : "are", count_of(zeros, "second moment")),
-            std::move(help)};
+    help.text = words::kNeedsEpsilon({{"epsilon", help.raise(settings.now(SettingKind::epsilon))}});
+    return {NonfiniteCause::denominator_underflow, words::kZeroMoments({{"moments", zeros}}), std::move(help)};
   }
   return {};
 }
@@ -280,47 +399,48 @@ NonfiniteExplanation Origin::of_loss() const {
     if (!probability || !was_finite(*probability) || (target && !was_finite(*target))) return {};
     NonfiniteExplanation sum;
     if (capture_ && capture_->element().terms > 0) sum = of_sum();
-    Advice help =
-        "The model's output was finite but no probability: binary_cross_entropy takes the logarithm of it and of 1 minus it, "
-        "and below 0 a logarithm is NaN. End the model with a sigmoid, or use bce_with_logits. ";
+    Advice help = Sentences{words::kNoProbability(), words::kEndWithSigmoid()};
     if (facts_.context.settings.has("loss.function")) help.note({.value = "\"bce_with_logits\"", .name = "loss.function"});
     return {NonfiniteCause::log_of_negative, sum.story, std::move(help)};
   }
   const auto sums = recorded(made_.op, kSumsOfExponentsSlot);
   if (op_.function != OpFunction::cross_entropy || !sums || !was_finite(*sums)) return {};
-  return {NonfiniteCause::zero_over_zero, "",
-          fmt::format("All logits were finite, so the mean was one over no target, 0 / 0: {} every target of the batch. ",
-                      facts_.context.settings.has("loss.ignore_index") ? "loss.ignore_index ignored" : "the loss ignored")};
+  constexpr std::string_view kIgnoredTargets = "loss.ignore_index";
+  const bool is_set = facts_.context.settings.has(kIgnoredTargets);
+  return {NonfiniteCause::zero_over_zero,
+          {},
+          is_set ? words::kNoTargetBySetting({{"setting", Setting{std::string(kIgnoredTargets)}}}) : words::kNoTarget()};
 }
 
 // What was added up before its rounding, or before the term at which it broke.
 NonfiniteExplanation Origin::of_sum() const {
   const CaptureRow& element = capture_->element();
-  const std::string sum =
-      fmt::format("Element {} is a sum of {}", element.element, count_of(static_cast<uint64_t>(element.terms), "term"));
-  if (element.broke_at == 0) return {NonfiniteCause::overflow_of_a_sum, sum + ", the first of which is no finite number. "};
+  const Sentence sum = words::kSum({{"element", ordinal(element.element)}, {"terms", element.terms}});
+  if (element.broke_at == 0) return {NonfiniteCause::overflow_of_a_sum, words::kFirstTerm({{"sum", sum}})};
   if (element.broke_at > 0)
-    return {NonfiniteCause::overflow_of_a_sum, fmt::format("{}: the first {} made {:.6g}, and with the next one it was no finite "
-                                                           "number. ",
-                                                           sum, element.broke_at, element.partial_sum)};
+    return {NonfiniteCause::overflow_of_a_sum,
+            words::kTermsUpTo({{"sum", sum}, {"terms", element.broke_at}, {"partial", element.partial_sum}})};
   if (std::abs(element.partial_sum) < limit()) return of_scaled_sum(sum);
-  return {NonfiniteCause::overflow_of_a_sum,
-          fmt::format("{} that was {:.6g} before it was rounded, and {} is infinite from {:.6g} on. ", sum, element.partial_sum,
-                      info(made_.dtype).format->name, limit())};
+  return {NonfiniteCause::overflow_of_a_sum, words::kWholeSum({{"sum", sum},
+                                                               {"partial", element.partial_sum},
+                                                               {"format", words::format_name(*info(made_.dtype).format)},
+                                                               {"limit", limit()}})};
 }
 
 // What was added up is multiplied by the inverse scales of both factors.
-NonfiniteExplanation Origin::of_scaled_sum(const std::string& sum) const {
+NonfiniteExplanation Origin::of_scaled_sum(const Sentence& sum) const {
   if (op_.function != OpFunction::scaled_matmul) return {};
   const CaptureRow *const first = capture_->operand(kFirstInverseScale), *const second = capture_->operand(kSecondInverseScale);
   if (first == nullptr || second == nullptr) return {};
   const double scaled = capture_->element().partial_sum * first->value * second->value;
   if (!(std::abs(scaled) >= limit())) return {};
-  return {NonfiniteCause::overflow_of_a_sum,
-          fmt::format("{} that was {:.6g}; times the inverse scales of its factors, {:.6g} and {:.6g}, it is {:.6g}, and {} is "
-                      "infinite from {:.6g} on. ",
-                      sum, capture_->element().partial_sum, first->value, second->value, scaled, info(made_.dtype).format->name,
-                      limit())};
+  return {NonfiniteCause::overflow_of_a_sum, words::kScaledSum({{"sum", sum},
+                                                                {"partial", capture_->element().partial_sum},
+                                                                {"first", first->value},
+                                                                {"second", second->value},
+                                                                {"scaled", scaled},
+                                                                {"format", words::format_name(*info(made_.dtype).format)},
+                                                                {"limit", limit()}})};
 }
 
 // A softmax over no value, as where each has -infinity added to it.
@@ -329,10 +449,8 @@ NonfiniteExplanation Origin::of_masked_row() const {
   for (const CaptureRow* const node : capture_->operands(capture_->element())) {
     if (node->operand != kMask || node->overwritten || node->row.count < 1 || !(node->row.smallest > 0)) continue;
     return {NonfiniteCause::masked_row,
-            fmt::format("Element {} stands in a row of {} of which the mask took every one: its softmax is "
-                        "exp(-infinity - -infinity), NaN. ",
-                        capture_->element().element, count_of(static_cast<uint64_t>(node->row.count), "value")),
-            "Let the mask leave each row one value at least, or add a large finite number to masked values instead. "};
+            words::kMaskedRow({{"element", ordinal(capture_->element().element)}, {"values", node->row.count}}),
+            Advice(words::kLeaveOneValue())};
   }
   return {};
 }
@@ -349,12 +467,16 @@ NonfiniteExplanation Origin::of_running_variance() const {
     const double least = range * range / (2 * n), added = *momentum * least * n / (n - 1);
     if (!(added >= limit())) continue;
     return {NonfiniteCause::overflow_of_a_sum,
-            fmt::format("Element {} is an average with the variance of {} values from {:.6g} to {:.6g}, which is {:.6g} at least; "
-                        "of it {:g} is "
-                        "{:.6g}, and {} is infinite from {:.6g} on. ",
-                        capture_->element().element, row.count, row.smallest, row.largest, least * n / (n - 1), *momentum, added,
-                        info(made_.dtype).format->name, limit()),
-            "Make what is normalised smaller: its square has to fit. "};
+            words::kRunningVariance({{"element", ordinal(capture_->element().element)},
+                                     {"values", row.count},
+                                     {"smallest", row.smallest},
+                                     {"largest", row.largest},
+                                     {"variance", least * n / (n - 1)},
+                                     {"momentum", *momentum},
+                                     {"added", added},
+                                     {"format", words::format_name(*info(made_.dtype).format)},
+                                     {"limit", limit()}}),
+            Advice(words::kSmallerInputs())};
   }
   return {};
 }
@@ -371,15 +493,16 @@ NonfiniteExplanation Origin::of_normalisation() const {
     const CaptureRow::Row& row = node->row;
     const bool is_rms = op_.function == OpFunction::rms_norm;
     if (row.count < 1 || row.nonfinite > 0 || row.largest != row.smallest || (is_rms && row.largest != 0)) continue;
-    Advice help = "A larger eps keeps it from that. ";
+    Advice help = words::kLargerEpsilon();
     help.note({.kind = SettingKind::epsilon, .way = SettingChange::Way::raise, .module = op_.module});
-    return {NonfiniteCause::zero_over_zero,
-            fmt::format("Element {} is {} {:.6g}: {} {} is zero, and with an eps of zero so is the divisor. ",
-                        capture_->element().element,
-                        row.count == 1 ? "normalised by itself, the only value of its group,"
-                                       : fmt::format("one of {} values that were all", row.count),
-                        row.largest, row.count == 1 ? "its" : "their", is_rms ? "mean square" : "variance"),
-            std::move(help)};
+    const Value element = ordinal(capture_->element().element);
+    if (row.count == 1)
+      return {NonfiniteCause::zero_over_zero,
+              (is_rms ? words::kRmsOfOne : words::kNormOfOne)({{"element", element}, {"value", row.largest}}), std::move(help)};
+    return {
+        NonfiniteCause::zero_over_zero,
+        (is_rms ? words::kRmsOfEqual : words::kNormOfEqual)({{"element", element}, {"values", row.count}, {"value", row.largest}}),
+        std::move(help)};
   }
   return {};
 }
@@ -447,44 +570,42 @@ void Origin::explain_zero(const CaptureRow& operand, NonfiniteExplanation& found
   const TensorInfo& made = facts_.selection.tensor(tensor);
   const OpInfo& op = facts_.selection.op(tensor);
   found.story +=
-      fmt::format("Before its rounding the zero was none: element {} of {} was {}{:.4g}, and {} makes zero of all up to {:.4g}. ",
-                  flushed->node->element, facts_.selection.name(tensor), flushed->is_bound ? "at most " : "", flushed->magnitude,
-                  info(made.dtype).format->name, flushed->flushed_up_to);
+      (flushed->is_bound ? words::kZeroBehindAtMost : words::kZeroBehind)({{"element", ordinal(flushed->node->element)},
+                                                                           {"tensor", words::tensor_name(facts_, tensor)},
+                                                                           {"magnitude", flushed->magnitude},
+                                                                           {"format", words::format_name(*info(made.dtype).format)},
+                                                                           {"flushed", flushed->flushed_up_to}});
   const bool takes_log = function() == OpFunction::log && op.function == OpFunction::softmax;
-  if (takes_log) found.help = "log_softmax gives the logarithm without the zero. ";
+  if (takes_log) found.help = Advice(words::kLogSoftmax());
   if (!is_narrow(made.dtype) || flushed->is_bound || flushed->magnitude < binary32.smallest_positive()) return;
-  const std::string_view where = op.module.empty() ? op.name : op.module;
   found.fp32_keeps = true;
-  Advice wide = fmt::format("In FP32 {} keeps it. ", where);
+  Advice wide = words::kFp32Keeps({{"place", op.module.empty() ? Name{NameKind::op, op.name} : Name{NameKind::module, op.module}}});
   note_wide_types(facts_.precision(), op, made.dtype, wide);
   found.help += wide;
 }
 
-std::string Origin::help_with_domain(NonfiniteCause cause) const {
-  const auto keep = [&](std::string_view operand) {
-    return fmt::format("Keep {} from zero: add an epsilon to it, or clamp it to a least value. ", operand);
-  };
+Sentences Origin::help_with_domain(NonfiniteCause cause) const {
   switch (cause) {
     case NonfiniteCause::log_of_zero:
-      return keep("its argument");
+      return words::kKeepArgument();
     case NonfiniteCause::log_of_negative:
     case NonfiniteCause::sqrt_of_negative:
-      return "Keep its argument at zero or above: clamp it, or look at what made it negative. ";
+      return words::kKeepPositive();
     case NonfiniteCause::division_by_zero:
     case NonfiniteCause::zero_over_zero:
       switch (function()) {
         case OpFunction::log:
-          return keep("the argument of the logarithm");
+          return words::kKeepLogArgument();
         case OpFunction::sqrt:
         case OpFunction::rsqrt:
-          return keep("what the root is taken of");
+          return words::kKeepRadicand();
         case OpFunction::pow:
-          return keep("the base");
+          return words::kKeepBase();
         default:
-          return keep("the divisor");
+          return words::kKeepDivisor();
       }
     default:
-      return "";
+      return {};
   }
 }
 
@@ -495,14 +616,15 @@ Advice Origin::help_with_factor(double factor) const {
     help.note({.kind = SettingKind::loss_factor, .way = SettingChange::Way::lower});
   else
     help.note({.way = SettingChange::Way::lower, .module = op_.module, .now = factor});
-  help.text = "No type holds that factor: take a finite one. ";
+  help.text = words::kNoTypeHolds();
   if (!std::isfinite(factor)) return help;
   const FloatFormat& format = *info(made_.dtype).format;
-  const std::string holds = fmt::format("{} holds no factor above {:g}", format.name, format.largest_finite());
-  help.text = holds + ". ";
+  const auto with_format = [&](const Template& words) {
+    return words({{"format", words::format_name(format)}, {"largest", format.largest_finite()}});
+  };
+  help.text = with_format(words::kHoldsNoFactor);
   if (!is_narrow(format)) return help;
-  const bool may_be_bf16 = !has_range_of_fp32(made_.dtype);
-  help.text = fmt::format("{}: take a smaller one, or run this op in FP32{}. ", holds, may_be_bf16 ? " or BF16" : "");
+  help.text = with_format(has_range_of_fp32(made_.dtype) ? words::kSmallerFactor : words::kSmallerFactorOrBf16);
   note_wide_types(facts_.precision(), op_, made_.dtype, help);
   return help;
 }
@@ -511,40 +633,48 @@ NonfiniteExplanation Origin::of_operands() const {
   const CaptureRow& element = capture_->element();
   const std::vector<const CaptureRow*> operands = capture_->operands(element);
   if (operands.empty() || operands.size() > 3) return {};
-  std::string arguments;
+  Value::List arguments;
   std::vector<double> read;  // by the op, which may take subnormals as zero
   for (const CaptureRow* const operand : operands) {
     if (operand->overwritten || operand->row.count > 0 || !std::isfinite(operand->value)) return {};
     const bool as_zero = is_read_as_zero(*operand);
     read.push_back(as_zero ? std::copysign(0.0, operand->value) : operand->value);
-    arguments += fmt::format("{}{:.6g}{}", arguments.empty() ? "" : ", ", operand->value, as_zero ? " read as 0" : "");
+    arguments.push_back((as_zero ? words::kOperandReadAsZero : words::kOperand)({{"value", operand->value}}));
   }
   const bool has_factor = op_.function == OpFunction::scale && attribute(op_, "factor").has_value();
   const double factor = has_factor ? *attribute(op_, "factor") : kUnknown;
   const double x = read[0], y = read.size() > 1 ? read[1] : factor;
-  const std::string value = std::isnan(element.value) ? "NaN" : element.value > 0 ? "infinity" : "-infinity";
   NonfiniteExplanation found{cause_by_function(x, y)};
-  found.story = fmt::format("Element {} is {}({}){} = {}", element.element, op_.name, arguments,
-                            has_factor ? fmt::format(" by {:g}", factor) : "", value);
   if (has_factor) found.help = help_with_factor(factor);
+  const Value at = ordinal(element.element), list = Value::list(std::move(arguments)),
+              by = has_factor ? Value(words::kByFactor({{"factor", factor}})) : Value();
+  const Name op{NameKind::op, op_.name};
   const std::optional<double> exact = exact_result(op_.function, x, y);
   if (exact && std::isfinite(*exact) && std::abs(*exact) >= limit())
-    found.story +=
-        fmt::format(": {:.6g} is too large, {} is infinite from {:.6g} on", *exact, info(made_.dtype).format->name, limit());
-  found.story += ". ";
+    found.story = words::kTooLarge({{"element", at},
+                                    {"op", op},
+                                    {"operands", list},
+                                    {"factor", by},
+                                    {"result", element.value},
+                                    {"exact", *exact},
+                                    {"format", words::format_name(*info(made_.dtype).format)},
+                                    {"limit", limit()}});
+  else
+    found.story = words::kOperation({{"element", at}, {"op", op}, {"operands", list}, {"factor", by}, {"result", element.value}});
   const bool is_divided = found.cause == NonfiniteCause::division_by_zero || found.cause == NonfiniteCause::zero_over_zero;
   const CaptureRow* const divisor = operands[divides_by_second(op_.function) && operands.size() > 1 ? 1 : 0];
   if (const CaptureRow* const cast = is_divided ? flushed_addend(*divisor) : nullptr) {
     const FloatFormat& format = *info(facts_.selection.tensor(static_cast<uint32_t>(cast->made_by)).dtype).format;
-    found.story += fmt::format("What was added to keep it from that, {:g}, became zero: the least number of {} is {:.3g}. ",
-                               capture_->operands(*cast).front()->value, format.name, format.smallest_positive());
-    found.help = fmt::format("Add one that {} holds, or run this in FP32. ", format.name);
+    found.story += words::kAddendFlushed({{"addend", capture_->operands(*cast).front()->value},
+                                          {"format", words::format_name(format)},
+                                          {"smallest", format.smallest_positive()}});
+    found.help = Advice(words::kAddLarger({{"format", words::format_name(format)}}));
     found.help.note({.kind = SettingKind::epsilon, .way = SettingChange::Way::raise, .module = op_.module});
     found.help.note({.kind = SettingKind::precision_of_modules, .value = "\"fp32\"", .module = op_.module});
   } else if (is_divided || found.cause == NonfiniteCause::log_of_zero) {
     explain_zero(*divisor, found);
   }
-  if (found.help.text.empty()) found.help = help_with_domain(found.cause);
+  if (found.help.text.empty()) found.help = Advice(help_with_domain(found.cause));
   return found;
 }
 

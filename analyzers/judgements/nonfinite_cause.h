@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 
 #include "ulpscope/analyzers/subject/advice.h"
 #include "ulpscope/analyzers/subject/capture_tree.h"
@@ -41,8 +40,8 @@ const char* meaning_of(NonfiniteCause cause);  // "a value too large for the typ
 
 struct NonfiniteExplanation {
   NonfiniteCause cause = NonfiniteCause::unknown;
-  std::string story = {};  // sentences, each with a blank behind it: "Element 5 is log(0) = -infinity. "; "" where nothing is known
-  Advice help = {};        // the same: what helps, where the cause says it
+  Sentences story = {};     // "Element 5 is log(0) = -infinity."; nothing where nothing is known
+  Advice help = {};         // what helps, where the cause says it
   bool fp32_keeps = false;  // what a rounding to a narrower type made zero: the zero that was divided by, or taken the logarithm of
   std::optional<CaptureTree> capture = {};  // of the first element that was captured in that step
 };

@@ -18,11 +18,6 @@ constexpr size_t kFactBytes = 300'000, kFindingBytes = 1'000'000, kPlotBytes = 1
 constexpr size_t kMostSources = 100, kMostEvidence = 50, kShownEvidence = 4, kMostPlots = 60, kMostTables = 100;
 constexpr size_t kLongFact = 36;  // characters; a longer one has a line of its own
 
-const char* verdict_word(Verdict verdict) {
-  static constexpr const char* kWords[] = {"HEALTHY", "LOSES ACCURACY", "BROKEN"};
-  return kWords[static_cast<size_t>(verdict)];
-}
-
 std::string sources_html(const Report& report, HtmlRoom& room) {
   if (report.sources.empty()) return "";
   std::string html = "<section id=\"sources\">\n<h2>Sources</h2>\n<ul class=\"sources\">\n";
@@ -66,9 +61,9 @@ std::string evidence_html(const Evidence& evidence) {
 
 std::string finding_html(const Finding& finding, const std::string& after) {
   std::string html = fmt::format("<article class=\"finding {0}\">\n<h3><span class=\"severity\">{0}</span> {1}</h3>\n",
-                                 name_of(finding.severity), html_sentence(finding.title));
+                                 name_of(finding.severity), html_sentence(finding.title.text()));
   if (!finding.suggestion.empty())
-    html += fmt::format("<p class=\"advice\"><strong>What to do.</strong> {}</p>\n", html_sentence(finding.suggestion));
+    html += fmt::format("<p class=\"advice\"><strong>What to do.</strong> {}</p>\n", html_sentence(finding.suggestion.text()));
   if (!finding.evidence.empty()) {
     html += "<ul class=\"evidence\">\n";
     const size_t most = std::min(finding.evidence.size(), kMostEvidence), shown = std::min(most, kShownEvidence);
@@ -187,7 +182,7 @@ std::string render_html(const Report& report) {
   std::string body = "<main id=\"top\">\n";
   if (report.verdict)
     body += fmt::format("<section class=\"verdict {}\">\n<p class=\"word\">{}</p>\n<p class=\"sentence\">{}</p>\n</section>\n",
-                        name_of(*report.verdict), verdict_word(*report.verdict), html_sentence(report.verdict_text));
+                        name_of(*report.verdict), verdict_word(*report.verdict), html_sentence(report.verdict_text.text()));
   body += fmt::format("<h1>{}</h1>\n", html_text(report.title, kMostSentenceBytes));
   if (!report.complete) body += "<p class=\"stopped\">Stopped early: not all rows were read.</p>\n";
   body += facts_html(report, facts) + findings_html(report, findings) + pictures_html(report) + tables_html(report) +

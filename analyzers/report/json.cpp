@@ -57,8 +57,43 @@ Json change_json(const SettingChange& change) {
   return json;
 }
 
+Json sentence_json(const Sentence& sentence);
+
+Json value_json(const Value& value) {
+  if (const auto* const number = value.find<Value::Number>())
+    return {{"value", cell_json(number->cell)}, {"unit", name_of(number->unit)}};
+  if (const auto* const name = value.find<Name>()) return {{name_of(name->kind), name->text}};
+  if (const auto* const setting = value.find<Setting>()) {
+    Json json{{"setting", setting->name}};
+    if (!setting->now.empty()) json["now"] = setting->now;
+    if (!setting->is.empty()) json["is"] = setting->is;
+    if (!setting->to.empty()) json["to"] = setting->to;
+    return json;
+  }
+  if (const auto* const list = value.find<Value::List>()) {
+    Json json = Json::array();
+    for (const Value& each : *list) json.push_back(value_json(each));
+    return json;
+  }
+  if (const auto* const phrase = value.find<Value::Phrase>()) return sentence_json(phrase->front());
+  return nullptr;
+}
+
+Json sentence_json(const Sentence& sentence) {
+  Json json{{"id", sentence.id()}, {"text", sentence.text()}, {"values", Json::object()}};
+  for (const Argument& argument : sentence.arguments()) json["values"][std::string(argument.name)] = value_json(argument.value);
+  return json;
+}
+
+Json sentences_json(const Sentences& sentences) {
+  Json json = Json::array();
+  for (const Sentence& each : sentences) json.push_back(sentence_json(each));
+  return json;
+}
+
 Json finding_json(const Finding& finding) {
-  Json json{{"code", finding.code}, {"severity", name_of(finding.severity)}, {"title", finding.title}};
+  Json json{{"code", finding.code}, {"severity", name_of(finding.severity)}, {"title", finding.title.text()}};
+  json["title_sentences"] = sentences_json(finding.title);
   json["evidence"] = Json::array();
   for (const Evidence& evidence : finding.evidence) {
     Json values = Json::object();
@@ -67,7 +102,8 @@ Json finding_json(const Finding& finding) {
     }
     json["evidence"].push_back({{"key", key_json(evidence.key)}, {"values", std::move(values)}});
   }
-  json["suggestion"] = finding.suggestion;
+  json["suggestion"] = finding.suggestion.text();
+  json["suggestion_sentences"] = sentences_json(finding.suggestion);
   json["changes"] = Json::array();
   for (const SettingChange& change : finding.changes) json["changes"].push_back(change_json(change));
   return json;
@@ -76,7 +112,7 @@ Json finding_json(const Finding& finding) {
 // What a reader asks first of a cause: where and when it was, how much, and what to do.
 Json cause_json(const Report& report, const Cause& cause) {
   const Finding& finding = report.findings[cause.finding];
-  Json json{{"code", finding.code}, {"severity", name_of(finding.severity)}, {"title", finding.title}};
+  Json json{{"code", finding.code}, {"severity", name_of(finding.severity)}, {"title", finding.title.text()}};
   const Evidence none, &worst = finding.evidence.empty() ? none : finding.evidence.front();
   json["module"] = finding.module;
   json["op"] = worst.key.op_name;
@@ -87,7 +123,7 @@ Json cause_json(const Report& report, const Cause& cause) {
                                 : worst.values.empty() ? nullptr
                                                        : &worst.values.front();
   if (value != nullptr) json["value"] = {{"name", value->name}, {"value", cell_json(value->value)}, {"unit", name_of(value->unit)}};
-  json["advice"] = finding.suggestion;
+  json["advice"] = finding.suggestion.text();
   json["consequences"] = Json::array();
   for (const size_t i : cause.consequences) json["consequences"].push_back(report.findings[i].code);
   return json;
@@ -171,7 +207,8 @@ std::string render_json(const Report& report) {
   json["complete"] = report.complete;
   if (report.verdict) {
     json["verdict"] = name_of(*report.verdict);
-    json["verdict_text"] = report.verdict_text;
+    json["verdict_text"] = report.verdict_text.text();
+    json["verdict_sentences"] = sentences_json(report.verdict_text);
     json["causes"] = Json::array();
     for (const Cause& cause : report.causes) json["causes"].push_back(cause_json(report, cause));
   }
@@ -188,7 +225,7 @@ std::string render_json(const Report& report) {
 }
 
 std::string verdict_json(const Report& report, uint64_t steps) {
-  Json json{{"steps", steps}, {"verdict", name_of(*report.verdict)}, {"verdict_text", report.verdict_text}};
+  Json json{{"steps", steps}, {"verdict", name_of(*report.verdict)}, {"verdict_text", report.verdict_text.text()}};
   json["causes"] = Json::array();
   for (const Cause& cause : report.causes) json["causes"].push_back(report.findings[cause.finding].code);
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";

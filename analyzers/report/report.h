@@ -12,6 +12,8 @@
 #include <variant>
 #include <vector>
 
+#include "ulpscope/analyzers/report/cell.h"
+#include "ulpscope/analyzers/report/sentence.h"
 #include "ulpscope/analyzers/report/setting_change.h"
 
 namespace ulpscope {
@@ -21,28 +23,6 @@ inline constexpr int kReportVersion = 2;
 
 enum class Severity : uint8_t { info, warning, error };
 const char* name_of(Severity severity);
-
-// What a number counts or measures.
-enum class Unit : uint8_t {
-  none,
-  count,
-  share,     // 0 to 1
-  bits,      // powers of two, as in headroom
-  exponent,  // e of a magnitude 2^e
-  bytes,
-  seconds,
-  ratio,         // one run's value over another's
-  scale,         // a loss scale; of bounds, a lower one of 0 is none
-  power_of_two,  // of a number that is one, shown as 2^e
-};
-const char* name_of(Unit unit);
-
-// A value that is only known to lie between two bounds, both possible. An upper bound of +Inf is no bound.
-struct Interval {
-  double lower = 0;
-  double upper = 0;
-  bool operator==(const Interval&) const = default;
-};
 
 // Where something was seen. Views jump to it. What does not apply is left out.
 struct RowKey {
@@ -61,27 +41,6 @@ struct RowKey {
   std::optional<int64_t> element;
   std::string name;  // of a tensor, as texts call it
 };
-
-struct Unknown {  // nobody saw it
-  bool operator==(const Unknown&) const = default;
-};
-struct NotApplicable {  // the question makes no sense here: what an FP32 tensor lost when it was rounded
-  bool operator==(const NotApplicable&) const = default;
-};
-// A text that programs get whole, and readers of a table in a form that fits there and says where something was left out.
-struct LongText {
-  std::string text;
-  std::string brief;
-  bool operator==(const LongText&) const = default;
-};
-using Cell = std::variant<Unknown, NotApplicable, bool, int64_t, double, Interval, std::string, LongText>;
-
-// The cell of a count, a share or any number between two bounds: the number where they meet.
-Cell bounded(double lower, double upper);
-Cell count_cell(uint64_t count);
-// Unknown for a NaN that stands for "not known" (trace/records.h, kUnknown).
-Cell known_or_unknown(double value);
-Cell text_or_none(std::string text);  // NotApplicable where it is empty
 
 struct Quantity {
   std::string name;  // whole words with underscores
@@ -113,9 +72,9 @@ enum class Picture : uint8_t { none, course, flushed, overflowed, nonfinite_elem
 struct Finding {
   std::string code;  // "range.gradients_flushed": stable, for programs
   Severity severity = Severity::info;
-  std::string title;  // one sentence
+  Sentences title;
   std::vector<Evidence> evidence;
-  std::string suggestion;                   // what to do about it, or ""
+  Sentences suggestion;                     // what to do about it, or nothing
   Extent extent = {};                       // what decides whether it came of another finding, and how much there was
   std::vector<SettingChange> changes = {};  // of settings that the suggestion names
   Picture picture = Picture::none;
@@ -253,7 +212,7 @@ struct Report {
   bool keeps_all_rows = false;  // none may give way to fit a page: they say where an element comes from and where it went
   // Of what was analysed; none where it is not about how a run went.
   std::optional<Verdict> verdict;
-  std::string verdict_text;   // one line: what happened, where and when, and what to do
+  Sentences verdict_text;     // what happened, where and when, and what to do
   std::vector<Cause> causes;  // the most harmful first
   std::vector<Quantity> facts;
   std::vector<Finding> findings;

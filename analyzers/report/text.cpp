@@ -34,15 +34,15 @@ void make_one_line(RowKey& key) {
 // Names in a trace may hold any bytes: none of them moves the cursor or ends a table's row. Every text of a report passes here.
 Report printable(Report report) {
   make_one_line(report.title);
-  make_one_line(report.verdict_text);
+  report.verdict_text.make_printable();
   for (ReportSource& source : report.sources) {
     make_one_line(source.path);
     make_one_line(source.run);
   }
   for (Quantity& fact : report.facts) make_one_line(fact.value);
   for (Finding& finding : report.findings) {
-    make_one_line(finding.title);
-    make_one_line(finding.suggestion);
+    finding.title.make_printable();
+    finding.suggestion.make_printable();
     for (Evidence& evidence : finding.evidence) {
       make_one_line(evidence.key);
       for (Quantity& quantity : evidence.values) make_one_line(quantity.value);
@@ -181,7 +181,7 @@ std::string finding_text(const Finding& finding, const TextOptions& options, con
   static constexpr const char* kColors[] = {"36", "33", "1;31"};
   constexpr size_t kIndent = 10;
   std::string text = style(kColors[static_cast<size_t>(finding.severity)], fmt::format("{:<8}", name_of(finding.severity)));
-  const std::string title = wrap_text(finding.title, options.width, kIndent);
+  const std::string title = wrap_text(finding.title.text(), options.width, kIndent);
   const size_t line_begin = title.rfind('\n') + 1;  // 0 where there is one line
   const size_t used = (line_begin == 0 ? kIndent : 0) + text_width(std::string_view(title).substr(line_begin));
   const bool fits = used + 2 + finding.code.size() <= static_cast<size_t>(options.width);
@@ -192,7 +192,7 @@ std::string finding_text(const Finding& finding, const TextOptions& options, con
     text += std::string(kIndent, ' ') + wrap_text(evidence_text(evidence), options.width, kIndent + 2) + "\n";
   if (!finding.suggestion.empty()) {
     text += std::string(kIndent, ' ') + (options.unicode ? "→ " : "> ") +
-            wrap_text(finding.suggestion, options.width, kIndent + 2) + "\n";
+            wrap_text(finding.suggestion.text(), options.width, kIndent + 2) + "\n";
   }
   return text;
 }
@@ -488,9 +488,13 @@ std::string key_text(const RowKey& key) {
   return text;
 }
 
+const char* verdict_word(Verdict verdict) {
+  static constexpr const char* kWords[] = {"HEALTHY", "LOSES ACCURACY", "BROKEN"};
+  return kWords[static_cast<size_t>(verdict)];
+}
+
 std::string verdict_line(const Report& report) {
-  static constexpr const char* kNames[] = {"HEALTHY", "LOSES ACCURACY", "BROKEN"};
-  return fmt::format("{}: {}", kNames[static_cast<size_t>(*report.verdict)], one_line(report.verdict_text));
+  return fmt::format("{}: {}", verdict_word(*report.verdict), one_line(report.verdict_text.text()));
 }
 
 std::string render_text(const Report& given, const TextOptions& options) {

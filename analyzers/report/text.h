@@ -24,6 +24,7 @@ struct TextOptions {
 std::string render_text(const Report& report, const TextOptions& options);
 // Of a report with a verdict: "BROKEN: the loss was NaN ...", in one line.
 std::string verdict_line(const Report& report);
+const char* verdict_word(Verdict verdict);  // "BROKEN"
 
 // One cell as text: "12.5%", "2^-14", "1.5 MiB", "3..5%", "?" where nobody knows, "-" where it does not apply.
 std::string cell_text(const Cell& cell, Unit unit);

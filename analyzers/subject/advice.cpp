@@ -8,14 +8,14 @@ void Advice::note(SettingChange change) {
   if (std::find(changes.begin(), changes.end(), change) == changes.end()) changes.push_back(std::move(change));
 }
 
-std::string Advice::note(const SettingMention& setting, SettingChange::Way way) {
+Setting Advice::note(const SettingMention& setting, SettingChange::Way way) {
   note({.kind = setting.kind, .way = way, .value = way == SettingChange::Way::set ? setting.value : "", .name = setting.name});
-  return setting.text;
+  return setting.words;
 }
 
-std::string Advice::set(const SettingMention& setting, std::string value, std::string module) {
+Setting Advice::set(const SettingMention& setting, std::string value, std::string module) {
   note({setting.kind, SettingChange::Way::set, std::move(value), std::move(module)});
-  return setting.text;
+  return setting.words;
 }
 
 Advice& Advice::operator+=(const Advice& other) {

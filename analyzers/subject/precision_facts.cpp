@@ -1,7 +1,5 @@
 #include "ulpscope/analyzers/subject/precision_facts.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <set>
 #include <sstream>
@@ -27,33 +25,56 @@ PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps) {
   return facts;
 }
 
+namespace {
+
+constexpr Template kScaleMoreOrSooner{
+    "advice.scale_more_or_sooner",
+    "Begin with a larger loss scale{initial:brackets}, or let it grow sooner{interval:brackets}{factor}"};
+constexpr Template kScaleMoreOrAdapt{"advice.scale_more_or_adapt",
+                                     "Use a larger loss scale{initial:brackets}, or one that adapts{dynamic:brackets}{factor}"};
+constexpr Template kSwitchScalerOn{"advice.switch_scaler_on", "Switch the gradient scaler on{enabled:brackets}{factor}"};
+constexpr Template kKeepMastersAndScale{"advice.keep_masters_and_scale",
+                                        "Keep FP32 master weights and switch the gradient scaler on{settings:brackets}{factor}"};
+constexpr Template kOrRaiseLossFactor{"advice.or_raise_loss_factor",
+                                      ", or raise the factor of the loss, which makes gradients as small{factor:brackets}"};
+constexpr Template kModuleOfCast{"place.module_of_cast", "module {module}, which it was cast for,"};
+constexpr Template kThisOp{"place.this_op", "this op"};
+constexpr Template kWideRecordingTells{"advice.wide_recording_tells",
+                                       "`ulpscope scale` of a recording in FP32 tells{precision:brackets}"};
+
+}  // namespace
+
 Advice scaling_advice(const PrecisionFacts& facts, const SettingNames& settings) {
   using Kind = SettingKind;
   Advice advice;
+  const auto factor = [&]() -> Value {
+    if (!(settings.number(Kind::loss_factor).value_or(1) <= 0.1)) return {};
+    return kOrRaiseLossFactor({{"factor", advice.raise(settings.now(Kind::loss_factor))}});
+  };
   // A scaler that multiplies by 1 is switched on.
   const bool multiplies_by_one = settings.number(Kind::scale_initial) == 1.0 && !settings.is_off(Kind::scale_enabled);
   if (facts.adapts_scale) {
-    advice.text = "Begin with a larger loss scale" + in_brackets({advice.raise(settings.name(Kind::scale_initial))}) +
-                  ", or let it grow sooner" + in_brackets({advice.lower(settings.name(Kind::scale_growth_interval))});
+    const Setting interval = advice.lower(settings.name(Kind::scale_growth_interval));
+    const Setting initial = advice.raise(settings.name(Kind::scale_initial));
+    advice.text = kScaleMoreOrSooner({{"initial", initial}, {"interval", interval}, {"factor", factor()}});
   } else if (facts.scales_loss || multiplies_by_one) {
-    advice.text = "Use a larger loss scale" + in_brackets({advice.raise(settings.name(Kind::scale_initial))}) +
-                  ", or one that adapts" + in_brackets({advice.set(settings.switched(Kind::scale_dynamic, true))});
+    const Setting dynamic = advice.set(settings.switched(Kind::scale_dynamic, true));
+    const Setting initial = advice.raise(settings.name(Kind::scale_initial));
+    advice.text = kScaleMoreOrAdapt({{"initial", initial}, {"dynamic", dynamic}, {"factor", factor()}});
   } else if (!facts.updates_narrow_weights) {
-    advice.text = "Switch the gradient scaler on" + in_brackets({advice.set(settings.switched(Kind::scale_enabled, true))});
+    const Setting enabled = advice.set(settings.switched(Kind::scale_enabled, true));
+    advice.text = kSwitchScalerOn({{"enabled", enabled}, {"factor", factor()}});
   } else {
-    advice.text = "Keep FP32 master weights and switch the gradient scaler on" +
-                  in_brackets({advice.set(settings.switched(Kind::master_weights, true)),
-                               advice.set(settings.switched(Kind::scale_enabled, true))});
+    const Setting masters = advice.set(settings.switched(Kind::master_weights, true));
+    const Setting enabled = advice.set(settings.switched(Kind::scale_enabled, true));
+    advice.text = kKeepMastersAndScale({{"settings", Value::list({masters, enabled})}, {"factor", factor()}});
   }
-  if (settings.number(Kind::loss_factor).value_or(1) <= 0.1)
-    advice += ", or raise the factor of the loss, which makes gradients as small" +
-              in_brackets({advice.raise(settings.now(Kind::loss_factor))});
   return advice;
 }
 
-std::string typed_place(const PrecisionFacts& facts, const OpInfo& op) {
+Sentence typed_place(const PrecisionFacts& facts, const OpInfo& op) {
   const bool is_of_module = facts.casts_weights && op.kind == OpKind::cast && !op.module.empty();
-  return is_of_module ? fmt::format("module {}, which it was cast for,", op.module) : "this op";
+  return is_of_module ? kModuleOfCast({{"module", Name{NameKind::module, op.module}}}) : kThisOp();
 }
 
 void note_wide_types(const PrecisionFacts& facts, const OpInfo& op, DType made, Advice& advice) {
@@ -68,8 +89,8 @@ void note_wide_types(const PrecisionFacts& facts, const OpInfo& op, DType made, 
 
 bool has_range_of_fp32(DType dtype) { return info(dtype).format->largest_exponent() >= binary32.largest_exponent(); }
 
-std::string wide_recording_tells(const SettingNames& settings) {
-  return "`ulpscope scale` of a recording in FP32 tells" + in_brackets({settings.now(SettingKind::precision)});
+Sentence wide_recording_tells(const SettingNames& settings) {
+  return kWideRecordingTells({{"precision", settings.now(SettingKind::precision)}});
 }
 
 bool clips_by_value(const OpInfo& op) { return op.phase == Phase::scaling && op.function == OpFunction::clamp; }

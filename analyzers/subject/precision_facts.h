@@ -18,19 +18,19 @@ struct PrecisionFacts {
   bool scales_loss = false, adapts_scale = false;  // by a factor that stays, or that a dynamic scaler changes
 };
 PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps);
-// What scales the loss, or scales it more, in such a run, as the beginning of a sentence: a gradient scaler cannot unscale 16-bit
-// gradients.
+// What scales the loss, or scales it more, in such a run, as a phrase that begins a sentence: a gradient scaler cannot unscale
+// 16-bit gradients.
 Advice scaling_advice(const PrecisionFacts& facts, const SettingNames& settings);
-// What decides the type of what the op makes, in words: "this op", or of a cast the module that it was made for.
-std::string typed_place(const PrecisionFacts& facts, const OpInfo& op);
+// What decides the type of what the op makes, as a phrase: "this op", or of a cast the module that it was made for.
+Sentence typed_place(const PrecisionFacts& facts, const OpInfo& op);
 // What words call FP32, or BF16, for that op instead of the type of what it made.
 void note_wide_types(const PrecisionFacts& facts, const OpInfo& op, DType made, Advice& advice);
 
 // A 16-bit type with the range of FP32 has no wider one to go to.
 bool has_range_of_fp32(DType dtype);
 
-// "`ulpscope scale` of a recording in FP32 tells (precision, now "fp16")": in the middle of a sentence.
-std::string wide_recording_tells(const SettingNames& settings);
+// "`ulpscope scale` of a recording in FP32 tells (precision, now "fp16")": a phrase.
+Sentence wide_recording_tells(const SettingNames& settings);
 
 // Of gradients, before the update.
 bool clips_by_value(const OpInfo& op);

@@ -1,7 +1,5 @@
 #include "ulpscope/analyzers/subject/setting_names.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -29,18 +27,18 @@ const SettingInfo* SettingNames::find(SettingKind kind) const {
 
 SettingMention SettingNames::name(SettingKind kind) const {
   const SettingInfo* const setting = find(kind);
-  return {kind, setting ? one_line(setting->name) : ""};
+  return {kind, {setting ? one_line(setting->name) : ""}};
 }
 
 SettingMention SettingNames::switched(SettingKind kind, bool on) const {
   // Of names alone, as our own producer has it.
-  SettingMention mention{kind, "", on ? "true" : "false"};
+  SettingMention mention{kind, {}, on ? "true" : "false"};
   const SettingInfo* const setting = find(kind);
   if (setting == nullptr) return mention;
-  mention.text = one_line(setting->name);
+  mention.words.name = one_line(setting->name);
   const auto set = [&](std::string_view value) {
     mention.value = value;
-    mention.text += fmt::format(" = {}", value);
+    mention.words.to = value;
   };
   for (const auto& [off_value, on_value] : kSwitches) {
     if (setting->value != off_value && setting->value != on_value) continue;
@@ -63,12 +61,14 @@ bool SettingNames::is_off(SettingKind kind) const {
 
 SettingMention SettingNames::with_value(SettingKind kind) const {
   const SettingInfo* const setting = find(kind);
-  return {kind, setting ? one_line(fmt::format("{} = {}", setting->name, setting->value)) : ""};
+  if (setting == nullptr) return {kind};
+  return {kind, {.name = one_line(setting->name), .is = one_line(setting->value)}};
 }
 
 SettingMention SettingNames::now(SettingKind kind) const {
   const SettingInfo* const setting = find(kind);
-  return {kind, setting ? one_line(fmt::format("{}, now {}", setting->name, setting->value)) : ""};
+  if (setting == nullptr) return {kind};
+  return {kind, {.name = one_line(setting->name), .now = one_line(setting->value)}};
 }
 
 SettingMention SettingNames::only_now(SettingKind kind) const {
@@ -86,18 +86,18 @@ SettingMention SettingNames::now_where(SettingKind kind, double value) const {
     only = &each;
   }
   if (only == nullptr) return {kind};
-  return {kind, one_line(fmt::format("{}, now {}", only->name, only->value)), "", only->name};
+  return {kind, {.name = one_line(only->name), .now = one_line(only->value)}, "", only->name};
 }
 
-std::string SettingNames::given_beside(SettingKind kind) const {
+Value::List SettingNames::given_beside(SettingKind kind) const {
   const SettingInfo* const setting = find(kind);
-  if (setting == nullptr) return "";
+  if (setting == nullptr) return {};
   const std::string table = setting->name.substr(0, setting->name.rfind('.') + 1);
-  std::string text;
+  Value::List beside;
   for (const SettingInfo& each : settings_)
     if (each.given && !table.empty() && each.name.starts_with(table))
-      text += fmt::format("{}{}, now {}", text.empty() ? "" : ", ", each.name, each.value);
-  return one_line(text);
+      beside.push_back(Setting{.name = one_line(each.name), .now = one_line(each.value)});
+  return beside;
 }
 
 std::optional<double> SettingNames::number(SettingKind kind) const {
@@ -115,18 +115,12 @@ std::vector<double> SettingNames::numbers(SettingKind kind) const {
 
 SettingMention SettingNames::changed(SettingKind kind, std::string_view from, std::string_view to) const {
   const SettingInfo* const setting = find(kind);
-  return {kind, setting && setting->value == from ? fmt::format("{} = {}", one_line(setting->name), to) : "", std::string(to)};
+  if (setting == nullptr || setting->value != from) return {kind, {}, std::string(to)};
+  return {kind, {.name = one_line(setting->name), .to = std::string(to)}, std::string(to)};
 }
 
 bool SettingNames::has(std::string_view name) const {
   return std::any_of(settings_.begin(), settings_.end(), [&](const SettingInfo& each) { return each.name == name; });
-}
-
-std::string in_brackets(std::initializer_list<std::string> names) {
-  std::string text;
-  for (const std::string& name : names)
-    if (!name.empty()) text += (text.empty() ? " (" : ", ") + name;
-  return text.empty() ? "" : text + ")";
 }
 
 }  // namespace ulpscope

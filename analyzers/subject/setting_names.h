@@ -2,33 +2,34 @@
 // (SettingKind), and where no kind says it, from the name; a setting that the trace does not have is not named.
 #pragma once
 
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "ulpscope/analyzers/report/sentence.h"
 #include "ulpscope/trace/records.h"
 
 namespace ulpscope {
 
-// What words call a setting, "" where there is none, and where they give it another value, that.
+// What words call a setting, nothing where there is none, and where they give it another value, that.
 struct SettingMention {
   SettingKind kind;
-  std::string text = {};
+  Setting words = {};
   std::string value = {};
   std::string name = {};  // the producer's, where others of the kind are not meant
 
-  operator std::string() const { return text; }
-  bool empty() const { return text.empty(); }
-  bool operator==(std::string_view words) const { return text == words; }
+  operator Value() const { return words; }
+  bool empty() const { return words.empty(); }
+  std::string text() const { return words.text(); }
+  bool operator==(std::string_view other) const { return text() == other; }
 };
 
 class SettingNames {
  public:
   explicit SettingNames(std::vector<SettingInfo> settings) : settings_(std::move(settings)) {}
 
-  // Each of these gives "" where there is none.
+  // Each of these gives nothing where there is none.
   SettingMention name(SettingKind kind) const;  // of the first of that kind: "scaler.initial"
   // "scaler.dynamic = true", with the value that its own, another one of two, is the opposite of; of other values the name alone.
   SettingMention switched(SettingKind kind, bool on) const;
@@ -41,9 +42,9 @@ class SettingNames {
   SettingMention only_now(SettingKind kind) const;
   // The same of the only one of that kind whose value is this number, to one in a hundred thousand.
   SettingMention now_where(SettingKind kind, double value) const;
-  // "schedule.type, now "step", schedule.gamma, now 0.1": those that were asked for, of the table that the setting of that kind is
-  // in.
-  std::string given_beside(SettingKind kind) const;
+  // "schedule.type, now "step"" and "schedule.gamma, now 0.1": those that were asked for, of the table that the setting of that
+  // kind is in.
+  Value::List given_beside(SettingKind kind) const;
   std::optional<double> number(SettingKind kind) const;  // of the first of that kind, where its value is a number
   std::vector<double> numbers(SettingKind kind) const;   // of all of that kind, where theirs are
   // "optimizer.math = "fp32"", where its value is `from`.
@@ -56,8 +57,5 @@ class SettingNames {
 
   std::vector<SettingInfo> settings_;
 };
-
-// " (a, b)", of those that are not "", or "".
-std::string in_brackets(std::initializer_list<std::string> names);
 
 }  // namespace ulpscope

@@ -1,7 +1,5 @@
 #include "ulpscope/analyzers/verbs/all_findings.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "ulpscope/analyzers/findings/all.h"
@@ -11,11 +9,17 @@
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/step_facts.h"
 #include "ulpscope/analyzers/verbs/info.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope {
 
 namespace {
+
+constexpr Template kNothingFound{"verdict.nothing_found", "nothing was found."};
+constexpr Template kNothingInAsked{"verdict.nothing_in_asked", "nothing was found in what was asked for."};
+constexpr Template kNothingButSkips{"verdict.nothing_but_skips",
+                                    "nothing was found that costs accuracy; the scaler skipped {skipped} of {steps:count step}."};
+constexpr Template kNothingCosts{"verdict.nothing_costs", "nothing was found that costs accuracy or steps."};
+constexpr Template kOfWhatWasAsked{"verdict.of_what_was_asked_for", "Of what was asked for: {said}"};
 
 std::vector<Part> parts_of(const ReportOptions& options) {
   std::vector<Part> parts;
@@ -79,13 +83,12 @@ Report ReportAnalysis::report(const Snapshot& reader) {
     const uint64_t skipped = run.facts().steps().skipped.size();
     lower_warnings(report);
     add_verdict(run.context().trace, report,
-                options.selects() ? "nothing was found."
-                : !is_whole       ? "nothing was found in what was asked for."
-                : skipped > 0     ? fmt::format("nothing was found that costs accuracy; the scaler skipped {} of {}.", skipped,
-                                                count_of(run.facts().steps().count, "step"))
-                                  : "nothing was found that costs accuracy or steps.");
+                options.selects() ? kNothingFound()
+                : !is_whole       ? kNothingInAsked()
+                : skipped > 0     ? kNothingButSkips({{"skipped", skipped}, {"steps", run.facts().steps().count}})
+                                  : kNothingCosts());
     // What is said of some steps or tensors is not said of the run.
-    if (options.selects()) report.verdict_text = "Of what was asked for: " + report.verdict_text;
+    if (options.selects()) report.verdict_text.begin_with(kOfWhatWasAsked);
   } else {
     sort_by_severity(report.findings);
   }

@@ -17,6 +17,26 @@ namespace ulpscope {
 
 namespace {
 
+constexpr Template kNoLossCompared{"verdict.no_loss_compared",
+                                   "nothing was found, but no loss is of a step that both runs have, so that none was compared."};
+constexpr Template kLossesAreEqual{"verdict.losses_are_equal", "the losses of {steps:count common step} are bit-equal."};
+constexpr Template kNoMeansCompared{
+    "verdict.no_means_compared",
+    "the second run's losses are finite; the first run's are NaN or infinite in {steps:count step}, so that no means were "
+    "compared."};
+constexpr Template kSeedsUnjudged{"verdict.other_seeds",
+                                  "nothing was found, but losses were not judged: runs of different seeds end with different "
+                                  "losses."};
+constexpr Template kSamplesUnjudged{
+    "verdict.other_samples",
+    "nothing was found, but losses were not judged: the runs trained on different samples, or in another order."};
+constexpr Template kTooFewLosses{
+    "verdict.too_few_losses",
+    "nothing was found, but losses were not compared: there are {steps:count step} that both runs have, and expected are {least} "
+    "at least."};
+constexpr Template kLossesNotHigher{"verdict.losses_not_higher",
+                                    "the second run's losses are not higher by more than a twentieth, or vary by as much."};
+
 // More than any difference of two tensors.
 constexpr double kBehindAll = 1e3;
 
@@ -155,23 +175,15 @@ Table tensor_table(const ComparedRuns& runs, size_t limit) {
 }
 
 // What a verdict rests on where nothing was found.
-std::string without_cause(const ComparedRuns& runs) {
+Sentences without_cause(const ComparedRuns& runs) {
   const LossComparison& losses = runs.losses;
-  if (losses.common == 0) return "nothing was found, but no loss is of a step that both runs have, so that none was compared.";
-  if (losses.equal == losses.common) return fmt::format("the losses of {} are bit-equal.", count_of(losses.common, "common step"));
-  if (const size_t broken = runs.a.steps.nonfinite_losses.size(); broken > 0)
-    return fmt::format(
-        "the second run's losses are finite; the first run's are NaN or infinite in {}, so that no means were compared.",
-        count_of(broken, "step"));
-  if (!runs.have_equal_seeds)
-    return "nothing was found, but losses were not judged: runs of different seeds end with different losses.";
-  if (!runs.have_equal_samples)
-    return "nothing was found, but losses were not judged: the runs trained on different samples, or in another order.";
-  if (!runs.have_enough_losses())
-    return fmt::format(
-        "nothing was found, but losses were not compared: there are {} that both runs have, and expected are {} at least.",
-        count_of(losses.common, "step"), ComparedRuns::kFewestLosses);
-  return "the second run's losses are not higher by more than a twentieth, or vary by as much.";
+  if (losses.common == 0) return kNoLossCompared();
+  if (losses.equal == losses.common) return kLossesAreEqual({{"steps", losses.common}});
+  if (const size_t broken = runs.a.steps.nonfinite_losses.size(); broken > 0) return kNoMeansCompared({{"steps", broken}});
+  if (!runs.have_equal_seeds) return kSeedsUnjudged();
+  if (!runs.have_equal_samples) return kSamplesUnjudged();
+  if (!runs.have_enough_losses()) return kTooFewLosses({{"steps", losses.common}, {"least", ComparedRuns::kFewestLosses}});
+  return kLossesNotHigher();
 }
 
 }  // namespace

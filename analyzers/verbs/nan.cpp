@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "ulpscope/analyzers/findings/all.h"
 #include "ulpscope/analyzers/findings/followed_run.h"
 #include "ulpscope/analyzers/findings/verdict.h"
@@ -14,6 +12,11 @@
 namespace ulpscope {
 
 namespace {
+
+constexpr Template kNoMatterOfNan{"verdict.no_matter_of_nan", "But that is no matter of NaN: {healthy}"};
+constexpr Template kOfNan{"verdict.of_nan", "Of NaN: {said}"};
+constexpr Template kNoTensorHeldNan{"verdict.no_tensor_held_nan", "no recorded tensor held NaN or infinity."};
+constexpr Template kNanDidNoHarm{"verdict.nan_did_no_harm", "no NaN or infinity was found to do harm."};
 
 // Findings that say that there were NaN or infinities; others count here as what they came of.
 constexpr Codes kOnNonfinite = {
@@ -33,16 +36,11 @@ Report NanAnalysis::report(const Snapshot& trace) {
   report.complete = run_.update(trace);
   find_all(kPartsOnRun, run_.whole().facts(), report);
   const RunFacts& facts = run_.asked().facts();
-  // It is what they advise to look at.
-  for (Finding& finding : report.findings)
-    if (const size_t advice = finding.suggestion.find("`ulpscope nan "); advice != std::string::npos)
-      finding.suggestion.erase(advice == 0 ? 0 : finding.suggestion.find_last_not_of(' ', advice - 1) + 1);
+  leave_out_advice_on_nan(report);
 
   const std::vector<NonfiniteBeginning>& beginnings = facts.ranges().beginnings();
-  const Matter matter{"NaN",
-                      run_.whole().facts().ranges().beginnings().empty() ? "no recorded tensor held NaN or infinity."
-                                                                         : "no NaN or infinity was found to do harm.",
-                      [](const Finding& finding) { return kOnNonfinite.contain(finding.code); }};
+  const Template& healthy = run_.whole().facts().ranges().beginnings().empty() ? kNoTensorHeldNan : kNanDidNoHarm;
+  const Matter matter{healthy(), kNoMatterOfNan, kOfNan, [](const Finding& finding) { return kOnNonfinite.contain(finding.code); }};
   add_verdict_on(matter, trace, report);
   const NanTables tables(facts);
   report.add_fact("steps", count_cell(facts.steps().count), Unit::count);

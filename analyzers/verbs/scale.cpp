@@ -7,6 +7,15 @@
 
 namespace ulpscope {
 
+namespace {
+
+constexpr Template kNoMatterOfScale{"verdict.no_matter_of_scale", "But that is no matter of the loss scale: {healthy}"};
+constexpr Template kOfScale{"verdict.of_scale", "Of the loss scale: {said}"};
+constexpr Template kScaleCostsNothing{"verdict.scale_costs_nothing",
+                                      "the loss scale was found to cost neither accuracy nor steps."};
+
+}  // namespace
+
 Report analyze_scale(const Snapshot& trace, const ScaleOptions& options) { return ScaleAnalysis(options).report(trace); }
 
 Report ScaleAnalysis::report(const Snapshot& trace) {
@@ -16,8 +25,7 @@ Report ScaleAnalysis::report(const Snapshot& trace) {
   report.sources.push_back(source_of(trace));
   report.complete = run_.update(trace);
   find_all(kPartsOnRun, run_.whole().facts(), report);
-  add_verdict_on(Matter::of(Part::scale, "the loss scale", "the loss scale was found to cost neither accuracy nor steps."), trace,
-                 report);
+  add_verdict_on(Matter::of(Part::scale, kScaleCostsNothing(), kNoMatterOfScale, kOfScale), trace, report);
   const RunFacts& facts = run_.asked().facts();
   ScaleTables(facts.context, facts.steps(), facts.scale(), run_.asked().fitting()).add_to(report);
   return report;

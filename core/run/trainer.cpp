@@ -342,6 +342,7 @@ bool Trainer::finished() const {
   return state_->next_step() >= state_->total_steps || (state_->recorder && state_->recorder->stop_requested());
 }
 Model& Trainer::model() { return *state_->model; }
+Recorder* Trainer::recorder() { return state_->recorder ? &*state_->recorder : nullptr; }
 Context& Trainer::context() { return state_->context; }
 
 void Trainer::State::begin_step(uint64_t step) {

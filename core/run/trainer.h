@@ -19,6 +19,7 @@
 namespace ulpscope {
 
 class Model;
+class Recorder;
 struct Context;
 
 struct TrainerOptions {
@@ -91,6 +92,7 @@ class Trainer {
   const std::string& warning() const;
   // Constants that mean something else in the formats of the run, a sentence each (changed_constants.h).
   const std::vector<std::string>& changed_constants() const;
+  Recorder* recorder();   // of the trace; nullptr: nothing is recorded
   bool finished() const;  // all steps are done, or the recorder asked to stop
 
   // One step of training, recorded; evaluates after the last step of an epoch or run where the experiment says so, which is

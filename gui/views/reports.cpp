@@ -21,7 +21,7 @@ class Updates : public ViewPanel {
  public:
   void show(const Canvas& canvas, const Results& results) override {
     if (results.errors && results.errors->empty())
-      say("No errors of ops were recorded; ulpscope replay CAPSULE --as fp64 measures them.");
+      say("No differences of ops were recorded; ulpscope replay CAPSULE --as fp64 -o FILE records them.");
     else if (results.errors)
       for (const Plot& plot : *results.errors) show_plot(canvas, plot);
     if (is_there(results.updates, results, "the updates")) show_report(canvas, *results.updates);

@@ -7,6 +7,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
+#include "tests/support/said.h"
 #include "ulpscope/analyzers/subject/selection.h"
 #include "ulpscope/analyzers/verbs/all_findings.h"
 #include "ulpscope/analyzers/verbs/compare.h"
@@ -201,7 +202,7 @@ TEST(Report, SaysWhyNoUpdateWasApplied) {
     }
     const Report report = analyze_all(trace.read());
     const Finding* finding = find_finding(report, "updates.none_applied");
-    return finding != nullptr ? finding->suggestion : "";
+    return finding != nullptr ? finding->suggestion.text() : std::string();
   };
   EXPECT_EQ(suggestion(0, 0), "The learning rate was 0.");
   for (const double rate : {0.1, kUnknown}) {
@@ -244,7 +245,7 @@ TEST(Report, GathersAllPartsBySeverityAndLeavesOutWhatWasNotAskedFor) {
     if (finding.code != "run.stopped") continue;
     EXPECT_EQ(finding.severity, Severity::warning);
     EXPECT_EQ(finding.evidence[0].key.step, 1u);
-    stopped.push_back(finding.title);
+    stopped.push_back(finding.title.text());
   }
   EXPECT_EQ(stopped, (std::vector<std::string>{"Stopped early: no more rows", "Stopped early: no more steps"}));
   EXPECT_EQ(report.verdict, Verdict::broken);
@@ -396,9 +397,9 @@ TEST(Report, LostUpdatesAreJudgedByTheRoundingOfTheWeight) {
       EXPECT_TRUE(finding == nullptr || finding->severity == row.severity);
       // No advice that the run follows already, or that would lose what is biased.
       if (finding == nullptr) continue;
-      EXPECT_EQ(finding->suggestion.find("master weights") != std::string::npos,
+      EXPECT_EQ(finding->suggestion.text().find("master weights") != std::string::npos,
                 row.dtype == DType::bf16 && row.severity == Severity::warning);
-      EXPECT_EQ(finding->suggestion.find("\"rne\""), std::string::npos);
+      EXPECT_EQ(finding->suggestion.text().find("\"rne\""), std::string::npos);
     }
   }
 }
@@ -621,7 +622,7 @@ TEST(Compare, SaysWhereMachinesOrTheirThreadsDiffer) {
   const Report report = analyze_compare(a, b);
   const Finding* finding = find_finding(report, "compare.different_machines");
   ASSERT_NE(finding, nullptr);
-  EXPECT_NE(finding->title.find("2 threads' and 'a CPU, avx2, 4 threads'"), std::string::npos);
+  EXPECT_NE(finding->title.text().find("2 threads' and 'a CPU, avx2, 4 threads'"), std::string::npos);
   EXPECT_EQ(find_finding(analyze_compare(a, a), "compare.different_machines"), nullptr);
 }
 
@@ -651,7 +652,8 @@ TEST(Compare, SaysWhereTheLibraryTookOtherAlgorithms) {
   const Report several = analyze_compare(a, e);
   ASSERT_NE(find_finding(several, "compare.different_algorithms"), nullptr);
   EXPECT_NE(find_finding(several, "compare.different_algorithms")
-                ->title.find("'4 x 8 x 16' by 'algorithm 1' and 'algorithm 1 or algorithm 9'"),
+                ->title.text()
+                .find("'4 x 8 x 16' by 'algorithm 1' and 'algorithm 1 or algorithm 9'"),
             std::string::npos);
   // Another machine's library has other numbers.
   RunInfo elsewhere;

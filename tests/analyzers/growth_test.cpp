@@ -7,6 +7,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
+#include "tests/support/said.h"
 #include "ulpscope/analyzers/verbs/all_findings.h"
 
 namespace ulpscope::analyzers_test {
@@ -51,7 +52,7 @@ TEST(Growth, IsToldOfFourProductsThatDoubleOrMore) {
     const Finding* finding = find_finding(report, "model.values_grow");
     ASSERT_EQ(finding != nullptr, is_growth) << factor << ' ' << layers;
     if (finding == nullptr) continue;
-    EXPECT_EQ(finding->title.find("Values grew with each of " + std::to_string(layers) + " products"), 0u) << finding->title;
+    EXPECT_EQ(finding->title.text().find("Values grew with each of " + std::to_string(layers) + " products"), 0u) << finding->title;
     EXPECT_EQ(finding->evidence.front().key.module, "stack." + std::to_string(layers - 1));
     EXPECT_EQ(finding->evidence.back().key.module, "stack.0");
   }

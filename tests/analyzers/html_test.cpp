@@ -12,6 +12,7 @@
 
 #include "tests/support/project_files.h"
 #include "tests/support/python.h"
+#include "tests/support/said.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/analyzers/report/text.h"
 
@@ -58,7 +59,7 @@ Report full_report(const std::string& text = "name") {
   report.title = "A sample of " + text;
   report.sources = {{"run.h5" + text, "0123" + text, 0}, {"other.h5", "", 3}};
   report.verdict = Verdict::broken;
-  report.verdict_text = "It broke: " + text;
+  report.verdict_text = said("It broke: " + text);
   report.add_fact("final_loss", NAN);
   report.add_fact("first_part", 0.015, Unit::share);
   report.add_fact("module", text);
@@ -66,10 +67,14 @@ Report full_report(const std::string& text = "name") {
   key.step = 3;
   key.name = text;
   report.findings = {
-      {"a.cause", Severity::error, "Cause " + text, {{key, {{"share", 0.015, Unit::share}, {"of", text}}}}, "Do `less` " + text},
-      {"a.consequence", Severity::warning, "Consequence " + text, {{key, {}}}, ""},
-      {"another." + text, Severity::warning, "Another one", {}, ""},
-      {"a.note", Severity::info, "A note", std::vector<Evidence>(9, {key, {{"flushed_part", 1e-9, Unit::share}}}), ""}};
+      {"a.cause",
+       Severity::error,
+       said("Cause " + text),
+       {{key, {{"share", 0.015, Unit::share}, {"of", text}}}},
+       said("Do `less` " + text)},
+      {"a.consequence", Severity::warning, said("Consequence " + text), {{key, {}}}, {}},
+      {"another." + text, Severity::warning, said("Another one"), {}, {}},
+      {"a.note", Severity::info, said("A note"), std::vector<Evidence>(9, {key, {{"flushed_part", 1e-9, Unit::share}}}), {}}};
   report.causes = {{0, {1}}};
   Table table{"numbers", "Numbers " + text, {{"tensor", ColumnKind::text}, {"whole_text", ColumnKind::text}}, {},
               2,         "Note " + text};

@@ -134,7 +134,7 @@ TEST(Diverged, ByLossesThatScatter) {
     };
     const Report report = report_of(loss, 100);
     const Finding* const found = find_finding(report, "run.diverged");
-    return found ? found->title : "";
+    return found ? found->title.text() : std::string();
   };
   EXPECT_EQ(title(30, 5),
             "The run diverged: 10 of the last 50 losses are more than 10 times the first one, 2, up to 125 in step 95, and "
@@ -188,7 +188,7 @@ TEST(Overfits, WhereTheTestLossRoseWhileThatOfTrainingFell) {
     const Finding* const finding = find_finding(report, "run.overfits");
     if (finding == nullptr) return std::string();
     EXPECT_EQ(finding->severity, Severity::info);
-    return finding->title;
+    return finding->title.text();
   };
   // The medians of steps 20 to 39 and of 40 to 59 are those of steps 29.5 and 49.5.
   EXPECT_EQ(

@@ -11,6 +11,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
+#include "tests/support/said.h"
 #include "ulpscope/analyzers/judgements/nonfinite_flow.h"
 #include "ulpscope/analyzers/totals/headroom.h"
 #include "ulpscope/analyzers/verbs/all_findings.h"
@@ -366,12 +367,12 @@ TEST(NonfiniteFlow, AReportLeadsToWhatReachedTheLoss) {
     const Report report = analyze_all(trace);
     const Finding* const finding = find_finding(report, "run.loss_nonfinite");
     ASSERT_NE(finding, nullptr);
-    EXPECT_EQ(finding->suggestion.find("Where it began, in step 4, is where to look"), 0u) << finding->suggestion;
+    EXPECT_EQ(finding->suggestion.text().find("Where it began, in step 4, is where to look"), 0u) << finding->suggestion;
     const Report nan = analyze_nan(trace);
     const auto told =
         std::find_if(nan.findings.begin(), nan.findings.end(), [](const Finding& each) { return each.code == "range.nonfinite"; });
     ASSERT_NE(told, nan.findings.end());
-    EXPECT_NE(told->title.find("in step 4, is data data (FP16)"), std::string::npos) << told->title;
+    EXPECT_NE(told->title.text().find("in step 4, is data data (FP16)"), std::string::npos) << told->title;
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
+#include "tests/support/said.h"
 #include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/analyzers/verbs/all_findings.h"
 #include "ulpscope/analyzers/verbs/ranges.h"
@@ -35,7 +36,7 @@ std::string advice_on_captured(OpInfo op, double value, std::vector<CaptureRow> 
   trace.end_step(SyntheticTrace::default_step(NAN));
   const Report report = analyze_all(trace.read());
   const Finding* const finding = find_finding(report, "range.nonfinite");
-  return finding == nullptr ? "" : finding->suggestion;
+  return finding == nullptr ? std::string() : finding->suggestion.text();
 }
 
 // No loss scale had to do with a loss that was too large before it was scaled.
@@ -52,7 +53,7 @@ TEST(OverflowFindings, AdviceOnALossFollowsWhatMadeIt) {
     const Report report = analyze_all(trace.read());
     const Finding* const found = find_finding(report, "range.values_overflow");
     ASSERT_NE(found, nullptr);
-    EXPECT_EQ(found->suggestion.starts_with("A smaller loss scale"), function == "scale") << found->suggestion;
+    EXPECT_EQ(found->suggestion.text().starts_with("A smaller loss scale"), function == "scale") << found->suggestion;
   }
 }
 
@@ -74,9 +75,9 @@ TEST(OverflowFindings, AdviceOnOverflowFollowsTheType) {
       }
       for (const Finding& finding : analyze_ranges(trace.read()).findings) {
         if (finding.severity != Severity::error) continue;
-        const bool names_it = finding.suggestion.find("BF16") != std::string::npos;
-        const bool says_none = finding.suggestion.find("No type helps") != std::string::npos;
-        EXPECT_EQ(names_it || finding.suggestion.find("loss scale") != std::string::npos, dtype == DType::f16)
+        const bool names_it = finding.suggestion.text().find("BF16") != std::string::npos;
+        const bool says_none = finding.suggestion.text().find("No type helps") != std::string::npos;
+        EXPECT_EQ(names_it || finding.suggestion.text().find("loss scale") != std::string::npos, dtype == DType::f16)
             << finding.suggestion;
         EXPECT_EQ(says_none, dtype == DType::bf16) << finding.suggestion;
       }
@@ -98,7 +99,7 @@ TEST(OverflowFindings, OverflowIsAnErrorUnlessTheStepWasSkipped) {
     const Finding* finding = find_finding(report, "range.gradients_overflow");
     ASSERT_NE(finding, nullptr);
     EXPECT_EQ(finding->severity, skipped ? Severity::info : Severity::warning);
-    EXPECT_EQ(finding->title.find("reached the weights"), std::string::npos);  // no weight held any
+    EXPECT_EQ(finding->title.text().find("reached the weights"), std::string::npos);  // no weight held any
     EXPECT_EQ(finding->evidence[0].key.step, 1u);
     const Finding* fit = find_finding(report, "range.gradients_fit");
     ASSERT_EQ(fit != nullptr, skipped);
@@ -249,8 +250,9 @@ TEST(OverflowFindings, TheModuleThatAValueWasCastForIsNamed) {
     const Report report = analyze_all(trace.read());
     const Finding* const finding = find_finding(report, "range.values_overflow");
     ASSERT_NE(finding, nullptr);
-    EXPECT_TRUE(finding->suggestion.starts_with(fmt::format("No loss scale helps a forward value: run {} in FP32 or BF16, or make",
-                                                            has_autocast ? "module l2, which it was cast for," : "this op")))
+    EXPECT_TRUE(
+        finding->suggestion.text().starts_with(fmt::format("No loss scale helps a forward value: run {} in FP32 or BF16, or make",
+                                                           has_autocast ? "module l2, which it was cast for," : "this op")))
         << finding->suggestion;
   }
 }
@@ -271,7 +273,7 @@ TEST(OverflowFindings, ALossThatIgnoredEveryTargetIsExplained) {
     const Report report = analyze_ranges(trace.read());
     const Finding* finding = find_finding(report, "range.nonfinite");
     ASSERT_NE(finding, nullptr);
-    EXPECT_EQ(finding->suggestion.find("loss.ignore_index ignored every target") != std::string::npos, sum == 1.5)
+    EXPECT_EQ(finding->suggestion.text().find("loss.ignore_index ignored every target") != std::string::npos, sum == 1.5)
         << finding->suggestion;
   }
 }
@@ -292,7 +294,7 @@ TEST(OverflowFindings, AnOutputThatIsNoProbabilityIsExplained) {
     const Report report = analyze_ranges(trace.read());
     const Finding* finding = find_finding(report, "range.nonfinite");
     ASSERT_NE(finding, nullptr);
-    EXPECT_EQ(finding->suggestion.find("no probability") != std::string::npos, output == 1.5) << finding->suggestion;
+    EXPECT_EQ(finding->suggestion.text().find("no probability") != std::string::npos, output == 1.5) << finding->suggestion;
   }
 }
 
@@ -376,7 +378,7 @@ TEST(OverflowFindings, InfinitiesReachedTheWeightsOnlyWhereAWeightHeldOne) {
       }
       const Finding& finding = overflow ? *overflow : *clipping;
       if (!ruined) {
-        EXPECT_NE(finding.title.find("in 1 step that was not skipped"), std::string::npos) << finding.title;
+        EXPECT_NE(finding.title.text().find("in 1 step that was not skipped"), std::string::npos) << finding.title;
       }
     }
   }
@@ -397,7 +399,7 @@ TEST(OverflowFindings, AnInfinityThatReachesNoGradientOfAParameterIsANote) {
     const Finding* const finding = find_finding(report, "range.gradients_overflow");
     ASSERT_NE(finding, nullptr);
     EXPECT_EQ(finding->severity, arrives ? Severity::warning : Severity::info);
-    EXPECT_EQ(finding->title.find("no gradient of a parameter became infinite") != std::string::npos, !arrives);
+    EXPECT_EQ(finding->title.text().find("no gradient of a parameter became infinite") != std::string::npos, !arrives);
     EXPECT_EQ(finding->suggestion.empty(), !arrives) << finding->suggestion;
   }
 }
@@ -417,7 +419,7 @@ TEST(OverflowFindings, OverflowsAreCountedInSteps) {
   const Report report = analyze_ranges(trace.read());
   const Finding* const finding = find_finding(report, "range.gradients_overflow");
   ASSERT_NE(finding, nullptr);
-  EXPECT_NE(finding->title.find("in 2 steps that were not skipped"), std::string::npos) << finding->title;
+  EXPECT_NE(finding->title.text().find("in 2 steps that were not skipped"), std::string::npos) << finding->title;
   EXPECT_EQ(finding->evidence[0].values[0].value, Cell(int64_t{2}));
 }
 

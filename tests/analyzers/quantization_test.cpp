@@ -6,6 +6,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
+#include "tests/support/said.h"
 #include "ulpscope/analyzers/findings/all.h"
 #include "ulpscope/analyzers/totals/what_if.h"
 #include "ulpscope/analyzers/verbs/info.h"
@@ -86,8 +87,8 @@ TEST(Quantization, FlushedGradientsAreNoMatterOfTheLossScale) {
   EXPECT_EQ(finding->severity, Severity::warning);
   EXPECT_EQ(finding->evidence[0].key.op_name, "quantize");
   // A quarter of 2^-17, and three subnormals of 2^-17 at least: the norm may have been flushed whole.
-  EXPECT_NE(finding->title.find(", and up to "), std::string::npos) << finding->title;
-  EXPECT_NE(finding->suggestion.find("a loss scale changes nothing"), std::string::npos);
+  EXPECT_NE(finding->title.text().find(", and up to "), std::string::npos) << finding->title;
+  EXPECT_NE(finding->suggestion.text().find("a loss scale changes nothing"), std::string::npos);
   // The BF16 gradients fit, whatever FP8 did.
   EXPECT_NE(find_finding(report, "range.gradients_fit"), nullptr);
 }
@@ -108,7 +109,7 @@ TEST(Quantization, AScaleFarBelowWhatTheValuesAskForIsStale) {
   const Finding* finding = find_finding(stale, "range.quantization_stale");
   ASSERT_NE(finding, nullptr);
   EXPECT_EQ(find_finding(stale, "range.quantization_flushed"), nullptr);
-  EXPECT_NE(finding->suggestion.find("fp8.amax_history"), std::string::npos);
+  EXPECT_NE(finding->suggestion.text().find("fp8.amax_history"), std::string::npos);
   // Values over more binades than E4M3 has are flushed at any scale.
   const Report spread = report_of({1e-9, 1e-9, 1.0, -1.5}, 448 / 1.5);
   EXPECT_EQ(find_finding(spread, "range.quantization_stale"), nullptr);
@@ -149,7 +150,8 @@ TEST(Quantization, WhatOneOutlierFlushesIsANote) {
   const Finding* finding = find_finding(report, "range.quantization_flushed");
   ASSERT_NE(finding, nullptr);
   EXPECT_EQ(finding->severity, Severity::info);
-  EXPECT_TRUE(finding->title.ends_with("but these were at most 6.25% of the norm.")) << finding->title;  // half an ulp of E4M3
+  EXPECT_TRUE(finding->title.text().ends_with("but these were at most 6.25% of the norm."))
+      << finding->title;  // half an ulp of E4M3
   EXPECT_EQ(finding->evidence[0].values[0].value, Cell(0.99));
 }
 
@@ -229,8 +231,8 @@ TEST(Quantization, GradientsBehindAFlushedOneAreHiddenByItsScale) {
   const Finding* finding = find_finding(report, "scale.fit_hidden");
   ASSERT_NE(finding, nullptr);
   EXPECT_EQ(finding->evidence[0].key.op_name, "quantize");
-  EXPECT_NE(finding->suggestion.find("quantisation scales"), std::string::npos);
-  EXPECT_EQ(finding->suggestion.find("FP16"), std::string::npos);
+  EXPECT_NE(finding->suggestion.text().find("quantisation scales"), std::string::npos);
+  EXPECT_EQ(finding->suggestion.text().find("FP16"), std::string::npos);
 }
 
 TEST(Quantization, SaturationIsNoInfinity) {
@@ -273,7 +275,7 @@ TEST(Quantization, NanIsNonfinite) {
   const Report report = analyze_ranges(trace.read());
   const Finding* finding = find_finding(report, "range.nonfinite");
   ASSERT_NE(finding, nullptr);
-  EXPECT_EQ(finding->title.find("became infinite"), std::string::npos) << finding->title;
+  EXPECT_EQ(finding->title.text().find("became infinite"), std::string::npos) << finding->title;
 }
 
 TEST(Quantization, HasNoPartInFittingScales) {

@@ -6,6 +6,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
+#include "tests/support/said.h"
 #include "ulpscope/analyzers/verbs/all_findings.h"
 #include "ulpscope/analyzers/verbs/ranges.h"
 #include "ulpscope/analyzers/verbs/scale.h"
@@ -27,7 +28,7 @@ TEST(RangeFindings, RowsOfABrokenRunAreNoEvidence) {
   const Report report = analyze_ranges(trace.read());
   const Finding* finding = find_finding(report, "range.values_overflow");
   ASSERT_NE(finding, nullptr);
-  EXPECT_NE(finding->title.find("fc linear in forward became too large for fp16 in step 3, 1 element: 2 tensors held NaN"),
+  EXPECT_NE(finding->title.text().find("fc linear in forward became too large for fp16 in step 3, 1 element: 2 tensors held NaN"),
             std::string::npos)
       << finding->title;
   ASSERT_EQ(finding->evidence.size(), 2u);
@@ -64,7 +65,7 @@ TEST(RangeFindings, SubnormalInputsReadAsZeroAreAnErrorWithTheScaleThatMendsIt) 
   EXPECT_EQ(finding->evidence[0].key.op_name, "matmul");
   EXPECT_EQ(finding->evidence[0].values[0].value, Cell(1.0));
   // 2^-20 is normal from 2^6 on.
-  EXPECT_NE(finding->suggestion.find("here to at least 2^6; no scale lifts"), std::string::npos) << finding->suggestion;
+  EXPECT_NE(finding->suggestion.text().find("here to at least 2^6; no scale lifts"), std::string::npos) << finding->suggestion;
   EXPECT_EQ(find_finding(report, "range.gradients_fit"), nullptr);
 }
 
@@ -142,7 +143,7 @@ TEST(RangeFindings, TheOriginsPhaseIsSaidOnce) {
     const Report report = analyze_ranges(trace.read());
     const Finding* finding = find_finding(report, "range.nonfinite");
     ASSERT_NE(finding, nullptr) << place;
-    EXPECT_TRUE(finding->title.ends_with(std::string("in step 0, is ") + place + ".")) << finding->title;
+    EXPECT_TRUE(finding->title.text().ends_with(std::string("in step 0, is ") + place + ".")) << finding->title;
   }
 }
 
@@ -194,7 +195,7 @@ TEST(RangeFindings, MostOfAGradientKeptAtTheLargestNumberIsAnError) {
     const Report scale = analyze_scale(reader);
     EXPECT_EQ(find_finding(scale, "scale.above_100000")->severity, Severity::warning);
     ASSERT_NE(find_finding(scale, "scale.over_scaled"), nullptr);
-    EXPECT_NE(find_finding(scale, "scale.over_scaled")->title.find("the largest that fits is 2^23"), std::string::npos);
+    EXPECT_NE(find_finding(scale, "scale.over_scaled")->title.text().find("the largest that fits is 2^23"), std::string::npos);
   }
 }
 
@@ -292,13 +293,14 @@ TEST(RangeFindings, FlushedGradientsAreAFindingAboveTheLimitAndAWarningWhereTheN
       const bool felt = others == 0x1p-23;
       EXPECT_EQ(finding->severity, felt ? Severity::warning : Severity::info);
       // At most sqrt(2) 2^-26 of sqrt(98) 2^-23: 1.8%. Both lie in one bin, of 2^-27 to 2^-26.
-      EXPECT_TRUE(finding->title.ends_with(felt ? "when rounded, and up to 1.79% of the norm."
-                                                : "when rounded, but these were at most 1% of the norm."))
+      EXPECT_TRUE(finding->title.text().ends_with(felt ? "when rounded, and up to 1.79% of the norm."
+                                                       : "when rounded, but these were at most 1% of the norm."))
           << finding->title;
       EXPECT_EQ(finding->evidence[0].values[0].value, Cell(0.02));
       // At the scale 2^3, 1.2e-8 lies in [2^-27, 2^-26): two powers of two lift it above 2^-25, and 2^-23 stays below 2^16 for 38.
-      EXPECT_EQ(finding->suggestion.find("A loss scale of 2^5 keeps them; the largest that fits is 2^41.") != std::string::npos,
-                felt)
+      EXPECT_EQ(
+          finding->suggestion.text().find("A loss scale of 2^5 keeps them; the largest that fits is 2^41.") != std::string::npos,
+          felt)
           << finding->suggestion;
       EXPECT_EQ(finding->suggestion.empty(), !felt);
     }
@@ -320,8 +322,8 @@ TEST(RangeFindings, AFewRowsThatFeelTheFlushMakeNoWarning) {
     const Finding* finding = find_finding(report, "range.gradients_flushed");
     ASSERT_NE(finding, nullptr);
     EXPECT_EQ(finding->severity, felt == 3 ? Severity::warning : Severity::info);
-    EXPECT_TRUE(finding->title.ends_with(felt == 3 ? "and up to 1.79% of the norm."
-                                                   : "but in nine of ten rows or more these were at most 1% of the norm."))
+    EXPECT_TRUE(finding->title.text().ends_with(felt == 3 ? "and up to 1.79% of the norm."
+                                                          : "but in nine of ten rows or more these were at most 1% of the norm."))
         << finding->title;
   }
 }
@@ -405,7 +407,7 @@ TEST(RangeFindings, AdviceOnFlushedGradientsIsABoundWhereTheyHideOthers) {
                 "of a "
                 "recording in FP32 tells (precision, now \"fp8\"); the largest that fits is at most 2^40. BF16"
               : "A loss scale of 2^6 keeps them; the largest that fits is 2^40. BF16";
-    EXPECT_TRUE(finding->suggestion.starts_with(expected)) << finding->suggestion;
+    EXPECT_TRUE(finding->suggestion.text().starts_with(expected)) << finding->suggestion;
   }
 }
 
@@ -428,8 +430,9 @@ TEST(RangeFindings, GradientsFitByTheirCountsToo) {
   const Report report = analyze_ranges(trace.read());
   const Finding* fit = find_finding(report, "range.gradients_fit");
   ASSERT_NE(fit, nullptr);
-  EXPECT_NE(fit->title.find("none lost anything to zero"), std::string::npos) << fit->title;
-  EXPECT_NE(fit->title.find("not known without magnitudes (recording.level, now \"stats\")"), std::string::npos) << fit->title;
+  EXPECT_NE(fit->title.text().find("none lost anything to zero"), std::string::npos) << fit->title;
+  EXPECT_NE(fit->title.text().find("not known without magnitudes (recording.level, now \"stats\")"), std::string::npos)
+      << fit->title;
   EXPECT_TRUE(fit->evidence.empty());
 }
 
@@ -444,7 +447,7 @@ TEST(RangeFindings, AShareThatIsTooSmallToPrintIsSaidToBeBelowOneThatIsNot) {
   const Report report = analyze_ranges(trace.read());
   const Finding* fit = find_finding(report, "range.gradients_fit");
   ASSERT_NE(fit, nullptr);
-  EXPECT_NE(fit->title.find("none lost as much as 0.01% to zero"), std::string::npos) << fit->title;
+  EXPECT_NE(fit->title.text().find("none lost as much as 0.01% to zero"), std::string::npos) << fit->title;
 }
 
 // A bias before a normalisation: its true gradient is 0, and the sum of 1,000 terms of 2^-24 holds what their last bits leave, at
@@ -507,7 +510,7 @@ TEST(RangeFindings, GradientsDoNotFitWhereOneWasNotFiniteOrCouldNotBeJudged) {
     const Finding* finding = find_finding(report, "range.gradients_fit");
     ASSERT_EQ(finding == nullptr, nan);
     if (nan) continue;
-    EXPECT_NE(finding->title.find("1 gradient tensor could not be judged"), std::string::npos) << finding->title;
+    EXPECT_NE(finding->title.text().find("1 gradient tensor could not be judged"), std::string::npos) << finding->title;
   }
 }
 
@@ -542,7 +545,7 @@ TEST(RangeFindings, CountOutputsOnce) {
   const auto flushed = std::find_if(report.findings.begin(), report.findings.end(),
                                     [](const Finding& finding) { return finding.code == "range.gradients_flushed"; });
   ASSERT_NE(flushed, report.findings.end());
-  EXPECT_EQ(flushed->title.substr(0, 17), "1 gradient tensor") << flushed->title;
+  EXPECT_EQ(flushed->title.text().substr(0, 17), "1 gradient tensor") << flushed->title;
   EXPECT_EQ(flushed->evidence.size(), 2u);
 }
 

@@ -8,6 +8,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
+#include "tests/support/said.h"
 #include "ulpscope/analyzers/subject/selection.h"
 
 namespace ulpscope::analyzers_test {
@@ -239,8 +240,8 @@ TEST(Ranges, NamesTheFirstRoundingThatFlushesEverything) {
     EXPECT_EQ(finding->severity, Severity::error);
     ASSERT_EQ(finding->evidence.size(), 1u);
     EXPECT_EQ(finding->evidence[0].key.op_name, "cast");
-    EXPECT_NE(finding->title.find("4 of 4"), std::string::npos) << finding->title;
-    EXPECT_NE(finding->title.find("fc cast"), std::string::npos) << finding->title;
+    EXPECT_NE(finding->title.text().find("4 of 4"), std::string::npos) << finding->title;
+    EXPECT_NE(finding->title.text().find("fc cast"), std::string::npos) << finding->title;
     EXPECT_EQ(finding->evidence[0].values.back().value, Cell(std::string("fc linear")));  // what was made before it
   }
 }
@@ -350,7 +351,7 @@ TEST(Ranges, UnknownIsNeverZero) {
   EXPECT_TRUE(is_unknown(cell(recorded, row_of(recorded, "fc neg"), "zero")));
   const Finding* finding = find_finding(report, "range.rounding_unknown");
   ASSERT_NE(finding, nullptr);
-  EXPECT_NE(finding->title.find("1 of 2"), std::string::npos) << finding->title;
+  EXPECT_NE(finding->title.text().find("1 of 2"), std::string::npos) << finding->title;
 }
 
 TEST(Ranges, SaysWhichLevelTellsMore) {

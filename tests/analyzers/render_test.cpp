@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "synthetic_trace.h"
+#include "tests/support/said.h"
 #include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/analyzers/report/text_layout.h"
@@ -42,8 +43,11 @@ Report sample_report() {
   key.op = 0xABCull;
   key.op_name = "linear";
   key.module = "fc";
-  report.findings.push_back(
-      {"sample.code", Severity::warning, "Something \"odd\" happened.", {{key, {{"share", 0.015, Unit::share}}}}, "Do less."});
+  report.findings.push_back({"sample.code",
+                             Severity::warning,
+                             said("Something \"odd\" happened."),
+                             {{key, {{"share", 0.015, Unit::share}}}},
+                             said("Do less.")});
   Table table{"numbers", "Some numbers", {{"name", ColumnKind::text}, {"value", ColumnKind::number, Unit::share}}, {}, 2, "a note"};
   table.rows.push_back({key, {std::string("a rather long name of a tensor somewhere in a model, output 3"), 0.5}});
   table.rows.push_back({key, {std::string("b"), -INFINITY}});
@@ -93,7 +97,8 @@ size_t widest_line(const std::string& text) {
 
 TEST(TextRenderer, FitsItsWidth) {
   Report report = sample_report();
-  report.findings[0].title = "A title of many words that has to be broken into several lines because no terminal is that wide.";
+  report.findings[0].title =
+      said("A title of many words that has to be broken into several lines because no terminal is that wide.");
   report.findings[0].code = "c";
   for (const int width : {60, 80, 120}) {
     EXPECT_LE(widest_line(render_text(report, {width, false, true, true})), static_cast<size_t>(width)) << width;
@@ -139,11 +144,11 @@ TEST(TextRenderer, APageHoldsWhateverThereIs) {
         report.analysis = "ranges";
         report.facts.assign(4, {"a_fact", 1.0});
         report.verdict = Verdict::broken;
-        report.verdict_text = words + ' ' + words;
+        report.verdict_text = said(words + ' ' + words);
         report.findings.clear();
         for (size_t i = 0; i < causes + 2 * beside; ++i) {
           const Severity severity = i < causes ? Severity::error : i < causes + beside ? Severity::warning : Severity::info;
-          report.findings.push_back({fmt::format("code.{}", i), severity, words, {}, words});
+          report.findings.push_back({fmt::format("code.{}", i), severity, said(words), {}, said(words)});
           report.findings.back().evidence.resize(5, {key, {{"share", 0.5, Unit::share}}});
         }
         for (size_t i = 0; i < causes; ++i) report.causes.push_back({i, {}});
@@ -280,7 +285,7 @@ TEST(TextRenderer, NamesCannotMoveTheCursor) {
   report.title += evil;
   report.sources.push_back({"path" + evil, "run" + evil, 0});
   report.add_fact("fact", evil);
-  report.findings.push_back({"code", Severity::info, "title" + evil, {{{}, {{"value", evil}}}}, "suggestion" + evil});
+  report.findings.push_back({"code", Severity::info, said("title" + evil), {{{}, {{"value", evil}}}}, said("suggestion" + evil)});
   report.tables[0].title += evil;
   report.tables[0].note += evil;
   report.plots[0].title += evil;

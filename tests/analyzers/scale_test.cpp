@@ -8,6 +8,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
+#include "tests/support/said.h"
 #include "ulpscope/analyzers/verbs/ranges.h"
 #include "ulpscope/emulation/loss_scale.h"
 
@@ -218,8 +219,8 @@ TEST(Scale, ARunThatTookNoStepIsAnError) {
     const Finding* finding = find_finding(report, "scale.no_step_taken");
     ASSERT_NE(finding, nullptr) << scale;
     EXPECT_EQ(finding->severity, Severity::error);
-    EXPECT_NE(finding->title.find("all 4 steps were skipped"), std::string::npos) << finding->title;
-    EXPECT_NE(finding->suggestion.find(advice), std::string::npos) << finding->suggestion;
+    EXPECT_NE(finding->title.text().find("all 4 steps were skipped"), std::string::npos) << finding->title;
+    EXPECT_NE(finding->suggestion.text().find(advice), std::string::npos) << finding->suggestion;
   }
   // Of a gradient that is known a smaller scale is advice where its rounding overflowed, and none where it was infinite already.
   for (const double largest : {0x1p20, 1.0}) {
@@ -255,7 +256,7 @@ TEST(Scale, SaysWhichLevelTellsWhatFits) {
     ASSERT_EQ(finding != nullptr, health);
     EXPECT_EQ(table(report, "fitting_scales").note.find("magnitudes would") != std::string::npos, health);
     if (finding) {
-      EXPECT_NE(finding->suggestion.find("(recording.level, now \"stats\")"), std::string::npos);
+      EXPECT_NE(finding->suggestion.text().find("(recording.level, now \"stats\")"), std::string::npos);
     }
   }
 }
@@ -348,7 +349,7 @@ TEST(Scale, AStallIsJudgedByTheIntervalOfTheScaler) {
     const Report report = stalled_report(told, 30, 20, 2, 61);
     const Finding* finding = find_finding(report, "scale.stalled");
     ASSERT_NE(finding, nullptr);
-    EXPECT_NE(finding->title.find("the growth interval of 30"), std::string::npos) << finding->title;
+    EXPECT_NE(finding->title.text().find("the growth interval of 30"), std::string::npos) << finding->title;
   }
 }
 
@@ -366,7 +367,8 @@ TEST(Scale, WithoutAScalerItAsksForOneOnlyWhereGradientsAreFlushed) {
     pure.trace.add_tensor("fc", "source", Phase::data, Role::weight, DType::f16, "fc.weight");
     if (kept) pure.trace.add_tensor("fc", "source", Phase::data, Role::master_weight, DType::f32, "fc.weight");
     const Report of_pure = analyze_scale(pure.trace.read());
-    const bool asked = find_finding(of_pure, "scale.missing")->suggestion.find("Keep FP32 master weights") != std::string::npos;
+    const bool asked =
+        find_finding(of_pure, "scale.missing")->suggestion.text().find("Keep FP32 master weights") != std::string::npos;
     EXPECT_EQ(asked, !kept);
   }
   ScaledRun fine(
@@ -391,7 +393,7 @@ TEST(Scale, AnFp32RunIsToldWhichScaleFp16WouldNeed) {
   options.format = &bfloat16;
   const Report in_bf16 = analyze_scale(reader, options);
   EXPECT_EQ(fact(in_bf16, "fitting_scales_for"), Cell(std::string("bf16")));
-  for (const Finding& finding : in_bf16.findings) EXPECT_EQ(finding.title.find("fp16"), std::string::npos) << finding.title;
+  for (const Finding& finding : in_bf16.findings) EXPECT_EQ(finding.title.text().find("fp16"), std::string::npos) << finding.title;
   const std::atomic<bool> cancel{true};
   options.cancel = &cancel;
   EXPECT_FALSE(analyze_scale(reader, options).complete);
@@ -419,7 +421,7 @@ TEST(Scale, AnFp32RunIsToldOfSubnormalsThatFp16ProductsWouldReadAsZero) {
     const Report ranges = analyze_ranges(reader);
     const Finding* finding = find_finding(ranges, "range.gradients_would_flush");
     ASSERT_NE(finding, nullptr);
-    EXPECT_NE(finding->title.find("1 of 2 gradient tensors "), std::string::npos) << finding->title;
+    EXPECT_NE(finding->title.text().find("1 of 2 gradient tensors "), std::string::npos) << finding->title;
     EXPECT_EQ(finding->evidence[0].values[0].value, Cell(0.0));  // by its own rounding
     EXPECT_EQ(finding->evidence[0].values[1].value, Cell(1.0));
     // In BF16 2^-20 is far from subnormal.
@@ -466,7 +468,7 @@ TEST(Scale, WhatStaysWideDoesNotBoundTheScaleOfAnFp32Run) {
   const Report ranges = analyze_ranges(reader);
   const Finding* finding = find_finding(ranges, "range.gradients_would_flush");
   ASSERT_NE(finding, nullptr);
-  EXPECT_NE(finding->title.find("1 of 1 gradient tensor "), std::string::npos) << finding->title;
+  EXPECT_NE(finding->title.text().find("1 of 1 gradient tensor "), std::string::npos) << finding->title;
 }
 
 TEST(Scale, CopesWithNothing) {
@@ -494,7 +496,7 @@ TEST(Scale, NoOverflowIsBlamedForAScaleThatBeganLow) {
     const Report report = analyze_scale(trace.read());
     const Finding* low = find_finding(report, "scale.below_100");
     ASSERT_NE(low, nullptr);
-    EXPECT_EQ(low->suggestion.find("far larger") != std::string::npos, overflowed) << low->suggestion;
+    EXPECT_EQ(low->suggestion.text().find("far larger") != std::string::npos, overflowed) << low->suggestion;
   }
 }
 

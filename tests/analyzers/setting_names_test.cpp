@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "synthetic_trace.h"
+#include "tests/support/said.h"
 #include "tests/support/train_settings.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/verbs/all_findings.h"
@@ -45,10 +46,8 @@ TEST(SettingNames, AreThoseOfTheProducer) {
   EXPECT_EQ(other.changed(Kind::update_math, "\"param\"", "\"fp32\""), "");
   EXPECT_TRUE(train.has("fp8.recipe"));
   EXPECT_FALSE(other.has("fp8.recipe"));
-  EXPECT_EQ(in_brackets({"", "a", "", "b"}), " (a, b)");
-  EXPECT_EQ(in_brackets({"", ""}), "");
   const SettingNames hostile({{"a\n\x1b[2J", "true", Kind::scale_dynamic, true}});
-  EXPECT_EQ((hostile.name(Kind::scale_dynamic).text + hostile.switched(Kind::scale_dynamic, true).text).find_first_of("\n\x1b"),
+  EXPECT_EQ((hostile.name(Kind::scale_dynamic).text() + hostile.switched(Kind::scale_dynamic, true).text()).find_first_of("\n\x1b"),
             std::string::npos);
 }
 
@@ -61,7 +60,7 @@ TEST(SettingNames, AdviceOnTheScaleFollowsTheRun) {
   for (const char* const enabled : {"\"auto\"", "\"off\""}) {
     const SettingNames by_one(
         {{"scaler.enabled", enabled, Kind::scale_enabled, false}, {"scaler.initial", "1", Kind::scale_initial, true}});
-    EXPECT_EQ(scaling_advice({}, by_one).text.starts_with("Use a larger loss scale"), enabled[1] == 'a');
+    EXPECT_EQ(scaling_advice({}, by_one).text.text().starts_with("Use a larger loss scale"), enabled[1] == 'a');
   }
   EXPECT_EQ(scaling_advice(adapts, train).text,
             "Begin with a larger loss scale (scaler.initial), or let it grow sooner (scaler.growth_interval)");
@@ -144,7 +143,8 @@ std::vector<std::string> advice_with(const std::vector<SettingInfo>& settings) {
       if (!loses_all) trace.add_update(other, 100, 40, 0);
       trace.end_step();
     }
-    for (const Finding& finding : analyze_all(trace.read()).findings) advice.push_back(finding.code + ": " + finding.suggestion);
+    for (const Finding& finding : analyze_all(trace.read()).findings)
+      advice.push_back(finding.code + ": " + finding.suggestion.text());
   }
   return advice;
 }
@@ -161,8 +161,8 @@ TEST(SettingNames, OneOfSeveralIsKnownByItsValue) {
   EXPECT_EQ(names.now_where(Kind::learning_rate, 0.3), "");
   EXPECT_EQ(names.now_where(Kind::learning_rate, 0.2), "");
   EXPECT_EQ(names.numbers(Kind::learning_rate), (std::vector<double>{0.1, 0.3, 0.3}));
-  EXPECT_EQ(names.given_beside(Kind::warmup), "course.rise, now 80, course.fall, now 0.5");
-  EXPECT_EQ(names.given_beside(Kind::epsilon), "");
+  EXPECT_EQ(Value::list(names.given_beside(Kind::warmup)).text("brackets"), " (course.rise, now 80, course.fall, now 0.5)");
+  EXPECT_TRUE(names.given_beside(Kind::epsilon).empty());
 }
 
 TEST(SettingNames, NoAdviceNamesWhatTheRunDoesNotHave) {

@@ -9,6 +9,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
+#include "tests/support/said.h"
 #include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/analyzers/totals/update_history.h"
 #include "ulpscope/analyzers/verbs/all_findings.h"
@@ -149,7 +150,7 @@ TEST(Updates, TheLimitCountsWhatItLeavesOut) {
   EXPECT_EQ(fact(analyze_updates(reader, options), "parameters"), Cell(int64_t{1}));
   options.modules.clear();
   options.phases = {Phase::forward};
-  EXPECT_NE(analyze_updates(reader, options).verdict_text.find("no update was recorded"), std::string::npos);
+  EXPECT_NE(analyze_updates(reader, options).verdict_text.text().find("no update was recorded"), std::string::npos);
 }
 
 // Of stochastic rounding a weight that stays is no loss: neither it nor the run stalls.
@@ -284,7 +285,8 @@ TEST(Updates, EpsIsComparedWithEachStepsSecondMoments) {
       ASSERT_EQ(finding != nullptr, eps > 1 && larger == 1) << eps;
       if (finding) {
         EXPECT_NEAR(lower(finding->evidence[0].values[0].value), eps, 1e-6);
-        EXPECT_NE(finding->title.find("of 10 of 10 elements in 18 of 19 recorded updates"), std::string::npos) << finding->title;
+        EXPECT_NE(finding->title.text().find("of 10 of 10 elements in 18 of 19 recorded updates"), std::string::npos)
+            << finding->title;
       }
     }
   }

@@ -7,6 +7,7 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
+#include "tests/support/said.h"
 #include "ulpscope/analyzers/verbs/scale.h"
 #include "ulpscope/emulation/rounding.h"
 
@@ -138,8 +139,8 @@ TEST(Upstream, FittingScalesAreOnlyBoundsBehindAFlushedGradient) {
     EXPECT_EQ(lower(smallest), least_scale(first));
     EXPECT_EQ(upper(smallest), INFINITY);
     EXPECT_EQ(lower(largest), 0.0);
-    EXPECT_NE(finding->title.find("3 of 3 steps"), std::string::npos) << finding->title;
-    EXPECT_NE(finding->suggestion.find("Record the run in FP32 (precision, now \"fp8\")"), std::string::npos);
+    EXPECT_NE(finding->title.text().find("3 of 3 steps"), std::string::npos) << finding->title;
+    EXPECT_NE(finding->suggestion.text().find("Record the run in FP32 (precision, now \"fp8\")"), std::string::npos);
     const Table& fits = table(report, "fitting_scales");
     EXPECT_TRUE(is_unknown(cell(fits, row_of(fits, "a matmul in backward"), "smallest")));
   }

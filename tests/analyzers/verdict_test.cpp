@@ -9,11 +9,16 @@
 
 #include "report_access.h"
 #include "synthetic_trace.h"
+#include "tests/support/said.h"
 #include "ulpscope/analyzers/findings/all.h"
 #include "ulpscope/analyzers/verbs/all_findings.h"
 
 namespace ulpscope::analyzers_test {
 namespace {
+
+constexpr Template kCalm{"test.calm", "they were calm."};
+constexpr Template kNoMatterOfTides{"test.no_matter_of_tides", "But that is no matter of tides: {healthy}"};
+constexpr Template kOfTides{"test.of_tides", "Of tides: {said}"};
 
 // Ops 0 -> 1 -> 2 in a step, and 2, an update, -> 1 in the next one; 3 stands alone.
 class Verdicts : public ::testing::Test {
@@ -31,18 +36,18 @@ class Verdicts : public ::testing::Test {
   Report judge(std::vector<Finding> findings) {
     Report report;
     report.findings = std::move(findings);
-    add_verdict(read(), report, "nothing was found.");
+    add_verdict(read(), report, said("nothing was found."));
     return report;
   }
   Report judge_on(Part part, std::vector<Finding> findings) {
     Report report;
     report.findings = std::move(findings);
-    add_verdict_on(Matter::of(part, "tides", "they were calm."), read(), report);
+    add_verdict_on(Matter::of(part, kCalm(), kNoMatterOfTides, kOfTides), read(), report);
     return report;
   }
   Finding finding(const char* code, std::optional<uint32_t> tensor, std::optional<uint64_t> step,
                   Severity severity = Severity::error) {
-    Finding made{code, severity, std::string(code) + " title.", {}, "Do this. And that.", {}};
+    Finding made{code, severity, said(std::string(code) + " title."), {}, said("Do this. And that."), {}};
     if (tensor) made.extent.tensors = {tensors_[*tensor]};
     made.extent.first_step = step;
     return made;
@@ -270,7 +275,7 @@ TEST_F(Verdicts, AMatterShowsItsOwnFindingsAndTheirCauses) {
 
   SyntheticTrace empty;
   Report report;
-  add_verdict_on(Matter::of(Part::ranges, "tides", "they were calm."), empty.read(), report);
+  add_verdict_on(Matter::of(Part::ranges, kCalm(), kNoMatterOfTides, kOfTides), empty.read(), report);
   EXPECT_FALSE(report.verdict);
 }
 
@@ -305,7 +310,7 @@ TEST(RunFindings, UpdatesAsLargeAsTheWeightsAreADivergence) {
       ASSERT_EQ(diverged != nullptr, ratio >= 1 && !learns);
       if (!diverged) continue;
       EXPECT_EQ(diverged->extent.first_step, 2u);
-      EXPECT_NE(diverged->title.find("the update of step 2 was 2 times as large as fc.weight"), std::string::npos)
+      EXPECT_NE(diverged->title.text().find("the update of step 2 was 2 times as large as fc.weight"), std::string::npos)
           << diverged->title;
       EXPECT_EQ(report.verdict, Verdict::broken);
     }
@@ -347,9 +352,9 @@ TEST(RunFindings, OneUpdateThatThrowsTheRunIsNoDivergence) {
         leapt->title,
         "One update threw the run: that of step 15 was 2 times as large as fc.weight, and in the 15 steps before none was more "
         "than 0.01 times as large as its weight.");
-    EXPECT_TRUE(
-        leapt->suggestion.starts_with("The first that was out of line in step 15 is fc matmul in backward: up to 64, and 2 in the "
-                                      "steps before."))
+    EXPECT_TRUE(leapt->suggestion.text().starts_with(
+        "The first that was out of line in step 15 is fc matmul in backward: up to 64, and 2 in the "
+        "steps before."))
         << leapt->suggestion;
     EXPECT_EQ(leapt->extent.origin, bad);
     EXPECT_EQ(report.verdict, Verdict::broken);
@@ -404,7 +409,7 @@ TEST(RunFindings, ABatchUnlikeAllOthersIsTheMatterOfItsSample) {
       EXPECT_EQ(
           outlier->title,
           "2 of 20 batches of inputs are unlike all others, first in step 12: the largest magnitude is 31, and 1 in the others.");
-      EXPECT_TRUE(outlier->suggestion.starts_with("It is sample 60 of train: inputs in x.csv")) << outlier->suggestion;
+      EXPECT_TRUE(outlier->suggestion.text().starts_with("It is sample 60 of train: inputs in x.csv")) << outlier->suggestion;
       EXPECT_EQ(outlier->severity, leaps ? Severity::warning : Severity::info);
     }
   }
@@ -443,7 +448,7 @@ TEST(RunFindings, SeveralSamplesMayBeUnlikeTheOthers) {
     const Report report = analyze_all(trace.read());
     const Finding* const outlier = find_finding(report, "data.outlier");
     ASSERT_NE(outlier, nullptr);
-    EXPECT_TRUE(outlier->suggestion.starts_with(one.text)) << outlier->suggestion;
+    EXPECT_TRUE(outlier->suggestion.text().starts_with(one.text)) << outlier->suggestion;
     EXPECT_EQ(outlier->extent.steps, one.bad.size());
   }
 }
@@ -474,13 +479,14 @@ TEST(RunFindings, ABatchOfAnyRankMayBeUnlikeAllOthers) {
       const Report report = analyze_all(Snapshot("run", traces.close()), {});
       const Finding* const outlier = find_finding(report, "data.outlier");
       ASSERT_NE(outlier, nullptr);
-      EXPECT_TRUE(outlier->title.starts_with("One of 40 batches of inputs is unlike all others, first in step 12 of rank 1: "))
+      EXPECT_TRUE(
+          outlier->title.text().starts_with("One of 40 batches of inputs is unlike all others, first in step 12 of rank 1: "))
           << outlier->title;
       EXPECT_EQ(outlier->evidence.at(0).key.rank, 1);
       EXPECT_EQ(outlier->severity, leaps ? Severity::warning : Severity::info);
-      EXPECT_TRUE(outlier->suggestion.starts_with(is_shared
-                                                      ? "It is sample 60 of train: inputs in x.csv"
-                                                      : "At least one of the 2 samples that no other batch has is at fault. "))
+      EXPECT_TRUE(
+          outlier->suggestion.text().starts_with(is_shared ? "It is sample 60 of train: inputs in x.csv"
+                                                           : "At least one of the 2 samples that no other batch has is at fault. "))
           << outlier->suggestion;
     }
   }
@@ -513,7 +519,7 @@ TEST(RunFindings, ALossThatEndsFarAboveItsBeginningIsADivergence) {
             fmt::format("The run ended {} than guessing: each of its last 10 losses is {} or more, and guessing all 8 classes "
                         "alike gives log(8) = 2.079, though it has 17% of the test set right.",
                         worse ? "worse" : "hardly better", end));
-        EXPECT_TRUE(guessing->suggestion.ends_with("the loss went from 2.08 in step 0 up to 4573 in step 1."))
+        EXPECT_TRUE(guessing->suggestion.text().ends_with("the loss went from 2.08 in step 0 up to 4573 in step 1."))
             << guessing->suggestion;
       }
     }

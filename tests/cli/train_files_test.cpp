@@ -133,7 +133,7 @@ TEST_F(Train, Fp8RunsGoOnWithTheMagnitudesThatTheyRemember) {
   const std::string whole = weights(train(arguments("fp8.amax_history=8", {"-o", "whole.h5"})));
   EXPECT_NE(weights(train(arguments("fp8.amax_history=1", {"--record", "off"}))), whole);
   RunOptions killed;
-  killed.interrupt_after = "step 10/";
+  killed.interrupt_after = "step 9  10/";
   killed.signal = SIGKILL;
   EXPECT_EQ(
       train(arguments("fp8.amax_history=8", {"-o", "a.h5", "--checkpoint", "last", "--checkpoint-every", "3"}), killed).signal,
@@ -169,7 +169,7 @@ TEST_F(Train, AFolderOfResumedTracesReadsAsOneRun) {
   std::filesystem::create_directory(file("parts"));
   ASSERT_EQ(train(with({"-o", "whole.h5"})).exit_code, 0);
   RunOptions killed;
-  killed.interrupt_after = "step 9/";
+  killed.interrupt_after = "step 8  9/";
   killed.signal = SIGKILL;
   EXPECT_EQ(
       train(with({"-o", "parts/b.h5", "--checkpoint", "last", "--checkpoint-every", "4", "--set", "recording.flush_interval=3600"}),
@@ -248,7 +248,7 @@ TEST_F(Train, TheExampleOfTheDocsReadsACheckpoint) {
 
 TEST_F(Train, ACheckpointIsThereWhenTheProgramIsKilled) {
   RunOptions options;
-  options.interrupt_after = "step 5/";
+  options.interrupt_after = "step 4  5/";
   options.signal = SIGKILL;
   const Result result = train({"mlp", "--steps", "100", "--checkpoint", "last", "--checkpoint-every", "2"}, options);
   EXPECT_EQ(result.signal, SIGKILL);

@@ -30,7 +30,7 @@ TEST_F(Train, RecordsARunThatInfoReads) {
   EXPECT_EQ(trace["seed"], 3);
   EXPECT_EQ(trace["writer"], "closed");
   EXPECT_EQ(trace["final_loss"], summary["final_loss"]);
-  EXPECT_THAT(result.err, HasSubstr("step 5/5"));
+  EXPECT_THAT(result.err, HasSubstr("step 4  5/5"));
 }
 
 // Gradients contain the loss scale once, from the loss to unscaling, and nothing else does.
@@ -165,7 +165,7 @@ TEST_F(Train, SaysWhereTheSizeLimitMadeItRecordLess) {
 TEST_F(Train, SignalsFinishTheStepAndCloseTheTrace) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     RunOptions options;
-    options.interrupt_after = "step 1/";
+    options.interrupt_after = "step 0  1/";
     options.signal = signal;
     const Result result = train({"mlp", "--steps", "100000000", "--force", "--checkpoint", "last"}, options);
     EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -187,7 +187,7 @@ TEST_F(Train, SignalsFinishTheStepAndCloseTheTrace) {
 
 TEST_F(Train, TheCommandThatAnInterruptNamesGoesOn) {
   RunOptions options;
-  options.interrupt_after = "step 1/";
+  options.interrupt_after = "step 0  1/";
   std::filesystem::create_directory(file("a folder"));
   const Result result = train({"mlp", "--steps", "100000000", "-o", "a folder/run.h5", "--checkpoint", "it's last"}, options);
   ASSERT_EQ(result.exit_code, 0) << result.err;
@@ -203,7 +203,7 @@ TEST_F(Train, TheCommandThatAnInterruptNamesGoesOn) {
 
 TEST_F(Train, AnInterruptThatKeepsNoStateSaysWhatKeepsIt) {
   RunOptions options;
-  options.interrupt_after = "step 1/";
+  options.interrupt_after = "step 0  1/";
   const Result result = train({"mlp", "--steps", "100000000"}, options);
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("\nthe state of training was not kept; --checkpoint FILE keeps it\n"));
@@ -212,7 +212,7 @@ TEST_F(Train, AnInterruptThatKeepsNoStateSaysWhatKeepsIt) {
 // The first one has been handled when the program says so; that it cannot write its result yet keeps it alive for the second.
 TEST_F(Train, ASecondInterruptEndsAtOnce) {
   RunOptions options;
-  options.interrupt_after = "step 1/";
+  options.interrupt_after = "step 0  1/";
   options.interrupt_again_after = "stopped early";
   const Result result = train({"mlp", "--steps", "100000000", "--threads", "1"}, options);
   EXPECT_EQ(result.signal, SIGINT) << result.exit_code;
@@ -222,7 +222,7 @@ TEST_F(Train, ASecondInterruptEndsAtOnce) {
 // As timeout(1) asks.
 TEST_F(Train, SignalsThatComeTogetherAreOneRequest) {
   RunOptions options;
-  options.interrupt_after = "step 1/";
+  options.interrupt_after = "step 0  1/";
   options.signal = SIGTERM;
   options.signals = 10;
   const Result result = train({"mlp", "--steps", "100000000", "-o", "run.h5", "--threads", "1"}, options);

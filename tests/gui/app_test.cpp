@@ -46,7 +46,7 @@ TEST_F(AppTest, ShowsTheNumbersThatReportsPrint) {
   const std::string overview = text();
   EXPECT_THAT(overview, HasSubstr(verdict_line(report).substr(0, 40)));
   for (const Quantity& fact : report.facts) EXPECT_THAT(overview, HasSubstr(cell_text(fact.value, fact.unit))) << fact.name;
-  for (const Cause& cause : report.causes) EXPECT_THAT(overview, HasSubstr(report.findings[cause.finding].title));
+  for (const Cause& cause : report.causes) EXPECT_THAT(overview, HasSubstr(report.findings[cause.finding].title.text()));
   app_.state().view = View::step;
   app_.state().step = 40;
   settle();

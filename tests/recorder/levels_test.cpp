@@ -39,6 +39,32 @@ TEST(RecorderLevels, OffDoesNothing) {
   EXPECT_TRUE(sink.ops.empty() && sink.rows.empty() && sink.events.empty() && sink.steps.empty());
 }
 
+TEST(RecorderLevels, MeasuresStandBesideRowsOfTheirOutputs) {
+  const auto measured = [](RecorderOptions options, const ValueKey& output) {
+    MemorySink sink;
+    Recorder recorder(sink, std::move(options));
+    recorder.begin_step(3);
+    record(recorder, {.id = 1, .module = "a"});
+    record(recorder, {.id = 2, .module = "b", .micro_batch = 4, .loss_index = 5});
+    recorder.add_measure(output, "error", 0.5);
+    recorder.end_step({});
+    return sink.measures;
+  };
+  const std::vector<MeasureRow> rows = measured({}, {2, 0});
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0].step, 3u);
+  EXPECT_EQ(rows[0].micro_batch, 4u);
+  EXPECT_EQ(rows[0].loss_index, 5);
+  EXPECT_EQ(rows[0].tensor, 1u);
+  EXPECT_EQ(rows[0].name, "error");
+  EXPECT_EQ(rows[0].value, 0.5);
+  // An op that ran before, an output that there is none of, and outputs whose rows nobody asked for.
+  EXPECT_TRUE(measured({}, {1, 0}).empty());
+  EXPECT_TRUE(measured({}, {2, 1}).empty());
+  EXPECT_TRUE(measured({.modules = {"a"}}, {2, 0}).empty());
+  EXPECT_TRUE(measured({.level = RecordLevel::off}, {2, 0}).empty());
+}
+
 TEST(RecorderLevels, AskForWhatTheyRecord) {
   const struct {
     RecordLevel level;

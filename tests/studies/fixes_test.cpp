@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "tests/support/project_files.h"
+#include "tests/support/said.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/kernels/cpu_in_use.h"
@@ -92,7 +93,7 @@ steps = 60
 
 const FixTrial* find(const FixStudy& study, const std::string& begin) {
   const auto found = std::find_if(study.trials.begin(), study.trials.end(),
-                                  [&](const FixTrial& trial) { return trial.fix.text.find(begin) == 0; });
+                                  [&](const FixTrial& trial) { return trial.fix.text().find(begin) == 0; });
   return found == study.trials.end() ? nullptr : &*found;
 }
 
@@ -137,9 +138,9 @@ TEST(Fixes, NoFormatMendsALearningRate) {
   ASSERT_TRUE(study.fails_again);
   EXPECT_THAT(study.reference.name, HasSubstr("learning rate"));
   for (const FixTrial& trial : study.trials)
-    EXPECT_FALSE(is_format(trial.fix.what) && trial.result == FixResult::verified) << trial.fix.text;
+    EXPECT_FALSE(is_format(trial.fix.what) && trial.result == FixResult::verified) << trial.fix.text();
   const bool rate_helps = std::any_of(study.trials.begin(), study.trials.end(), [](const FixTrial& trial) {
-    return trial.result == FixResult::verified && trial.fix.text.find("learning rate") != std::string::npos;
+    return trial.result == FixResult::verified && trial.fix.text().find("learning rate") != std::string::npos;
   });
   EXPECT_TRUE(rate_helps);
 }
@@ -172,19 +173,21 @@ TEST(Fixes, NoneIsOfferedForWhatNoSettingCauses) {
   study.failure = RunFailure{RunFailure::Way::loss, 1};
   study.reference.name = "FP32";
   study.reference.losses = {2, 1};
-  for (const auto& [text, offered] :
-       {std::pair("rnn in FP32", "It broke. Tried: it trains as in FP32 with rnn in FP32."),
-        {"FP32: precision = \"fp32\"", "It broke. Tried: it trains with FP32: precision = \"fp32\"."}}) {
-    study.trials = {
-        {.fix = {text, ChangeOf::type, {}, {}}, .result = FixResult::verified, .failure = {}, .end_loss = 1.0, .refusal = ""}};
+  for (const auto& [words, offered] : {std::pair("rnn in FP32", "It broke. Tried: it trains as in FP32 with rnn in FP32: a = 1."),
+                                       {"FP32", "It broke. Tried: it trains with FP32: a = 1."}}) {
+    study.trials = {{.fix = {words, "a = 1", ChangeOf::type, {}, {}},
+                     .result = FixResult::verified,
+                     .failure = {},
+                     .end_loss = 1.0,
+                     .refusal = ""}};
     for (const auto& [code, expected] : {std::pair("run.diverged", offered),
                                          {"data.nonfinite", "It broke."},
                                          {"data.outlier", "It broke."},
                                          {"recording.memory_changed", "It broke."}}) {
       Report report;
-      report.findings.push_back({code, Severity::error, "It broke.", {}, "", {}, {}});
+      report.findings.push_back({code, Severity::error, said("It broke."), {}, {}, {}, {}});
       report.causes.push_back({0, {}});
-      report.verdict_text = "It broke.";
+      report.verdict_text = said("It broke.");
       add_fixes(study, report);
       EXPECT_EQ(report.verdict_text, expected) << code;
     }
@@ -232,9 +235,9 @@ learning_rate = 0.1
   EXPECT_FALSE(study.reference.exists()) << study.reference.name;
   bool ended_between = false;
   for (const FixTrial& trial : study.trials) {
-    EXPECT_NE(trial.result, FixResult::verified) << trial.fix.text;
+    EXPECT_NE(trial.result, FixResult::verified) << trial.fix.text();
     if (!trial.end_loss || *trial.end_loss < std::log(3)) continue;
-    EXPECT_EQ(trial.result, FixResult::trains_worse) << trial.fix.text;
+    EXPECT_EQ(trial.result, FixResult::trains_worse) << trial.fix.text();
     ended_between |= *trial.end_loss < losses.front();
   }
   EXPECT_TRUE(ended_between);
@@ -304,7 +307,7 @@ TEST(Fixes, GuessingIsWhatOneAnswerForAllGives) {
 TEST(Fixes, LayersAndGroupsAreChangedWhereTheyAre) {
   const auto texts = [](const Experiment& of) {
     std::string all;
-    for (const Fix& fix : fixes_of(of, "", {})) all += fix.text + "\n";
+    for (const Fix& fix : fixes_of(of, "", {})) all += fix.text() + "\n";
     return all;
   };
   const char* const kLayers = R"(precision = "fp32"
@@ -326,8 +329,8 @@ learning_rate = 5
   EXPECT_THAT(texts(run), AllOf(HasSubstr("mask_value = -1e4"), HasSubstr("subtract_max = true"), HasSubstr("fused = true"),
                                 HasSubstr("the learning rate of head as of the others: optimizers[0].learning_rate = 0.01")));
   for (const Fix& fix : fixes_of(run, "", {})) {
-    const bool is_of_softmax = fix.text.find("subtract_max") != std::string::npos;
-    EXPECT_EQ(fix.experiment.model.layers[0].layers("layers")[0].flag("subtract_max"), is_of_softmax) << fix.text;
+    const bool is_of_softmax = fix.text().find("subtract_max") != std::string::npos;
+    EXPECT_EQ(fix.experiment.model.layers[0].layers("layers")[0].flag("subtract_max"), is_of_softmax) << fix.text();
   }
   EXPECT_THAT(texts(fixed_experiment("fp32", "[[inject]]\nop = \"relu\"\nset = nan\n")),
               Not(AnyOf(HasSubstr("mask"), HasSubstr("softmax"), HasSubstr("norms"))));
@@ -349,14 +352,15 @@ TEST(Fixes, NothingIsWiderThanFp64) {
   const FixStudy study = study_of(run, *watch.failure());
   ASSERT_TRUE(study.fails_again);
   for (const FixTrial& trial : study.trials) {
-    EXPECT_FALSE(is_format(trial.fix.what)) << trial.fix.text;
-    EXPECT_EQ(dtype_of(trial.fix.experiment.precision), DType::f64) << trial.fix.text;
+    EXPECT_FALSE(is_format(trial.fix.what)) << trial.fix.text();
+    EXPECT_EQ(dtype_of(trial.fix.experiment.precision), DType::f64) << trial.fix.text();
     EXPECT_NE(trial.result, FixResult::fp32_fails);
   }
   EXPECT_TRUE(study.reference.name.empty() || study.reference.name.starts_with("FP64 and ")) << study.reference.name;
   // Of pure FP16 they are.
   bool is_offered = false;
-  for (const Fix& fix : fixes_of(fixed_experiment("pure_fp16"), "", {})) is_offered |= fix.text.starts_with("FP32 master weights");
+  for (const Fix& fix : fixes_of(fixed_experiment("pure_fp16"), "", {}))
+    is_offered |= fix.text().starts_with("FP32 master weights");
   EXPECT_TRUE(is_offered);
 }
 
@@ -552,7 +556,7 @@ TEST(Fixes, WhatThereIsNoTimeForIsSaid) {
   ASSERT_GT(study.trials.size(), 2u);
   // What the others are held against goes before them.
   for (const FixTrial& trial : study.trials)
-    EXPECT_EQ(trial.result != FixResult::not_tried, trial.fix.text.starts_with("FP32:")) << trial.fix.text;
+    EXPECT_EQ(trial.result != FixResult::not_tried, trial.fix.text().starts_with("FP32:")) << trial.fix.text();
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tests/support/project_files.h"
+#include "tests/support/said.h"
 #include "ulpscope/studies/trial_report.h"
 
 namespace ulpscope {
@@ -27,7 +28,7 @@ std::vector<ChangedExperiment> changed(const Experiment& original, const Setting
   ChangedExperiments experiments(original);
   experiments.add(change);
   std::vector<ChangedExperiment> all = experiments.take();
-  for (const ChangedExperiment& each : all) EXPECT_THAT(each.by, ElementsAre(change)) << each.text;
+  for (const ChangedExperiment& each : all) EXPECT_THAT(each.by, ElementsAre(change)) << each.text();
   return all;
 }
 
@@ -124,7 +125,7 @@ TEST(SettingChanges, TheClosestToWhatWasAskedForIsFirst) {
                                       {.kind = Kind::clip_norm, .value = "1"}})
     experiments.add(change);
   std::vector<std::string> texts;
-  for (const ChangedExperiment& each : experiments.take()) texts.push_back(each.text.substr(0, 8));
+  for (const ChangedExperiment& each : experiments.take()) texts.push_back(each.text().substr(0, 8));
   EXPECT_THAT(texts, ElementsAre("updates ", "FP32 mas", "FP32: pr", "gradient", "the lear", "the lear", "the lear"));
 }
 
@@ -139,7 +140,7 @@ TEST(ChangedExperiments, NumbersReadBackExactly) {
   }
   std::set<std::string> settings;
   for (const ChangedExperiment& each : experiments.take()) {
-    const std::string setting = each.text.substr(each.text.find(": ") + 2);
+    const std::string setting = each.setting;
     settings.insert(setting);
     Experiment copied = original;
     apply_override(copied, Override(setting.substr(0, setting.find(" = ")) + "=" + setting.substr(setting.find(" = ") + 3)));
@@ -149,19 +150,23 @@ TEST(ChangedExperiments, NumbersReadBackExactly) {
   EXPECT_TRUE(settings.contains("scaler.initial = 4096"));
 }
 
+// Advice on a run that diverged.
+constexpr Template kOrNoFormat{"test.or_no_format", "Do it{or}."};
+
 Report report_with(std::vector<SettingChange> changes) {
   Report report;
-  report.findings.push_back({"run.diverged", Severity::error, "It diverged.", {}, "Do it. Look.", {}, std::move(changes)});
+  report.findings.push_back(
+      {"run.diverged", Severity::error, said("It diverged."), {}, said("Do it. Look."), {}, std::move(changes)});
   report.causes.push_back({0, {}});
-  report.verdict_text = "It diverged. Do it. 1 cause more below.";
+  report.verdict_text = said("It diverged. Do it. 1 cause more below.");
   return report;
 }
 
 TEST(Advice, ThatWasTriedSaysWhatCameOfIt) {
   const SettingChange rate{.kind = Kind::learning_rate, .way = Way::lower}, clip{.kind = Kind::clip_norm, .value = "1"};
-  const TriedChange slow{.text = "slower: a = 1", .by = {rate}, .helps = Helps::no},
-      slower{.text = "slower: a = 2", .by = {rate}, .helps = Helps::yes},
-      clipped{.text = "clipped: b = 1", .by = {clip}, .helps = Helps::no};
+  const TriedChange slow{.text = "slower: a = 1", .setting = "a = 1", .by = {rate}, .helps = Helps::no},
+      slower{.text = "slower: a = 2", .setting = "a = 2", .by = {rate}, .helps = Helps::yes},
+      clipped{.text = "clipped: b = 1", .setting = "b = 1", .by = {clip}, .helps = Helps::no};
   // Of several values of one setting one is enough.
   Report one = report_with({rate});
   judge_advice({slow, slower}, one);
@@ -187,8 +192,9 @@ TEST(Advice, ThatWasTriedSaysWhatCameOfIt) {
   // Trials may refute that no format helps.
   for (const auto& [helps, expected] : {std::pair(Helps::yes, "Do it."), {Helps::no, "Do it: no format would have helped."}}) {
     Report report = report_with({rate});
-    report.findings[0].suggestion = "Do it: no format would have helped.";
-    report.verdict_text = "It diverged. Do it: no format would have helped.";
+    const Sentence advice = kOrNoFormat({{"or", kNoFormatHelps()}});
+    report.findings[0].suggestion = advice;
+    report.verdict_text = said("It diverged.") + advice;
     judge_advice({{.text = "wide: c = 1", .helps = helps, .is_type = true}}, report);
     EXPECT_EQ(report.findings[0].suggestion, expected);
     EXPECT_EQ(report.verdict_text, std::string("It diverged. ") + expected);

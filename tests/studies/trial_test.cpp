@@ -564,6 +564,28 @@ evaluation = "never"
     Trial same = trial();
     same.by_op = true;
     for (const OpDifference& op : run(same).ops) EXPECT_EQ(op.largest, 0) << op.op;
+    // A trace has the differences beside the rows of the outputs.
+    asked.trace_path = file("measured.h5");
+    asked.overwrite = true;
+    const TrialOutcome recorded = run(asked);
+    using Output = std::tuple<std::string, Phase, uint32_t, int>;
+    std::map<Output, double> told, measured;
+    for (const OpDifference& op : recorded.ops) {
+      double& farthest = told[{op.op, op.phase, op.micro_batch, op.slot}];
+      farthest = std::max(farthest, op.largest);
+    }
+    const Snapshot trace(asked.trace_path);
+    trace.visit_measures({}, [&](std::span<const MeasureRow> rows) {
+      for (const MeasureRow& row : rows) {
+        EXPECT_EQ(row.name, "relative_difference");
+        const TensorInfo& tensor = trace.tensors()[row.tensor];
+        const OpInfo& op = trace.ops()[tensor.op];
+        double& farthest = measured[{op.name, op.phase, row.micro_batch, tensor.slot}];
+        farthest = std::max(farthest, row.value);
+      }
+      return true;
+    });
+    EXPECT_EQ(measured, told);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "tests/support/project_files.h"
+#include "tests/support/said.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/analyzers/verbs/updates.h"
 
@@ -81,7 +82,7 @@ TEST_F(UpdateTrialsTest, UpdatesBelowHalfAnUlpTakeMasterWeightsOrChance) {
   EXPECT_THAT(chance.text, HasSubstr("arithmetic.ops.adam_update.rounding = \"sr\", optimizer.math = \"fp32\""));
 
   Report report;
-  report.verdict_text = "It loses.";
+  report.verdict_text = said("It loses.");
   add_trials(tried, report);
   ASSERT_EQ(report.tables.size(), 1u);
   EXPECT_EQ(report.tables[0].rows.size(), tried.trials.size() + 1);

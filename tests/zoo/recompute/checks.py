@@ -7,6 +7,7 @@ import re
 from . import compare_rules, growth_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, table_rules, update_rules, update_tables, whatif_rules
 from .rules import COMMON, Case, Step
 from .sentences import SETTING, Bounds, check_text
+from .values import check_values
 
 RULES = {
     code: rule
@@ -26,6 +27,7 @@ NOT_FACTS = {
     "complete",
     "verdict",
     "verdict_text",
+    "verdict_sentences",
     "causes",
     "findings",
     "tables",
@@ -401,6 +403,7 @@ def mistakes(facts, report, whole):
     for finding in report["findings"]:
         for mistake in guarded(finding["title"], check_finding(Case(facts[0], report, finding, other))):
             yield f"{finding['code']}: {mistake}"
+    yield from guarded("sentences", check_values(facts, report))
     case = Case(facts[0], report, {"title": ""}, other)
     if "verdict" in report:
         yield from guarded("verdict", check_verdict(case, report, whole))
