@@ -17,19 +17,19 @@ namespace {
 
 // What layers compute in a way that overflows where another does not.
 void add_layers(ChangedExperiments& changed) {
-  const auto add = [&](const char* words, const char* setting, std::string_view type, std::string_view key,
-                       const OptionValue& value, const auto& is_wrong) {
-    changed.add(words, setting, ChangeOf::layer, [&](Experiment& experiment) {
+  const auto add = [&](const char* words, Setting setting, std::string_view type, std::string_view key, const OptionValue& value,
+                       const auto& is_wrong) {
+    changed.add(words, {std::move(setting)}, ChangeOf::layer, [&](Experiment& experiment) {
       change_layers(experiment.model.layers, [&](LayerSpec& layer) {
         if (layer.type->name == type && layer.has(key) && is_wrong(layer)) layer.set(key, value);
       });
     });
   };
-  add("a mask value that FP16 holds", "attention's mask_value = -1e4", "attention", "mask_value", -1e4,
+  add("a mask value that FP16 holds", {.name = "attention's mask_value", .to = "-1e4"}, "attention", "mask_value", -1e4,
       [](const LayerSpec& layer) { return !(layer.number("mask_value") >= -1e4); });
-  add("softmax of logits less their largest", "its subtract_max = true", "softmax", "subtract_max", true,
+  add("softmax of logits less their largest", {.name = "its subtract_max", .to = "true"}, "softmax", "subtract_max", true,
       [](const LayerSpec& layer) { return !layer.flag("subtract_max"); });
-  add("norms that sum in FP32", "rms_norm's fused = true", "rms_norm", "fused", true,
+  add("norms that sum in FP32", {.name = "rms_norm's fused", .to = "true"}, "rms_norm", "fused", true,
       [](const LayerSpec& layer) { return !layer.flag("fused"); });
 }
 

@@ -158,7 +158,7 @@ const FixTrial* add_fixes(const FixStudy& study, Report& report) {
   std::vector<TriedChange> tried;
   for (const FixTrial& trial : study.trials)
     tried.push_back({.text = trial.fix.text(),
-                     .setting = trial.fix.setting,
+                     .settings = trial.fix.settings,
                      .by = trial.fix.by,
                      .helps = helps(trial.result, study.reference.exists(), study.first_step == 0),
                      .is_type = trial.fix.what == ChangeOf::type,
@@ -177,7 +177,8 @@ const FixTrial* add_fixes(const FixStudy& study, Report& report) {
   if (verified == study.trials.end()) verified = std::find_if(study.trials.begin(), study.trials.end(), is_verified);
   if (verified == study.trials.end()) return nullptr;
   const bool has_reference = study.reference.name == "FP32" && verified->fix.words != "FP32";
-  report.verdict_text += (has_reference ? kTrainsAsInFp32 : kTrains)({{"change", Name{NameKind::change, verified->fix.text()}}});
+  report.verdict_text +=
+      (has_reference ? kTrainsAsInFp32 : kTrains)({{"change", change_phrase(verified->fix.words, verified->fix.settings)}});
   return &*verified;
 }
 

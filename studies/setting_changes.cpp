@@ -76,6 +76,8 @@ std::vector<double> tried_for(const SettingChange& change, double now) {
   return all;
 }
 
+Setting set_to(std::string name, std::string value) { return {.name = std::move(name), .to = std::move(value)}; }
+
 // What reads back as the same number: a power of two as experiments may have it, else the shortest.
 std::string exact(double value) {
   int exponent = 0;
@@ -163,9 +165,15 @@ void divide_rates(Experiment& experiment, double by) {
   experiment.optimizer.learning_rate = as_written(experiment.optimizer.learning_rate / by);
 }
 
-void ChangedExperiments::add(std::string words, std::string setting, ChangeOf what,
+std::string ChangedExperiment::text() const {
+  std::string text = words;
+  for (const Setting& setting : settings) text += (&setting == &settings.front() ? ": " : ", ") + setting.text();
+  return text;
+}
+
+void ChangedExperiments::add(std::string words, std::vector<Setting> settings, ChangeOf what,
                              const std::function<void(Experiment&)>& change) {
-  ChangedExperiment changed{std::move(words), std::move(setting), what, original_, {}};
+  ChangedExperiment changed{std::move(words), std::move(settings), what, original_, {}};
   try {
     change(changed.experiment);
     if (changed.experiment == original_) return;
@@ -188,7 +196,8 @@ void ChangedExperiments::add(const SettingChange& change) {
       // Only what has a short range is scaled, and a scaler that is off is not made dynamic by a key alone.
       if (precision.dtype != DType::f16 || change.value.find("false") != std::string::npos) break;
       if (original_.scaler_enabled() && original_.scaler_rule().dynamic) break;
-      add("a dynamic loss scale", original_.scaler_enabled() ? "scaler.dynamic = true" : "scaler.enabled = \"on\"", ChangeOf::scale,
+      add("a dynamic loss scale",
+          {original_.scaler_enabled() ? set_to("scaler.dynamic", "true") : set_to("scaler.enabled", "\"on\"")}, ChangeOf::scale,
           [](Experiment& changed) {
             if (!changed.scaler_enabled()) changed.scaler.enabled = Switch::on;
             changed.scaler.dynamic = true;
@@ -202,14 +211,16 @@ void ChangedExperiments::add(const SettingChange& change) {
       break;
     case SettingKind::update_math:
       if (updates_narrow_parameters(original_))
-        add("updates computed in FP32, and rounded once", "optimizer.math = \"fp32\"", ChangeOf::update,
+        add("updates computed in FP32, and rounded once", {set_to("optimizer.math", "\"fp32\"")}, ChangeOf::update,
             [](Experiment& changed) { changed.optimizer.math = UpdateMath::fp32; });
       break;
     case SettingKind::arithmetic_of_ops: {
       if (!updates_narrow_parameters(original_)) break;
-      std::string keys;
-      for (const std::string& op : update_ops(original_)) keys += fmt::format("arithmetic.ops.{}.rounding = \"sr\", ", op);
-      add("updates rounded stochastically", keys + "optimizer.math = \"fp32\"", ChangeOf::update, [](Experiment& changed) {
+      std::vector<Setting> settings;
+      for (const std::string& op : update_ops(original_))
+        settings.push_back(set_to(fmt::format("arithmetic.ops.{}.rounding", op), "\"sr\""));
+      settings.push_back(set_to("optimizer.math", "\"fp32\""));
+      add("updates rounded stochastically", std::move(settings), ChangeOf::update, [](Experiment& changed) {
         changed.optimizer.math = UpdateMath::fp32;
         for (const std::string& op : update_ops(changed)) changed.arithmetic.ops[op].rounding = RoundingMode::stochastic;
       });
@@ -217,15 +228,16 @@ void ChangedExperiments::add(const SettingChange& change) {
     }
     case SettingKind::master_weights:
       if (updates_narrow_parameters(original_))
-        add("FP32 master weights", "optimizer.master_weights = true", ChangeOf::masters,
+        add("FP32 master weights", {set_to("optimizer.master_weights", "true")}, ChangeOf::masters,
             [](Experiment& changed) { changed.optimizer.master_weights = true; });
       break;
     case SettingKind::precision_of_modules:
     case SettingKind::precision_of_ops: {
       if (!is_narrow_run || precision.casts_model || change.module.empty()) break;
       const bool is_op = change.kind == SettingKind::precision_of_ops;
-      add(change.module + " in FP32", fmt::format("autocast.{}.\"{}\" = \"fp32\"", is_op ? "ops" : "modules", change.module),
-          ChangeOf::type, [&](Experiment& changed) {
+      add(change.module + " in FP32",
+          {set_to(fmt::format("autocast.{}.\"{}\"", is_op ? "ops" : "modules", change.module), "\"fp32\"")}, ChangeOf::type,
+          [&](Experiment& changed) {
             if (is_op)
               changed.autocast.ops[change.module] = Precision::fp32;
             else
@@ -235,13 +247,14 @@ void ChangedExperiments::add(const SettingChange& change) {
     }
     case SettingKind::precision:
       if (change.value == "\"bf16\"" && precision.dtype == DType::f16) {
-        add("BF16", fmt::format("precision = \"{}\"", precision.casts_model ? "pure_bf16" : "bf16"), ChangeOf::type,
+        add("BF16", {set_to("precision", precision.casts_model ? "\"pure_bf16\"" : "\"bf16\"")}, ChangeOf::type,
             [&](Experiment& changed) {
               changed.precision = precision.casts_model ? Precision::pure_bf16 : Precision::bf16;
               changed.scaler.enabled = Switch::off;
             });
       } else if (change.value == "\"fp32\"" && is_narrow_run) {
-        add("FP32", "precision = \"fp32\"", ChangeOf::type, [&](Experiment& changed) { changed = *wider_than(original_); });
+        add("FP32", {set_to("precision", "\"fp32\"")}, ChangeOf::type,
+            [&](Experiment& changed) { changed = *wider_than(original_); });
       }
       break;
     case SettingKind::learning_rate:
@@ -264,15 +277,14 @@ void ChangedExperiments::add_rates(Way way) {
   const bool has_groups = !original_.optimizers.empty(), is_lower = way == Way::lower;
   for (const double by : is_lower ? std::vector{10.0, 100.0, 1000.0} : std::vector{10.0, 100.0})
     add(fmt::format("{} {} {:g}", has_groups ? "all learning rates" : "the learning rate", is_lower ? "/" : "times", by),
-        fmt::format("optimizer.learning_rate = {}{}",
-                    exact(as_written(original_.optimizer.learning_rate / (is_lower ? by : 1 / by))),
-                    has_groups ? " and those of [[optimizers]]" : ""),
+        {set_to("optimizer.learning_rate", exact(as_written(original_.optimizer.learning_rate / (is_lower ? by : 1 / by))) +
+                                               (has_groups ? " and those of [[optimizers]]" : ""))},
         ChangeOf::rate, [&](Experiment& changed) { divide_rates(changed, is_lower ? by : 1 / by); });
   // Of one that is far from them parts are, too.
   const double usual = OptimizerSettings().learning_rate;
   if (has_groups || !is_lower || !(original_.optimizer.learning_rate > 1000 * usual)) return;
   for (const double by : {100.0, 10.0, 1.0})
-    add("a usual learning rate", fmt::format("optimizer.learning_rate = {}", exact(by * usual)), ChangeOf::rate,
+    add("a usual learning rate", {set_to("optimizer.learning_rate", exact(by * usual))}, ChangeOf::rate,
         [&](Experiment& changed) { changed.optimizer.learning_rate = by * usual; });
 }
 
@@ -283,9 +295,8 @@ void ChangedExperiments::add_rates_of_group(size_t index, Way way) {
   const double rate = original_.settings_of(group).learning_rate, others = original_.optimizer.learning_rate;
   const bool is_lower = way == Way::lower;
   const auto add_rate = [&](const std::string& words, double value) {
-    add(fmt::format("the learning rate of {} {}", group.modules.front(), words),
-        fmt::format("{} = {}", rate_of_group(index), exact(value)), ChangeOf::rate,
-        [&](Experiment& changed) { set_rate(changed.optimizers[index], value); });
+    add(fmt::format("the learning rate of {} {}", group.modules.front(), words), {set_to(rate_of_group(index), exact(value))},
+        ChangeOf::rate, [&](Experiment& changed) { set_rate(changed.optimizers[index], value); });
   };
   if (is_lower ? rate > others : rate < others) add_rate("as of the others", others);
   for (const double by : {10.0, 100.0})
@@ -309,7 +320,7 @@ void ChangedExperiments::add_numbers(const SettingChange& change) {
   if (change.way == Way::set) {
     const bool clips = change.kind == SettingKind::clip_norm;
     add(clips ? fmt::format("gradients clipped to a norm of {}", change.value) : fmt::format("another {}", kind.words),
-        fmt::format("{} = {}", first.name, change.value), kind.what, set_all(change.value));
+        {set_to(first.name, change.value)}, kind.what, set_all(change.value));
     return;
   }
   const std::optional<double> now = parse_number<double>(first.value);
@@ -318,8 +329,8 @@ void ChangedExperiments::add_numbers(const SettingChange& change) {
   // No cap is one that is infinite.
   if (change.kind == SettingKind::scale_cap && from == 0) from = original_.scaler_rule().initial * 0x1p4;
   for (const double value : tried_for(change, from))
-    add(fmt::format("a {} {}", change.way == Way::lower ? "lower" : "larger", kind.words),
-        fmt::format("{} = {}", first.name, exact(value)), kind.what, set_all(fmt::format("{}", value)));
+    add(fmt::format("a {} {}", change.way == Way::lower ? "lower" : "larger", kind.words), {set_to(first.name, exact(value))},
+        kind.what, set_all(fmt::format("{}", value)));
 }
 
 // A constant of the layers that the module may be: of a kind by its key, else by its value.
@@ -346,7 +357,7 @@ void ChangedExperiments::add_constants(const SettingChange& change) {
   if (!found) return;
   for (const double value : tried_for(change, found->now))
     add(fmt::format("a {} {} of {}", change.way == Way::lower ? "smaller" : "larger", found->key, found->layer),
-        fmt::format("{} = {}", found->key, exact(value)), ChangeOf::layer, [&](Experiment& changed) {
+        {set_to(found->key, exact(value))}, ChangeOf::layer, [&](Experiment& changed) {
           visit(changed.model.layers, [&](LayerSpec& layer, const std::string& key) { layer.set(key, value); });
         });
 }

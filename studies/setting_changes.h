@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "ulpscope/analyzers/report/sentence.h"
 #include "ulpscope/analyzers/report/setting_change.h"
 #include "ulpscope/core/run/experiment.h"
 
@@ -28,13 +29,13 @@ bool is_format(ChangeOf what);
 inline bool is_other_training(ChangeOf what) { return what >= ChangeOf::training; }
 
 struct ChangedExperiment {
-  std::string words;    // "the learning rate / 10"
-  std::string setting;  // "optimizer.learning_rate = 0.1"
+  std::string words;              // "the learning rate / 10"
+  std::vector<Setting> settings;  // with the values that they have in it
   ChangeOf what = ChangeOf::rate;
   Experiment experiment;
   std::vector<SettingChange> by;  // the changes that it is, as advice has them
 
-  std::string text() const { return words + ": " + setting; }
+  std::string text() const;  // "the learning rate / 10: optimizer.learning_rate = 0.1"
 };
 
 // Of one experiment, each that differs from it and from the others, and that can be run.
@@ -45,7 +46,7 @@ class ChangedExperiments {
   // All that the change may mean: of a lower number several; none where the experiment has no such setting.
   void add(const SettingChange& change);
   // One that no setting of a trace is.
-  void add(std::string words, std::string setting, ChangeOf what, const std::function<void(Experiment&)>& change);
+  void add(std::string words, std::vector<Setting> settings, ChangeOf what, const std::function<void(Experiment&)>& change);
   // The closest to what was asked for first.
   std::vector<ChangedExperiment> take();
 

@@ -15,15 +15,23 @@ namespace {
 constexpr Template kHelpsWhenTried{"advice.helps_when_tried", "Helps when tried: {settings}."};
 constexpr Template kOfNoHelp{"advice.of_no_help", "Of no help when tried: {settings}."};
 constexpr Template kAdvisedItWas{"advice.advised_it_was", "Advised it was: {said}"};
+constexpr Template kChange{"change.of_settings", "{change}: {settings:commas}"};
+constexpr Template kTogether{"advice.settings_together", "{settings:commas}"};
 constexpr Template kAndMore{"advice.settings_and_more", "{settings:commas} and {more} more"};
 
 // "a = 1, a = 2 and 3 more".
 Value settings_of(const std::vector<const TriedChange*>& changes) {
   constexpr size_t kMostNamed = 3;
   Value::List named;
-  for (const TriedChange* change : changes)
-    if (named.size() < kMostNamed) named.push_back(Setting{change->setting});
-  const size_t more = changes.size() - named.size();
+  size_t more = 0;
+  for (const TriedChange* change : changes) {
+    if (named.size() >= kMostNamed) {
+      ++more;
+      continue;
+    }
+    Value::List of_change(change->settings.begin(), change->settings.end());
+    named.push_back(of_change.size() == 1 ? of_change.front() : kTogether({{"settings", Value::list(std::move(of_change))}}));
+  }
   const Value settings = Value::list(std::move(named));
   return more == 0 ? settings : kAndMore({{"settings", settings}, {"more", more}});
 }
@@ -31,6 +39,10 @@ Value settings_of(const std::vector<const TriedChange*>& changes) {
 Cell number_or_none(const std::optional<double>& value) { return value ? Cell(*value) : Cell(NotApplicable{}); }
 
 }  // namespace
+
+Sentence change_phrase(const std::string& words, const std::vector<Setting>& settings) {
+  return kChange({{"change", Name{NameKind::change, words}}, {"settings", Value::list({settings.begin(), settings.end()})}});
+}
 
 Helps TriedChange::helps_against(const std::string& code) const {
   const bool is_left = left.empty() || std::find(left.begin(), left.end(), code) != left.end();

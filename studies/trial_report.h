@@ -24,9 +24,12 @@ std::vector<SettingChange> changes_of(const Report& report);
 // Whether a change that was tried helps against what it is advised for.
 enum class Helps : uint8_t { unknown, yes, no };
 
+// A phrase: "FP32 master weights: optimizer.master_weights = true".
+Sentence change_phrase(const std::string& words, const std::vector<Setting>& settings);
+
 struct TriedChange {
   std::string text;
-  std::string setting = {};            // of the text, as ChangedExperiment has it
+  std::vector<Setting> settings = {};  // of ChangedExperiment
   std::vector<SettingChange> by = {};  // as Fix has them
   Helps helps = Helps::unknown;
   std::vector<std::string> left = {};                // codes of the findings that it leaves, where it fails for these alone

@@ -86,14 +86,12 @@ constexpr Template kKeepsAndTrains{"verdict.keeps_updates_and_trains",
 constexpr Template kKeepsOnly{"verdict.keeps_updates",
                               "Tried: it keeps its updates with {change}; nothing tells whether it trains."};
 
-Name change_of(const UpdateTrial& trial) { return {NameKind::change, trial.text}; }
-
 TriedChange tried(const UpdateTrial& trial, std::string result, std::string detail) {
   const bool fails = trial.result == FixResult::fails || trial.result == FixResult::skips_steps ||
                      trial.result == FixResult::still_loses || trial.result == FixResult::trains_worse;
   const Helps helps = trial.result == FixResult::verified ? Helps::yes : fails ? Helps::no : Helps::unknown;
   return {.text = trial.text,
-          .setting = trial.setting,
+          .settings = trial.settings,
           .by = trial.by,
           .helps = helps,
           .left = trial.result == FixResult::still_loses ? trial.losses : std::vector<std::string>{},
@@ -135,7 +133,8 @@ UpdateStudy try_updates(const Trial& start, uint64_t steps, const UpdateTrialOpt
   for (const Fix& fix : update_fixes_of(original, options.advised)) {
     UpdateTrial& trial = study.trials.emplace_back();
     trial.text = fix.text();
-    trial.setting = fix.setting;
+    trial.words = fix.words;
+    trial.settings = fix.settings;
     trial.by = fix.by;
     const TimedTrials::Outcome outcome = trials.run(fix.experiment, trial);
     trial.result = !outcome.refusal.empty()                                          ? FixResult::refused
@@ -175,10 +174,10 @@ void add_trials(const UpdateStudy& study, Report& report) {
     return found == study.trials.end() ? nullptr : &*found;
   };
   if (const UpdateTrial* const verified = first(FixResult::verified))
-    report.verdict_text +=
-        kKeepsAndTrains({{"reference", Name{NameKind::format, study.reference.name}}, {"change", change_of(*verified)}});
+    report.verdict_text += kKeepsAndTrains({{"reference", Name{NameKind::format, study.reference.name}},
+                                            {"change", change_phrase(verified->words, verified->settings)}});
   else if (const UpdateTrial* const keeps = first(FixResult::keeps_updates))
-    report.verdict_text += kKeepsOnly({{"change", change_of(*keeps)}});
+    report.verdict_text += kKeepsOnly({{"change", change_phrase(keeps->words, keeps->settings)}});
 }
 
 }  // namespace ulpscope

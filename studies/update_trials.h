@@ -20,7 +20,9 @@ namespace ulpscope {
 std::vector<std::string> findings_of_losses(const Report& updates);
 
 struct UpdateTrial {
-  std::string text, setting;      // as ChangedExperiment has them
+  std::string text;  // of the change, as ChangedExperiment has it, and its parts
+  std::string words = {};
+  std::vector<Setting> settings = {};
   bool ran = false;               // to its end: the time was not up
   std::vector<SettingChange> by;  // as Fix has them
   // verified: nothing is lost that is a warning, and it trains as the reference does; keeps_updates: there is none. A change of the

@@ -7,7 +7,7 @@
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/subject/captured_sample.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
-#include "ulpscope/base/text.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 
 namespace ulpscope::findings {
 
@@ -53,12 +53,10 @@ void find_bad_data(const RunFacts& facts, Findings& found) {
   const Value step = ordinal(first->first.step);
   Sentence sample;
   if (!place.empty()) sample = kBadSample({{"sample", Name{NameKind::data, place}}});
-  const Sentences advice{
-      kMendBadSample(),
-      kExportListsBatch({{"trace", Name{NameKind::file, shell_word(facts.context.trace.path())}}, {"step", step}})};
+  const Sentences advice{kMendBadSample(), kExportListsBatch({{"trace", trace_name(facts.context.trace)}, {"step", step}})};
   found.add(std::max(ranges.harm(), Severity::warning),
             kDataNonfinite({{"batches", rows == 1 ? kOneBadBatch() : kBadBatches({{"batches", rows}})},
-                            {"tensor", Name{NameKind::tensor, facts.selection.name(first->second)}},
+                            {"tensor", tensor_name(facts.selection, first->second)},
                             {"step", step},
                             {"sample", sample}}),
             suspects.worst(), advice, std::move(extent));

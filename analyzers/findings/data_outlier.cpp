@@ -13,8 +13,8 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/captured_sample.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/trend.h"
-#include "ulpscope/base/text.h"
 #include "ulpscope/trace/sources.h"
 
 namespace ulpscope::findings {
@@ -228,12 +228,12 @@ void find_outliers(const RunFacts& facts, Findings& found) {
     std::set<uint64_t> steps;
     for (const Batch& batch : outliers->batches) steps.insert(batch.step);
     const Value batches = n + outliers->others.size();
-    const Name name{NameKind::tensor, facts.selection.name(i)};
+    const Name name = tensor_name(facts.selection, i);
     const Sentence unlike = n == 1 ? kOneBatchUnlike({{"batches", batches}, {"tensor", name}})
                                    : kBatchesUnlike({{"outliers", n}, {"batches", batches}, {"tensor", name}});
     const Sentence rank = trace.ranks().size() > 1 ? kOutlierOfRank({{"rank", ordinal(first.rank)}}) : Sentence();
     Sentences advice = SuspectedSamples(trace, *outliers).advice(trace, i, first);
-    advice += kExportListsBatch({{"trace", Name{NameKind::file, shell_word(trace.path())}}, {"step", ordinal(first.step)}});
+    advice += kExportListsBatch({{"trace", trace_name(trace)}, {"step", ordinal(first.step)}});
     found.add(do_harm(facts, outliers->batches) ? Severity::warning : Severity::info,
               kOutliers({{"unlike", unlike},
                          {"step", ordinal(first.step)},

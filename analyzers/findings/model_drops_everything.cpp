@@ -9,6 +9,7 @@
 #include "ulpscope/analyzers/judgements/silent_outputs.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 
 namespace ulpscope::findings {
 
@@ -64,7 +65,7 @@ void find_nearly_dropped(const RunFacts& facts, Findings& found) {
   extent.first_step = facts.steps().first.step;
   Advice advice = kDropLess({{"share", {1 - worst->share, Unit::share}}});
   advice.note({.way = SettingChange::Way::lower, .module = facts.selection.op(tensor).module, .now = 1 - worst->share});
-  const Name dropout{NameKind::tensor, facts.selection.name(tensor)};
+  const Name dropout = tensor_name(facts.selection, tensor);
   const Value all(worst->of, Unit::count);
   const double factor = 1 / worst->share;
   Sentence title = suspects.size() == 1

@@ -6,6 +6,7 @@
 #include "ulpscope/analyzers/judgements/growth.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/step_facts.h"
 
 namespace ulpscope::findings {
@@ -78,7 +79,7 @@ void find_growth(const RunFacts& facts, Findings& found) {
             kValuesGrow({{"grown", is_gradient ? kGrownGradients() : kGrownValues()},
                          {"count", growth->results.size()},
                          {"results", results},
-                         {"tensor", Name{NameKind::tensor, selection.name(origin->tensor)}},
+                         {"tensor", tensor_name(selection, origin->tensor)},
                          {"step", ordinal(origin->position.step)},
                          {"factor", growth->per_result()},
                          {"first", first.largest},

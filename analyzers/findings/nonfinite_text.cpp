@@ -9,7 +9,7 @@
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
-#include "ulpscope/base/text.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 
 namespace ulpscope::findings {
 
@@ -40,7 +40,7 @@ constexpr Template kBecameTooLarge{"overflow.became_too_large",
 }  // namespace
 
 Sentence place_of(const RunFacts& facts, const NonfiniteOrigin& origin) {
-  const Name tensor{NameKind::tensor, facts.selection.name(origin.tensor)};
+  const Name tensor = tensor_name(facts.selection, origin.tensor);
   const Name phase{NameKind::phase, std::string(name_of(facts.selection.op(origin.tensor).phase))};
   const Value rank = ordinal(origin.position.rank);
   const bool has_ranks = facts.context.trace.ranks().size() > 1;
@@ -108,7 +108,7 @@ Extent nonfinite_extent(const RunFacts& facts, const NonfiniteOrigin& origin) {
 }
 
 Sentence advice_on_captures(const RunFacts& facts, const NonfiniteOrigin& origin, const NonfiniteExplanation& explanation) {
-  const Name trace{NameKind::file, shell_word(facts.context.trace.path())};
+  const Name trace = trace_name(facts.context.trace);
   if (explanation.capture && facts.ranges().main_origin()->tensor == origin.tensor) {
     const bool has_operands = !explanation.capture->operands(explanation.capture->element()).empty();
     return (has_operands ? kNanShowsOperands : kNanShowsElement)({{"trace", trace}});
@@ -128,10 +128,10 @@ Sentence further_harm(const RunFacts& facts, const NonfiniteOrigin& origin) {
   const NonfiniteBeginning* const one = ranges.beginning_of(origin);
   if (one == nullptr) return {};
   if (one->statistic)
-    return kStatisticHoldsIt({{"tensor", Name{NameKind::tensor, facts.selection.name(one->statistic->tensor)}},
-                              {"step", ordinal(one->statistic->position.step)}});
+    return kStatisticHoldsIt(
+        {{"tensor", tensor_name(facts.selection, one->statistic->tensor)}, {"step", ordinal(one->statistic->position.step)}});
   if (!gives_zeros(facts, origin)) return {};
-  return kDividedByIt({{"tensor", Name{NameKind::tensor, facts.selection.name(one->zeros.tensor)}}, {"steps", one->zeros.steps}});
+  return kDividedByIt({{"tensor", tensor_name(facts.selection, one->zeros.tensor)}, {"steps", one->zeros.steps}});
 }
 
 void tell_overflow(const RunFacts& facts, const NonfiniteOrigin& origin, const Advice& help, Findings& found) {
@@ -145,7 +145,7 @@ void tell_overflow(const RunFacts& facts, const NonfiniteOrigin& origin, const A
   advice.text += advice_on_captures(facts, origin, explanation);
   found.add(facts.ranges().harm(),
             {kBecameTooLarge({{"place", place_of(facts, origin)},
-                              {"format", Name{NameKind::format, std::string(format.name)}},
+                              {"format", format_name(format)},
                               {"step", ordinal(origin.position.step)},
                               {"elements", origin.overflowed},
                               {"tensors", count_nonfinite_tensors(facts)}}),

@@ -10,6 +10,7 @@
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
 #include "ulpscope/emulation/rounding.h"
 
@@ -69,7 +70,7 @@ void find_vanished(const RunFacts& facts, Findings& found) {
     return began_with_fallen_scale(facts, i, ranges.find(i)->judged.first_vanished);
   });
   const uint64_t vanished = gradients.vanished_passes, passes = ranges.backward_passes();
-  const Name tensor{NameKind::tensor, facts.selection.name(suspects.worst_tensor())};
+  const Name tensor = tensor_name(facts.selection, suspects.worst_tensor());
   const Sentence place = suspects.size() == 1
                              ? kVanishedIn({{"tensor", tensor}})
                              : kVanishedInMost({{"times", ranges.find(suspects.worst_tensor())->judged.vanished_steps},

@@ -5,8 +5,8 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
 
@@ -45,7 +45,7 @@ void find_what_would_flush(const RunFacts& facts, Findings& found) {
                    kWouldFlush({{"some", suspects.size()},
                                 {"gradients", facts.selection.count_outputs(judged_tensors)},
                                 {"limit", {limit, Unit::share}}}),
-                   suspects.worst(), kFp16NeedsScale({{"trace", Name{NameKind::file, shell_word(facts.context.trace.path())}}}));
+                   suspects.worst(), kFp16NeedsScale({{"trace", trace_name(facts.context.trace)}}));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "ulpscope/analyzers/judgements/silent_outputs.h"
 #include "ulpscope/analyzers/judgements/update_judgement.h"
 #include "ulpscope/analyzers/subject/output_slots.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
 #include "ulpscope/analyzers/totals/what_if.h"
 
@@ -86,8 +87,7 @@ void add_large_update(const RunFacts& facts, const UpdateRatio& ratio, bool is_s
   const SettingMention masters = facts.context.settings.switched(SettingKind::master_weights, true);
   Advice help;
   if (flushed_second_moments(facts, ratio.tensor)) {
-    help.text = kMomentsInFp32(
-        {{"format", Name{NameKind::format, std::string(info(weight.dtype).format->name)}}, {"masters", help.set(masters)}});
+    help.text = kMomentsInFp32({{"format", format_name(*info(weight.dtype).format)}, {"masters", help.set(masters)}});
   } else if (is_narrow(weight.dtype)) {
     help = shorten_updates(facts, ratio.tensor, ratio.step);
     help.text.begin_with(kShorterOrMasters, {{"masters", help.set(masters)}});
@@ -95,11 +95,10 @@ void add_large_update(const RunFacts& facts, const UpdateRatio& ratio, bool is_s
     help = shorter_updates(facts, ratio.tensor, ratio.step, is_sure ? kNoFormatHelps() : Value());
   }
   found.add(is_sure ? Severity::error : Severity::warning,
-            (is_sure ? kUpdateDiverged
-                     : kUpdateMayDiverge)({{"step", ordinal(ratio.step)},
-                                           {"ratio", ratio.ratio},
-                                           {"parameter", Name{NameKind::parameter, facts.selection.parameter_name(ratio.tensor)}},
-                                           {"losses", losses}}),
+            (is_sure ? kUpdateDiverged : kUpdateMayDiverge)({{"step", ordinal(ratio.step)},
+                                                             {"ratio", ratio.ratio},
+                                                             {"parameter", parameter_name(facts.selection, ratio.tensor)},
+                                                             {"losses", losses}}),
             {{key, {{"update_over_weight", ratio.ratio}}}}, std::move(help), {{ratio.tensor}, ratio.step});
 }
 
@@ -143,7 +142,7 @@ void add_thrown_up(const RunFacts& facts, const UpdateRatio& ratio, Findings& fo
   found.add(Severity::warning,
             kThrownUp({{"step", ordinal(ratio.step)},
                        {"ratio", ratio.ratio},
-                       {"parameter", Name{NameKind::parameter, facts.selection.parameter_name(ratio.tensor)}},
+                       {"parameter", parameter_name(facts.selection, ratio.tensor)},
                        {"first", first},
                        {"highest", thrown.highest},
                        {"highest_step", ordinal(thrown.step)},

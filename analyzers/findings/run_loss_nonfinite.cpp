@@ -5,7 +5,7 @@
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
-#include "ulpscope/base/text.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 
 namespace ulpscope::findings {
 
@@ -82,8 +82,7 @@ void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
             : many     ? Severity::warning
                        : Severity::info,
             title, {{key_of_step(trace, first), {{"steps", count_cell(nonfinite), Unit::count}}}},
-            kLookWhereItBegan({{"step", ordinal(step)}, {"trace", Name{NameKind::file, shell_word(trace.path())}}}),
-            std::move(extent));
+            kLookWhereItBegan({{"step", ordinal(step)}, {"trace", trace_name(trace)}}), std::move(extent));
 }
 
 }  // namespace

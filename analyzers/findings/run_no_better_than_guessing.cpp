@@ -21,11 +21,11 @@ constexpr Template kNoBetterThanMean{
 constexpr Template kLearnedSamples{
     "run.no_better_than_guessing.learned_samples",
     "The run learned its training samples, and nothing that helps with others: the median of its last "
-    "{losses} losses is {median:.4g}, where guessing gives {guessing:.4g}, and it has {accuracy:.3g}% "
-    "of the test set right, where guessing among {classes} classes gives {guessing_accuracy:.3g}%."};
+    "{losses} losses is {median:.4g}, where guessing gives {guessing:.4g}, and it has {accuracy:.3g%} "
+    "of the test set right, where guessing among {classes} classes gives {guessing_accuracy:.3g%}."};
 constexpr Template kGuessesTestSet{"run.no_better_than_guessing.test_set",
-                                   "The run learned nothing that helps: it has {accuracy:.3g}% of the test set right, and "
-                                   "guessing among {classes} classes {guessing_accuracy:.3g}%."};
+                                   "The run learned nothing that helps: it has {accuracy:.3g%} of the test set right, and "
+                                   "guessing among {classes} classes {guessing_accuracy:.3g%}."};
 constexpr Template kAllClassesAlike{"run.no_better_than_guessing.smoothed_labels",
                                     "The run learned nothing that helps: its labels are smoothed so far that all {classes} "
                                     "classes are alike."};
@@ -35,10 +35,10 @@ constexpr Template kLossesOfGuessing{"loss.of_guessing",
 constexpr Template kNoBetterThanGuessing{"run.no_better_than_guessing", "The run learned nothing that helps: {comparison}."};
 constexpr Template kWorseThanGuessing{
     "run.no_better_than_guessing.worse",
-    "The run ended worse than guessing: {comparison}, though it has {accuracy:.3g}% of the test set right."};
+    "The run ended worse than guessing: {comparison}, though it has {accuracy:.3g%} of the test set right."};
 constexpr Template kHardlyBetterThanGuessing{
     "run.no_better_than_guessing.hardly_better",
-    "The run ended hardly better than guessing: {comparison}, though it has {accuracy:.3g}% "
+    "The run ended hardly better than guessing: {comparison}, though it has {accuracy:.3g%} "
     "of the test set right."};
 constexpr Template kLowerRateOfPeak{"advice.lower_rate_of_peak",
                                     "Lower the learning rate{rate:brackets}, or warm it up: the loss went from {first:.4g} in "
@@ -118,18 +118,19 @@ void find_guessing(const RunFacts& facts, Findings& found) {
                 kLearnedSamples({{"losses", kEndLosses},
                                  {"median", median(last)},
                                  {"guessing", *guessing->loss},
-                                 {"accuracy", 100 * *accuracy},
+                                 {"accuracy", {*accuracy, Unit::share}},
                                  {"classes", classes},
-                                 {"guessing_accuracy", 100 / guessing->classes}}),
+                                 {"guessing_accuracy", {1 / guessing->classes, Unit::share}}}),
                 {{last_step, {{"test_accuracy", *accuracy, Unit::share}, {"of_guessing", guessing->accuracy(), Unit::share}}}},
                 kCompareTestData());
       return;
     }
-    found.add(
-        Severity::error,
-        kGuessesTestSet({{"accuracy", 100 * *accuracy}, {"classes", classes}, {"guessing_accuracy", 100 / guessing->classes}}),
-        {{last_step, {{"test_accuracy", *accuracy, Unit::share}, {"of_guessing", guessing->accuracy(), Unit::share}}}},
-        advice_on_learning(facts));
+    found.add(Severity::error,
+              kGuessesTestSet({{"accuracy", {*accuracy, Unit::share}},
+                               {"classes", classes},
+                               {"guessing_accuracy", {1 / guessing->classes, Unit::share}}}),
+              {{last_step, {{"test_accuracy", *accuracy, Unit::share}, {"of_guessing", guessing->accuracy(), Unit::share}}}},
+              advice_on_learning(facts));
     return;
   }
   if (!guessing->loss) return;
@@ -154,7 +155,7 @@ void find_guessing(const RunFacts& facts, Findings& found) {
       kLossesOfGuessing({{"losses", kEndLosses}, {"least", least}, {"classes", classes}, {"guessing", guess}});
   found.add(Severity::error,
             accuracy ? (is_worse ? kWorseThanGuessing
-                                 : kHardlyBetterThanGuessing)({{"comparison", comparison}, {"accuracy", 100 * *accuracy}})
+                                 : kHardlyBetterThanGuessing)({{"comparison", comparison}, {"accuracy", {*accuracy, Unit::share}}})
                      : kNoBetterThanGuessing({{"comparison", comparison}}),
             {{last_step, {{"least_loss", least}, {"loss_of_guessing", guess}}}}, advice_on_learning(facts));
 }

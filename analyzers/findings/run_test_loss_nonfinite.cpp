@@ -3,7 +3,7 @@
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
-#include "ulpscope/base/text.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 
 namespace ulpscope::findings {
 
@@ -27,7 +27,7 @@ void find_test_loss_nonfinite(const RunFacts& facts, Findings& found) {
     last = &event;
   }
   if (last == nullptr || std::isfinite(last->value) || facts.steps().nonfinite_losses.contains(last->step)) return;
-  const Name path{NameKind::file, shell_word(trace.path())};
+  const Name path = trace_name(trace);
   found.add(Severity::error, (std::isnan(last->value) ? kTestLossNan : kTestLossInfinite)({{"step", ordinal(last->step)}}),
             {{facts.selection.key_of_step(last->step, last->rank), {{"test_loss", last->value}}}},
             Sentences{kEvaluationReads(), kRangesOfEvaluation({{"trace", path}})}, {{}, last->step});

@@ -6,6 +6,7 @@
 #include "ulpscope/analyzers/judgements/loss_ends.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/trend.h"
 
 namespace ulpscope::findings {
@@ -48,7 +49,7 @@ void find_leap(const RunFacts& facts, Findings& found) {
     extent.tensors.push_back(leap->first->tensor);
     extent.origin = leap->first->tensor;
     advice.text += kFirstOutOfLine({{"step", ordinal(leap->update.step)},
-                                    {"tensor", Name{NameKind::tensor, facts.selection.name(leap->first->tensor)}},
+                                    {"tensor", tensor_name(facts.selection, leap->first->tensor)},
                                     {"largest", leap->first->largest},
                                     {"before", leap->first->before}});
   }
@@ -57,7 +58,7 @@ void find_leap(const RunFacts& facts, Findings& found) {
   found.add(does_harm(facts) ? Severity::error : Severity::info,
             kUpdateLeapt({{"step", ordinal(leap->update.step)},
                           {"ratio", leap->update.ratio},
-                          {"parameter", Name{NameKind::parameter, facts.selection.parameter_name(leap->update.tensor)}},
+                          {"parameter", parameter_name(facts.selection, leap->update.tensor)},
                           {"steps", leap->steps_before},
                           {"before", leap->before}}),
             std::move(evidence), std::move(advice), std::move(extent));

@@ -1,6 +1,7 @@
 #include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 
 namespace ulpscope::findings {
 
@@ -20,7 +21,7 @@ void find_below_1000(const RunFacts& facts, Findings& found) {
   if (scale.scaling != LossScaling::scaled || below_1000.steps == 0 || below_100.steps == below_1000.steps) return;
   const auto look = [&] {
     if (scale.blamed().empty()) return kLookAtBackoffs();
-    return kLookAtBlamed({{"tensor", Name{NameKind::tensor, facts.selection.name(scale.blamed().front().tensor)}}});
+    return kLookAtBlamed({{"tensor", tensor_name(facts.selection, scale.blamed().front().tensor)}});
   };
   tell_low_zone(facts, 1, look(), found);
 }

@@ -2,7 +2,7 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
-#include "ulpscope/base/text.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 
 namespace ulpscope::findings {
 
@@ -21,7 +21,7 @@ constexpr Template kOverflowAtAnyScale{"advice.overflow_at_any_scale",
 Advice advice_on_collapse(const RunFacts& facts) {
   if (facts.broke()) return kLossesWereNonfinite({{"step", ordinal(facts.scale().broken_from)}});
   if (Advice advice = advice_on_floor(facts); !advice.text.empty()) return advice;
-  return kOverflowAtAnyScale({{"trace", Name{NameKind::file, shell_word(facts.context.trace.path())}}});
+  return kOverflowAtAnyScale({{"trace", trace_name(facts.context.trace)}});
 }
 
 void find_collapse(const RunFacts& facts, Findings& found) {

@@ -4,7 +4,7 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
-#include "ulpscope/base/text.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 
 namespace ulpscope::findings {
 
@@ -44,7 +44,7 @@ void find_hidden_fit(const RunFacts& facts, Findings& found) {
   Advice advice;
   if (is_quantized(facts.selection.tensor(worst_tensor).dtype)) {
     Value why;
-    if (is_found) why = kRangesTellsWhy({{"trace", Name{NameKind::file, shell_word(facts.context.trace.path())}}});
+    if (is_found) why = kRangesTellsWhy({{"trace", trace_name(facts.context.trace)}});
     advice.text = {kFlushedByFp8({{"why", why}}), kRecordInBf16({{"precision", precision}})};
   } else {
     advice.text = kRecordInFp32({{"precision", precision}});

@@ -4,7 +4,7 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
-#include "ulpscope/base/text.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 
 namespace ulpscope::findings {
 
@@ -35,7 +35,7 @@ Advice advice_on_skips(const RunFacts& facts) {
     return advice;
   }
   if (facts.broke()) return kLossesWereNonfinite({{"step", ordinal(facts.scale().broken_from)}});
-  const Name trace{NameKind::file, shell_word(facts.context.trace.path())};
+  const Name trace = trace_name(facts.context.trace);
   const bool comes_down = facts.context.trace.run().dynamic_loss_scale && steps.last.scale_after > 1 &&
                           steps.last.scale_after < steps.first.scale_before &&
                           steps.changes.back().after < steps.changes.back().before;

@@ -3,6 +3,7 @@
 #include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 
 namespace ulpscope::findings {
 
@@ -21,8 +22,7 @@ constexpr Template kWouldFit{"scale.would_fit",
 Sentence scales_that_would_fit(const RunFacts& facts) {
   const FittingScales& fitting = facts.fitting();
   const auto& [unused, largest, smallest, hidden] = fitting.run;
-  const Value types =
-      fitting.what_if ? Value(Name{NameKind::format, std::string(fitting.what_if->name)}) : Value(kTheRecordedTypes());
+  const Value types = fitting.what_if ? Value(format_name(*fitting.what_if)) : Value(kTheRecordedTypes());
   const Value judged = facts.broke() ? Value(kJudgedBefore({{"step", ordinal(facts.scale().broken_from)}})) : Value();
   if (facts.scale().none_fits())
     return kNoneFits({{"types", types},

@@ -11,8 +11,8 @@
 #include "ulpscope/analyzers/subject/output_slots.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
-#include "ulpscope/base/text.h"
 
 namespace ulpscope {
 
@@ -167,9 +167,6 @@ constexpr Template kAddendFlushed{
     "What was added to keep it from that, {addend:g}, became zero: the least number of {format} is {smallest:.3g}."};
 constexpr Template kAddLarger{"advice.add_what_format_holds", "Add one that {format} holds, or run this in FP32."};
 
-Name format_name(const FloatFormat& format) { return {NameKind::format, std::string(format.name)}; }
-Name tensor_name(const RunFacts& facts, uint32_t tensor) { return {NameKind::tensor, facts.selection.name(tensor)}; }
-
 }  // namespace words
 
 bool divides_by_second(OpFunction function) {
@@ -310,7 +307,7 @@ Sentence Origin::changed_operand() const {
     const auto made = static_cast<uint32_t>(operand->made_by);
     if (!facts_.selection.contains(made) || !was_written_finite(made)) continue;
     return words::kOperandChanged({{"element", ordinal(operand->element)},
-                                   {"tensor", words::tensor_name(facts_, made)},
+                                   {"tensor", tensor_name(facts_.selection, made)},
                                    {"value", operand->value},
                                    {"op", Name{NameKind::op, op_.name}}});
   }
@@ -353,12 +350,11 @@ NonfiniteExplanation Origin::of_adam() const {
   if (const CaptureRow* const gradient = capture_ ? capture_->operand(1) : nullptr; gradient && squares == origin_.tensor) {
     const double square = (1 - *beta2) * gradient->value * gradient->value;
     if (square >= limit())
-      return {NonfiniteCause::second_moment_overflow,
-              words::kSecondMoment({{"element", ordinal(capture_->element().element)},
-                                    {"gradient", gradient->value},
-                                    {"square", square},
-                                    {"format", words::format_name(*info(made_.dtype).format)},
-                                    {"limit", limit()}})};
+      return {NonfiniteCause::second_moment_overflow, words::kSecondMoment({{"element", ordinal(capture_->element().element)},
+                                                                            {"gradient", gradient->value},
+                                                                            {"square", square},
+                                                                            {"format", format_name(*info(made_.dtype).format)},
+                                                                            {"limit", limit()}})};
   }
   if (is_narrow(made_.dtype) && stepwise.value_or(0) != 0 && squares) {
     const FloatFormat& format = *info(made_.dtype).format;
@@ -374,7 +370,7 @@ NonfiniteExplanation Origin::of_adam() const {
           {{"masters", masters.empty() ? words::kMastersAreInFp32() : words::kMastersInFp32({{"masters", masters}})},
            {"update", update}});
       return {NonfiniteCause::epsilon_flushed,
-              words::kEpsilonFlushed({{"format", words::format_name(format)},
+              words::kEpsilonFlushed({{"format", format_name(format)},
                                       {"math", settings.with_value(SettingKind::update_math)},
                                       {"eps", *eps},
                                       {"flushed", {std::log2(flushed), Unit::exponent}},
@@ -423,7 +419,7 @@ NonfiniteExplanation Origin::of_sum() const {
   if (std::abs(element.partial_sum) < limit()) return of_scaled_sum(sum);
   return {NonfiniteCause::overflow_of_a_sum, words::kWholeSum({{"sum", sum},
                                                                {"partial", element.partial_sum},
-                                                               {"format", words::format_name(*info(made_.dtype).format)},
+                                                               {"format", format_name(*info(made_.dtype).format)},
                                                                {"limit", limit()}})};
 }
 
@@ -439,7 +435,7 @@ NonfiniteExplanation Origin::of_scaled_sum(const Sentence& sum) const {
                                                                 {"first", first->value},
                                                                 {"second", second->value},
                                                                 {"scaled", scaled},
-                                                                {"format", words::format_name(*info(made_.dtype).format)},
+                                                                {"format", format_name(*info(made_.dtype).format)},
                                                                 {"limit", limit()}})};
 }
 
@@ -474,7 +470,7 @@ NonfiniteExplanation Origin::of_running_variance() const {
                                      {"variance", least * n / (n - 1)},
                                      {"momentum", *momentum},
                                      {"added", added},
-                                     {"format", words::format_name(*info(made_.dtype).format)},
+                                     {"format", format_name(*info(made_.dtype).format)},
                                      {"limit", limit()}}),
             Advice(words::kSmallerInputs())};
   }
@@ -571,9 +567,9 @@ void Origin::explain_zero(const CaptureRow& operand, NonfiniteExplanation& found
   const OpInfo& op = facts_.selection.op(tensor);
   found.story +=
       (flushed->is_bound ? words::kZeroBehindAtMost : words::kZeroBehind)({{"element", ordinal(flushed->node->element)},
-                                                                           {"tensor", words::tensor_name(facts_, tensor)},
+                                                                           {"tensor", tensor_name(facts_.selection, tensor)},
                                                                            {"magnitude", flushed->magnitude},
-                                                                           {"format", words::format_name(*info(made.dtype).format)},
+                                                                           {"format", format_name(*info(made.dtype).format)},
                                                                            {"flushed", flushed->flushed_up_to}});
   const bool takes_log = function() == OpFunction::log && op.function == OpFunction::softmax;
   if (takes_log) found.help = Advice(words::kLogSoftmax());
@@ -620,7 +616,7 @@ Advice Origin::help_with_factor(double factor) const {
   if (!std::isfinite(factor)) return help;
   const FloatFormat& format = *info(made_.dtype).format;
   const auto with_format = [&](const Template& words) {
-    return words({{"format", words::format_name(format)}, {"largest", format.largest_finite()}});
+    return words({{"format", format_name(format)}, {"largest", format.largest_finite()}});
   };
   help.text = with_format(words::kHoldsNoFactor);
   if (!is_narrow(format)) return help;
@@ -657,7 +653,7 @@ NonfiniteExplanation Origin::of_operands() const {
                                     {"factor", by},
                                     {"result", element.value},
                                     {"exact", *exact},
-                                    {"format", words::format_name(*info(made_.dtype).format)},
+                                    {"format", format_name(*info(made_.dtype).format)},
                                     {"limit", limit()}});
   else
     found.story = words::kOperation({{"element", at}, {"op", op}, {"operands", list}, {"factor", by}, {"result", element.value}});
@@ -666,9 +662,9 @@ NonfiniteExplanation Origin::of_operands() const {
   if (const CaptureRow* const cast = is_divided ? flushed_addend(*divisor) : nullptr) {
     const FloatFormat& format = *info(facts_.selection.tensor(static_cast<uint32_t>(cast->made_by)).dtype).format;
     found.story += words::kAddendFlushed({{"addend", capture_->operands(*cast).front()->value},
-                                          {"format", words::format_name(format)},
+                                          {"format", format_name(format)},
                                           {"smallest", format.smallest_positive()}});
-    found.help = Advice(words::kAddLarger({{"format", words::format_name(format)}}));
+    found.help = Advice(words::kAddLarger({{"format", format_name(format)}}));
     found.help.note({.kind = SettingKind::epsilon, .way = SettingChange::Way::raise, .module = op_.module});
     found.help.note({.kind = SettingKind::precision_of_modules, .value = "\"fp32\"", .module = op_.module});
   } else if (is_divided || found.cause == NonfiniteCause::log_of_zero) {

@@ -36,6 +36,8 @@ std::string number_text(const Value::Number& number, std::string_view form) {
     return std::isnan(value) ? "NaN" : value > 0 ? "infinity" : "-infinity";
   }
   if (form == "%") return fmt::format("{:g}%", 100 * number_of(number.cell));
+  if (form.ends_with('%'))
+    return fmt::format(fmt::runtime(fmt::format("{{:{}}}%", form.substr(0, form.size() - 1))), 100 * number_of(number.cell));
   if (const std::string_view noun = behind(form, "count"); !noun.empty())
     return count_of(static_cast<uint64_t>(std::get<int64_t>(number.cell)), noun);
   if (const std::string_view words = behind(form, "either"); !words.empty()) {

@@ -7,7 +7,7 @@
 // A template holds all the words; a value is a number with its unit, a name of a closed kind, a setting, a list of such, or a
 // phrase, which is a template with values of its own. A place in a template is "{name}" or "{name:form}", where form is one of
 //   .3g, g and other forms of fmt   of a number;
-//   %                               of a share, in percent without rounding: "12.5%";
+//   %, .3g% and such                of a share, in percent: "12.5%";
 //   count NOUN                      of a count: "1 step", "40 steps";
 //   either ONE|OTHERS               of a count: the first word of 1, the second of all others, without the number;
 //   special                         of a number that is none: "NaN", "infinity", "-infinity";
@@ -209,7 +209,8 @@ constexpr bool is_form(std::string_view form) {
     if (form == one) return true;
   if (form.starts_with("count ")) return form.size() > 6;
   if (form.starts_with("either ")) return form.find('|') != std::string_view::npos;
-  // Digits and a presentation type of fmt.
+  // Digits and a presentation type of fmt, and of a share '%' behind them.
+  if (form.size() > 1 && form.back() == '%') form.remove_suffix(1);
   if (!form.empty() && form.front() == '.') form.remove_prefix(1);
   while (form.size() > 1 && form.front() >= '0' && form.front() <= '9') form.remove_prefix(1);
   return form == "g" || form == "f" || form == "e";

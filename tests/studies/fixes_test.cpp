@@ -175,7 +175,7 @@ TEST(Fixes, NoneIsOfferedForWhatNoSettingCauses) {
   study.reference.losses = {2, 1};
   for (const auto& [words, offered] : {std::pair("rnn in FP32", "It broke. Tried: it trains as in FP32 with rnn in FP32: a = 1."),
                                        {"FP32", "It broke. Tried: it trains with FP32: a = 1."}}) {
-    study.trials = {{.fix = {words, "a = 1", ChangeOf::type, {}, {}},
+    study.trials = {{.fix = {words, {{.name = "a", .to = "1"}}, ChangeOf::type, {}, {}},
                      .result = FixResult::verified,
                      .failure = {},
                      .end_loss = 1.0,

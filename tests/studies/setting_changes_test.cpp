@@ -140,7 +140,7 @@ TEST(ChangedExperiments, NumbersReadBackExactly) {
   }
   std::set<std::string> settings;
   for (const ChangedExperiment& each : experiments.take()) {
-    const std::string setting = each.setting;
+    const std::string setting = each.settings.front().text();
     settings.insert(setting);
     Experiment copied = original;
     apply_override(copied, Override(setting.substr(0, setting.find(" = ")) + "=" + setting.substr(setting.find(" = ") + 3)));
@@ -164,9 +164,9 @@ Report report_with(std::vector<SettingChange> changes) {
 
 TEST(Advice, ThatWasTriedSaysWhatCameOfIt) {
   const SettingChange rate{.kind = Kind::learning_rate, .way = Way::lower}, clip{.kind = Kind::clip_norm, .value = "1"};
-  const TriedChange slow{.text = "slower: a = 1", .setting = "a = 1", .by = {rate}, .helps = Helps::no},
-      slower{.text = "slower: a = 2", .setting = "a = 2", .by = {rate}, .helps = Helps::yes},
-      clipped{.text = "clipped: b = 1", .setting = "b = 1", .by = {clip}, .helps = Helps::no};
+  const TriedChange slow{.text = "slower: a = 1", .settings = {{.name = "a", .to = "1"}}, .by = {rate}, .helps = Helps::no},
+      slower{.text = "slower: a = 2", .settings = {{.name = "a", .to = "2"}}, .by = {rate}, .helps = Helps::yes},
+      clipped{.text = "clipped: b = 1", .settings = {{.name = "b", .to = "1"}}, .by = {clip}, .helps = Helps::no};
   // Of several values of one setting one is enough.
   Report one = report_with({rate});
   judge_advice({slow, slower}, one);

@@ -69,7 +69,9 @@ def number_in_form(value, form):
         return rest.split("|")[value != 1]
     if word == "special":
         return "NaN" if math.isnan(value) else "infinity" if value > 0 else "-infinity"
-    return f"{100 * value:g}%" if word == "%" else f"{float(value):{form}}"
+    if form.endswith("%"):
+        return f"{100 * value:{form[:-1] or 'g'}}%"
+    return f"{float(value):{form}}"
 
 
 def value_text(value, form):
