@@ -131,7 +131,7 @@ struct Recorder::State {
     size_t samples;
   };
 
-  // Of an output of one of the pass's calls.
+  // A measure of an output of one of the pass's calls.
   struct Measure {
     uint32_t call, slot;
     std::string name;

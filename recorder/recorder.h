@@ -139,7 +139,7 @@ class Recorder {
   std::optional<int> after();
   // Of that slot. The first node is the element, and each stands behind its parent.
   void add_capture(int slot, std::span<const CaptureNode> nodes);
-  // What else was measured of an output of the op of the last `before`: a number by its name, written beside the output's row,
+  // Takes another measure of an output of the op of the last `before`: a number by its name, written beside the output's row,
   // where that is recorded. Of another op's output nothing is kept.
   void add_measure(const ValueKey& output, std::string_view name, double value);
   // For a device that is behind, when all records are filled in: the origins to be captured among the ops since it was last asked.

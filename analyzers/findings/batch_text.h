@@ -1,4 +1,4 @@
-// What findings on batches share.
+// Words that findings on batches share.
 #pragma once
 
 #include "ulpscope/analyzers/report/sentence.h"

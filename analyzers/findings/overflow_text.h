@@ -13,7 +13,7 @@ class RunFacts;
 namespace findings {
 
 Suspects overflowed_gradients(const RunFacts& facts, std::span<const uint32_t> tensors);
-// Of steps that were taken with infinite gradients, a phrase: "3 gradient tensors overflowed in 2 steps that were not skipped".
+// A phrase on steps that were taken with infinite gradients: "3 gradient tensors overflowed in 2 steps that were not skipped".
 Sentence overflow_kept_title(const RunFacts& facts);
 Extent kept_extent(const RunFacts& facts, const Suspects& kept);
 // `worst`: the tensor that overflowed most.

@@ -41,7 +41,6 @@ constexpr Template kScaleKeepsThem{"advice.scale_keeps_gradients", "A loss scale
 constexpr Template kComputedMayNeedMore{"advice.computed_may_need_larger_scale",
                                         ", and what was computed from them may need a larger one: {tells}"};
 constexpr Template kLargestThatFits{"advice.largest_scale_that_fits", "; the largest that fits is {scale}"};
-constexpr Template kScaleFlushedGradients{"advice.scale_flushed_gradients", "{said}."};
 constexpr Template kFp32ReachesLower{"advice.fp32_reaches_lower", "FP32 reaches lower."};
 constexpr Template kBf16HasRange{"advice.bf16_has_range", "BF16 has the range{fp32}."};
 constexpr Template kFp32ForOp{"advice.fp32_for_op", ", and so has FP32 for the op {op}{setting:brackets}"};
@@ -87,7 +86,7 @@ Advice flushed_advice(const RunFacts& facts, uint32_t worst) {
   Advice advice;
   if (!precision.scales_loss) {
     advice = scaling_advice(precision, settings);
-    advice.text.begin_with(kScaleFlushedGradients);
+    advice.text.begin_with(kScaleTheLoss);
   }
   advice.text += advice_on_scale(facts);
   if (has_range_of_fp32(facts.selection.tensor(worst).dtype)) return advice + kFp32ReachesLower();

@@ -18,7 +18,7 @@ namespace findings {
 // known.
 SettingMention learning_rate_now(const RunFacts& facts, std::optional<uint32_t> weight = {});
 
-// What makes updates shorter that were too long in `step`, as a phrase that begins a sentence. `weight`: one that they were too
+// Advice on updates that were too long in `step`, as a phrase that begins a sentence. `weight`: one that they were too
 // long for, where that is known.
 Advice shorten_updates(const RunFacts& facts, std::optional<uint32_t> weight, uint64_t step);
 

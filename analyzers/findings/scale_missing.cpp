@@ -1,4 +1,5 @@
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/findings/unscaled_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
@@ -9,7 +10,6 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kUnscaledAndFlushed{"scale.missing", "The loss was not scaled, and gradients were flushed to zero."};
-constexpr Template kScaleTheLoss{"advice.scale_the_loss", "{said}."};
 constexpr Template kScaleTheLossOrUseBf16{"advice.scale_the_loss_or_use_bf16", "{said}, or use BF16."};
 
 void find_missing_scale(const RunFacts& facts, Findings& found) {

@@ -14,6 +14,8 @@ Value scale_value(double scale);
 Value power_value(int exponent);                                  // of the scale 2^exponent
 Value scale_value(const std::optional<ExponentBounds>& fitting);  // of a scale that fits, between bounds
 
+// Makes a sentence of the phrase that scaling_advice gives (precision_facts.h).
+inline constexpr Template kScaleTheLoss{"advice.scale_the_loss", "{said}."};
 inline constexpr Template kLossesWereNonfinite{
     "advice.losses_were_nonfinite",
     "Another scale would not help: from step {step} on the losses themselves were NaN or "
@@ -22,9 +24,9 @@ inline constexpr Template kLossesWereNonfinite{
 // The tensors that were to blame for skipped steps, where that is known, those of most steps first.
 Quantity skipped_steps(uint64_t count);
 std::vector<Evidence> blame_evidence(const RunFacts& facts);
-// What to do about a scale that may fall no further, and skips every step; nothing where it may.
+// Advice on a scale that may fall no further, and skips every step; nothing where it may.
 Advice advice_on_floor(const RunFacts& facts);
-// What to do about a scaler that grows by so much that several skipped steps have to take it back; nothing where it does not.
+// Advice on a scaler that grows by so much that several skipped steps have to take it back; nothing where it does not.
 Advice advice_on_steep_growth(const RunFacts& facts);
 // What that gradient lost from there on was lost when the scale had fallen, and it is not known to need a higher one than the run
 // had.
@@ -36,7 +38,7 @@ std::optional<bool> last_scale_is_too_large(const RunFacts& facts);
 Evidence smallest_fitting_evidence(const RunFacts& facts);
 Evidence largest_fitting_evidence(const RunFacts& facts);
 
-// What is said of the steps whose scale stood on one side of StepTotals::kZones[zone].
+// Adds a finding on the steps whose scale stood on one side of StepTotals::kZones[zone].
 void tell_zone(const RunFacts& facts, size_t zone, bool is_trouble, const Advice& advice, Findings& found);
 // Of a low scale: trouble where steps were still skipped or gradients flushed. `look`: what to do where something overflowed; where
 // nothing did, no value keeps the scale low.

@@ -12,7 +12,6 @@ namespace {
 
 constexpr Template kScaleTooSmall{"scale.under_scaled", "The loss scale, {scale}, is too small: gradients are flushed."};
 constexpr Template kSmallestThatFits{"scale.under_scaled.smallest", "The smallest fitting scale is {smallest}."};
-constexpr Template kScaleTheLossMore{"advice.scale_the_loss_more", "{said}."};
 
 void find_under_scaled(const RunFacts& facts, Findings& found) {
   const ScaleJudgement& scale = facts.scale();
@@ -20,7 +19,7 @@ void find_under_scaled(const RunFacts& facts, Findings& found) {
   if (scale.scaling != LossScaling::scaled || !scale.flushes() || scale.none_fits()) return;
   if (!smallest || smallest->lower == ExponentBounds::kNoLower || !(std::log2(scale.judged_scale) < smallest->lower)) return;
   Advice advice = scaling_advice(facts.precision(), facts.context.settings);
-  advice.text.begin_with(kScaleTheLossMore);
+  advice.text.begin_with(kScaleTheLoss);
   found.add(
       Severity::warning,
       {kScaleTooSmall({{"scale", scale_value(scale.judged_scale)}}), kSmallestThatFits({{"smallest", scale_value(smallest)}})},

@@ -21,9 +21,9 @@ void add_verdict(const Snapshot& trace, Report& report, const Sentences& healthy
 
 // What a report on one matter says of a run.
 struct Matter {
-  // What is said where nothing was found that does harm to it.
+  // The words where nothing was found that does harm to it.
   Sentence healthy;
-  // Of the verdict's words on another matter: "But that is no matter of the loss scale: {healthy}", and "Of the loss scale:
+  // The verdict's words on another matter: "But that is no matter of the loss scale: {healthy}", and "Of the loss scale:
   // {said}".
   const Template& no_matter;
   const Template& opening;

@@ -206,17 +206,17 @@ class Origin {
   NonfiniteCause cause_by_function(double x, double y) const;
   // The cast of a constant that was added so that the operand is not zero, and that became zero itself; nullptr: none.
   const CaptureRow* flushed_addend(const CaptureRow& operand) const;
-  // What is said of an operand that is zero because a rounding made it so, and what helps; nothing where that is not known.
+  // Adds why an operand is zero where a rounding made it so, and what helps; nothing where that is not known.
   void explain_zero(const CaptureRow& operand, NonfiniteExplanation& found) const;
-  // What keeps the operands in the domain of the function, or of the one that this is the gradient of, or nothing.
+  // Advice that keeps the operands in the domain of the function, or of the one that this is the gradient of, or nothing.
   Sentences help_with_domain(NonfiniteCause cause) const;
-  // What helps where a constant of the op is at fault, or nothing.
+  // Advice where a constant of the op is at fault, or nothing.
   Advice help_with_factor(double factor) const;
   // A parameter that the op read, or is, whose memory had changed by then; or "".
   std::string changed_parameter() const;
   // A subnormal, of an op that reads such as zero.
   bool is_read_as_zero(const CaptureRow& operand) const;
-  // That an operand was captured which is not what its row says, or nothing.
+  // Says that an operand was captured which is not what its row says, or nothing.
   Sentence changed_operand() const;
   // By the last row before the origin's.
   bool was_written_finite(uint32_t tensor) const;

@@ -1,4 +1,4 @@
-// What stands in a cell of a table, a fact or a sentence, and what it counts or measures.
+// The values of cells of tables, facts and sentences, and their units.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace ulpscope {
 
-// What a number counts or measures.
+// The unit of a number: it counts or measures this.
 enum class Unit : uint8_t {
   none,
   count,

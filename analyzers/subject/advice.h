@@ -1,4 +1,5 @@
-// What helps, as sentences, and the changes of settings that these name: what is named through it is tried where changes are tried.
+// Advice: sentences, and the changes of settings that these name. A change that is named through it is tried where changes are
+// tried.
 #pragma once
 
 #include <string>

@@ -18,10 +18,10 @@ struct PrecisionFacts {
   bool scales_loss = false, adapts_scale = false;  // by a factor that stays, or that a dynamic scaler changes
 };
 PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps);
-// What scales the loss, or scales it more, in such a run, as a phrase that begins a sentence: a gradient scaler cannot unscale
-// 16-bit gradients.
+// Advice to scale the loss, or to scale it more, in such a run, as a phrase that begins a sentence: a gradient scaler cannot
+// unscale 16-bit gradients.
 Advice scaling_advice(const PrecisionFacts& facts, const SettingNames& settings);
-// What decides the type of what the op makes, as a phrase: "this op", or of a cast the module that it was made for.
+// The place that decides the type of an op's outputs, as a phrase: "this op", or of a cast the module that it was made for.
 Sentence typed_place(const PrecisionFacts& facts, const OpInfo& op);
 // What words call FP32, or BF16, for that op instead of the type of what it made.
 void note_wide_types(const PrecisionFacts& facts, const OpInfo& op, DType made, Advice& advice);

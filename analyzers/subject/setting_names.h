@@ -12,7 +12,7 @@
 
 namespace ulpscope {
 
-// What words call a setting, nothing where there is none, and where they give it another value, that.
+// A setting as words name it, nothing where there is none, with the other value that they give it, if any.
 struct SettingMention {
   SettingKind kind;
   Setting words = {};
