@@ -45,7 +45,7 @@ class Attributes {
 // The output `slot` of the op with the id `op`.
 struct ValueKey {
   uint64_t op = 0;
-  uint8_t slot = 0;
+  uint32_t slot = 0;
 };
 
 struct OpCall {

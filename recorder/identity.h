@@ -15,20 +15,29 @@ namespace ulpscope {
 enum class AttributesOf { op, call };
 std::string attributes_text(const Attributes* attributes, AttributesOf what);
 
+// An output of an op in one use: another type, role or rounding of the same output is another tensor, since rows are judged by
+// these.
 struct TensorEntry {
   uint32_t tensor = 0;  // index in the trace's tensor table
   Role role = Role::activation;
-  bool is_float = false;  // integers are described, but have no rows
   DType dtype = DType::f32;
-  bool is_nonfinite = false;  // had nonfinite values, as stored, when it was written last; false where that is not known
+  RoundingMode rounding = RoundingMode::nearest_even;
+  bool flushes_results = false, flushes_inputs = false, flushes_narrow_products = false;
+  std::string parameter;
+
+  bool is_float() const { return ulpscope::is_float(dtype); }  // integers are described, but have no rows
+  // Whether it is the output `slot` that `op` describes.
+  bool is_described_by(const OpDescription& op, size_t slot) const;
 };
 
 struct OpEntry {
   uint64_t id = 0;
-  uint32_t op = 0;  // index in the trace's op table
-  uint32_t first_tensor = 0;
+  uint32_t op = 0;            // index in the trace's op table
+  uint32_t first_tensor = 0;  // of the outputs as the last call described them
   uint32_t outputs = 0;
-  uint32_t last_position = 0;  // in the step that saw it last
+  std::vector<uint32_t> uses;   // the first tensors of all that calls described, each of them of `outputs` tensors
+  std::vector<bool> nonfinite;  // outputs that had nonfinite values, as stored, when they were written last
+  uint32_t last_position = 0;   // in the step that saw it last
   Phase phase = Phase::forward;
   bool rows_wanted = true;  // passes the filters
   bool any_float = false;
@@ -43,23 +52,30 @@ class OpTable {
   // The entry's index. Adds what was not seen before to the trace.
   uint32_t find_or_add(const OpDescription& op);
   const OpEntry& operator[](uint32_t entry) const { return entries_[entry]; }
-  const TensorEntry& tensor(const OpEntry& entry, uint32_t slot) const { return tensors_[entry.first_tensor + slot]; }
-  // The output, or nullptr where no op made it.
+  const TensorEntry& tensor(uint32_t first_tensor, uint32_t slot) const { return tensors_[first_tensor + slot]; }
+  // The output as its op's last call described it, or nullptr where no op made it.
   const TensorEntry* find_tensor(const ValueKey& value) const;
-  void set_nonfinite(const OpEntry& entry, uint32_t slot, bool nonfinite) {
-    tensors_[entry.first_tensor + slot].is_nonfinite = nonfinite;
-  }
+  // Whether it had nonfinite values when it was written last; false where that is not known.
+  bool is_nonfinite(const ValueKey& value) const;
+  void set_nonfinite(uint32_t entry, uint32_t slot, bool nonfinite) { entries_[entry].nonfinite[slot] = nonfinite; }
+  // Whether rows are recorded of such an op.
+  bool wants_rows(std::string_view module, std::string_view name, Phase phase) const;
   // The entry with this id, or nullptr.
   const OpEntry* find(uint64_t id) const;
 
  private:
   uint32_t add(const OpDescription& op);
+  // Makes room for outputs that no call had.
   void add_outputs(OpEntry& entry, const OpDescription& op);
+  // Has the entry's tensors be those that `op` describes.
+  void use_outputs(OpEntry& entry, const OpDescription& op);
+  bool has_outputs(const OpEntry& entry, uint32_t first_tensor, const OpDescription& op) const;
+  TensorEntry add_tensor(const OpEntry& entry, const OpDescription& op, size_t slot);
 
   TraceSink& sink_;
   const RecorderOptions& options_;
   std::vector<OpEntry> entries_;
-  std::vector<TensorEntry> tensors_;  // an op's outputs lie together
+  std::vector<TensorEntry> tensors_;  // the outputs of an op in one use lie together
   std::unordered_map<uint64_t, uint32_t> by_id_;
   std::vector<uint32_t> order_, last_order_;  // entries in order of execution: of this step, of the one before
   uint32_t expected_ = 0;                     // position in last_order_ of the op that is likely to come next
@@ -76,7 +92,7 @@ class StepGraph {
   struct Input {
     ValueKey value;
     uint32_t consumer;
-    uint8_t input;
+    uint32_t input;
   };
   uint64_t hash_ = 0;
   std::vector<Input> inputs_;

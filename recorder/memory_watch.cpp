@@ -68,11 +68,11 @@ void MemoryWatch::before(const OpDescription& op, uint32_t entry, const OpTable&
     const OutputDescription& output = op.outputs[slot];
     if (!is_watched(output)) continue;
     outputs[slot]->fingerprint.wanted = true;
-    const uint32_t tensor = ops.tensor(ops[entry], static_cast<uint32_t>(slot)).tensor;
+    const uint32_t tensor = ops.tensor(ops[entry].first_tensor, static_cast<uint32_t>(slot)).tensor;
     uint32_t index = 0;
     Place& place = place_of(output.view.data, index);
     if (const auto [name, is_new] = names_.try_emplace(tensor); is_new) name->second = name_of(output, op, of_models_);
-    place.value = {op.id, static_cast<uint8_t>(slot)};
+    place.value = {op.id, static_cast<uint32_t>(slot)};
     place.elements = output.view.size();
     place.dtype = output.view.dtype;
     place.checked = kNever;

@@ -117,10 +117,12 @@ const char* name_of(StopOn stop) {
 struct Recorder::State {
   struct Call {
     uint32_t entry;
+    uint32_t first_tensor;  // of its outputs, in the table of ops
     uint32_t micro_batch;
     OutputRecord* const* records;
     uint32_t outputs;
     uint8_t loss_index;
+    bool inputs_told;
     bool full, samples;  // what was asked for; records that are shared may know more
     uint32_t first_input, inputs;
   };
@@ -221,10 +223,7 @@ struct Recorder::State {
   // Whether an input of the call held nonfinite values.
   bool reads_nonfinite(const Pass& in, const Call& call) const {
     const auto first = in.inputs.begin() + call.first_input;
-    return std::any_of(first, first + call.inputs, [&](const ValueKey& input) {
-      const TensorEntry* const tensor = ops.find_tensor(input);
-      return tensor != nullptr && tensor->is_nonfinite;
-    });
+    return std::any_of(first, first + call.inputs, [&](const ValueKey& input) { return ops.is_nonfinite(input); });
   }
   // Of each op at most one.
   std::optional<Origin> look_at(const Pass& in, const Call& call);
@@ -298,6 +297,14 @@ void Recorder::begin_step(uint64_t number) {
   step.want_samples = step.level >= RecordLevel::full && step.want_full;
 }
 
+StatisticsLevel Recorder::wanted(std::string_view module, std::string_view name, Phase phase) const {
+  const State::Step& step = state_->step();
+  if (!step.watched) return StatisticsLevel::none;
+  return step.want_full && state_->ops.wants_rows(module, name, phase) ? StatisticsLevel::values : StatisticsLevel::health;
+}
+
+bool Recorder::wants_samples() const { return state_->step().want_samples; }
+
 std::span<OutputRecord* const> Recorder::before(const OpDescription& op) {
   State& state = *state_;
   const bool any_float = std::any_of(op.outputs.begin(), op.outputs.end(),
@@ -326,8 +333,8 @@ void Recorder::before(const OpDescription& op, std::span<OutputRecord* const> re
 
   const bool full = step.want_full && entry.rows_wanted, samples = full && step.want_samples;
   const auto outputs = static_cast<uint32_t>(entry.any_float ? records.size() : 0);
-  pass.calls.push_back({index, op.micro_batch, records.data(), outputs, op.loss_index, full, samples,
-                        static_cast<uint32_t>(pass.inputs.size()), static_cast<uint32_t>(op.inputs.size())});
+  pass.calls.push_back({index, entry.first_tensor, op.micro_batch, records.data(), outputs, op.loss_index, op.inputs_told, full,
+                        samples, static_cast<uint32_t>(pass.inputs.size()), static_cast<uint32_t>(op.inputs.size())});
   pass.inputs.insert(pass.inputs.end(), op.inputs.begin(), op.inputs.end());
   for (size_t slot = 0; slot < outputs; ++slot) {
     if (!is_float(op.outputs[slot].view.dtype)) continue;
@@ -344,14 +351,16 @@ std::optional<Origin> Recorder::State::look_at(const Pass& in, const Call& call)
   const OpEntry& entry = ops[call.entry];
   Step& of = *in.step;
   if (!std::exchange(of.is_looked_at, true)) budget.begin_step();
-  const auto is_nonfinite = [&](uint32_t slot) { return stored_nonfinite(*call.records[slot], ops.tensor(entry, slot).dtype) > 0; };
+  const auto is_nonfinite = [&](uint32_t slot) {
+    return stored_nonfinite(*call.records[slot], ops.tensor(call.first_tensor, slot).dtype) > 0;
+  };
   std::optional<Origin> origin;
   for (uint32_t i = 0; i < call.outputs && !origin; ++i) {
-    const uint32_t tensor = ops.tensor(entry, i).tensor;
-    if (is_nonfinite(i) && !reads_nonfinite(in, call) && budget.take(tensor, *call.records[i]))
+    const uint32_t tensor = ops.tensor(call.first_tensor, i).tensor;
+    if (is_nonfinite(i) && call.inputs_told && !reads_nonfinite(in, call) && budget.take(tensor, *call.records[i]))
       origin = Origin{of.number, entry.id, static_cast<int>(i), tensor, call.micro_batch, call.loss_index, entry.phase};
   }
-  for (uint32_t i = 0; i < call.outputs; ++i) ops.set_nonfinite(entry, i, is_nonfinite(i));
+  for (uint32_t i = 0; i < call.outputs; ++i) ops.set_nonfinite(call.entry, i, is_nonfinite(i));
   return of.written && !control.rows_stopped() ? origin : std::nullopt;
 }
 
@@ -380,8 +389,8 @@ void Recorder::add_capture(int slot, std::span<const CaptureNode> nodes) {
   if (!state.step().written || calls.empty() || slot < 0 || static_cast<uint32_t>(slot) >= calls.back().outputs) return;
   const State::Call& last = calls.back();
   const OpEntry& entry = state.ops[last.entry];
-  add_capture({state.step().number, entry.id, slot, state.ops.tensor(entry, static_cast<uint32_t>(slot)).tensor, last.micro_batch,
-               last.loss_index, entry.phase},
+  add_capture({state.step().number, entry.id, slot, state.ops.tensor(last.first_tensor, static_cast<uint32_t>(slot)).tensor,
+               last.micro_batch, last.loss_index, entry.phase},
               nodes);
 }
 
@@ -465,11 +474,12 @@ void Recorder::add_note(std::string_view text) {
   state_->add_event(row);
 }
 
-void Recorder::add_metric(std::string_view name, double value) {
+void Recorder::add_metric(std::string_view name, MetricKind kind, double value) {
   State& state = *state_;
   if (state.options.level == RecordLevel::off || state.failed || !state.control.has_room_for_metric()) return;
   EventRow row = State::event(state.step(), EventKind::metric);
   row.text = name;
+  row.metric = kind;
   row.value = value;
   state.add_event(row);
   state.step().metric_added = true;
@@ -521,7 +531,7 @@ void Recorder::State::write_batches(const Pass& in) {
 void Recorder::State::write_measures(const Pass& in) {
   for (const Measure& measure : in.measures) {
     const Call& call = in.calls[measure.call];
-    sink.add_measure({in.step->number, call.micro_batch, call.loss_index, ops.tensor(ops[call.entry], measure.slot).tensor,
+    sink.add_measure({in.step->number, call.micro_batch, call.loss_index, ops.tensor(call.first_tensor, measure.slot).tensor,
                       measure.name, measure.value});
   }
 }
@@ -534,8 +544,8 @@ void Recorder::State::write_rows(const Pass& in, bool rows) {
     const Call& call = in.calls[i];
     const OpEntry& entry = ops[call.entry];
     for (uint32_t slot = 0; slot < call.outputs; ++slot) {
-      const TensorEntry& tensor = ops.tensor(entry, slot);
-      if (!tensor.is_float) continue;
+      const TensorEntry& tensor = ops.tensor(call.first_tensor, slot);
+      if (!tensor.is_float()) continue;
       const OutputRecord& record = *call.records[slot];
       const uint64_t nonfinite = stored_nonfinite(record, tensor.dtype);
       bool row_wanted = entry.rows_wanted;
@@ -555,8 +565,8 @@ void Recorder::State::write_rows(const Pass& in, bool rows) {
       if (record.update_known) {
         uint32_t weight = tensor.tensor;
         for (uint32_t other = 0; other < call.outputs; ++other) {
-          const Role role = ops.tensor(entry, other).role;
-          if (role == Role::master_weight || role == Role::weight) weight = ops.tensor(entry, other).tensor;
+          const Role role = ops.tensor(call.first_tensor, other).role;
+          if (role == Role::master_weight || role == Role::weight) weight = ops.tensor(call.first_tensor, other).tensor;
         }
         if (entry.rows_wanted) sink.add_parameter(parameter_row(of.number, weight, record.update));
       }

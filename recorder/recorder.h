@@ -43,6 +43,7 @@ struct OutputDescription {
   int32_t gradient_input = -1;
   RoundingMode rounding = RoundingMode::nearest_even;
   bool flushes_results = false;
+  std::span<const int64_t> shape = {};  // of a tensor of a higher rank than views have; empty: the view's
 };
 
 struct OpDescription {
@@ -56,10 +57,13 @@ struct OpDescription {
   uint32_t micro_batch = 0;
   uint8_t loss_index = 0;
   const Attributes* attributes = nullptr;
+  std::string_view attributes_text = {};     // where these are none: as OpInfo has them
+  std::string_view location = {};            // as OpInfo has it
   std::optional<ProductShape> product = {};  // of a matrix product
   bool flushes_inputs = false;               // reads subnormals as zero
   bool flushes_narrow_products = false;      // as TensorInfo has it
   std::span<const ValueKey> inputs;
+  bool inputs_told = true;  // as OpInfo has it; false: no origin is looked for in its outputs
   // Theirs, as the op reads them; empty: not told, and their memory is not watched.
   std::span<const TensorView> input_views = {};
   std::span<const OutputDescription> outputs;
@@ -120,6 +124,9 @@ class Recorder {
   void add_product(const ProductInfo& product);
 
   void begin_step(uint64_t step);
+  // What is wanted in this step of the outputs of such an op: records that know less are rows that know less.
+  StatisticsLevel wanted(std::string_view module, std::string_view name, Phase phase) const;
+  bool wants_samples() const;  // of values as well
   // The samples of a batch that this pass is about, in its order, by their numbers in data set `source`. Phase: as BatchRow has it.
   // Filters do not leave them out, except where they leave out the phase evaluation.
   void add_batch(Phase phase, uint32_t micro_batch, uint32_t source, std::span<const int64_t> samples);
@@ -151,7 +158,7 @@ class Recorder {
   // What the step's trace is to say of it, beyond what is found in its rows.
   void add_warning(std::string_view text);
   void add_note(std::string_view text);
-  void add_metric(std::string_view name, double value);
+  void add_metric(std::string_view name, MetricKind kind, double value);
 
   // Ends a pass: that of the ops since the last. Where the records are `known`, writes what ended so far.
   void end_pass(bool known = true);

@@ -9,8 +9,8 @@ import re
 import sys
 
 # What each unit may include of the project, itself always. A unit is a folder, or some files of one; the longest match counts.
-STATISTICS_FILES = ("view", "statistics", "sum_order", "op_call", "fingerprint")
-SINK_FILES = ("sink", "records")
+STATISTICS_FILES = ("view", "statistics", "sum_order", "op_call", "fingerprint", "update_sums")
+SINK_FILES = ("sink", "records", "histogram_code", "row_problem")
 READER_FILES = ("snapshot", "run_set", "op_graph", "recover", "sources", "records", "schema", "columns")
 
 PROJECT = {
@@ -65,7 +65,7 @@ FREE = ("bench", "build", "examples", "packaging", "tests")
 FEW_FILES = {"cli11": 2, "boost": 2, "nlohmann-json": 2, "toml++": 2}
 
 STANDARD = re.compile(r"[a-z_0-9]+$")
-SYSTEM = re.compile(r"(sys/|linux/|sanitizer/)|(unistd|fcntl|signal|pthread|dlfcn|termios|poll|sched|immintrin|xmmintrin|spawn|time|stdio|stdlib)\.h$")
+SYSTEM = re.compile(r"(sys/|linux/|sanitizer/)|(unistd|fcntl|signal|pthread|dlfcn|termios|poll|sched|immintrin|xmmintrin|spawn|time|stddef|stdint|stdio|stdlib)\.h$")
 INCLUDE = re.compile(r'^\s*#\s*include\s+(?:"([^"]+)"|<([^>]+)>)')
 
 

@@ -80,7 +80,7 @@ void OpDifferences::Changed::after(const OpEvent& event) {
     if (is_new) difference.first = apart;
     if (is_new || apart > difference.largest) difference.largest_step = all_.step_;
     difference.largest = std::max(difference.largest, apart);
-    if (all_.tell) all_.tell({event.id, static_cast<uint8_t>(slot)}, apart);
+    if (all_.tell) all_.tell({event.id, static_cast<uint32_t>(slot)}, apart);
   });
 }
 

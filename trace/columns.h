@@ -156,7 +156,9 @@ struct Table<OpInfo> {
           "multiple that extents are padded to, 8, or 16 of FP8 factors (missing: 8); with commas; empty where the op is none, or "
           "not "
           "known",
-          FIELD(product)});
+          FIELD(product)},
+      Column{"inputs_told", "", "1: edges has all that it reads, 0: its producer does not know some of it", FIELD(inputs_told)},
+      Column{"location", "", "where it stands in the user's source, as train.py:41, or empty", FIELD(location)});
 };
 
 template <>
@@ -342,7 +344,8 @@ struct Table<EventRow> {
       Column{"loss_index", "", "of the tensor, which loss", FIELD(loss_index)}.known_if(WHERE(row.tensor >= 0)),
       Column{"count", "", "how many elements were concerned; of memory_changed, the step that wrote the tensor", FIELD(count)},
       Column{"value", "", "the new loss scale, or the value of a metric", FIELD(value)},
-      Column{"text", "", "name of a metric, or a sentence", FIELD(text)});
+      Column{"text", "", "name of a metric, or a sentence", FIELD(text)},
+      Column{"metric", "", "what a metric is, whatever its name", FIELD(metric)}.known_if(WHERE(row.kind == EventKind::metric)));
 };
 
 template <>
@@ -501,6 +504,8 @@ constexpr int enumerators() {
     return kSettingKinds;
   else if constexpr (std::is_same_v<Enum, CaptureFollow>)
     return kCaptureFollows;
+  else if constexpr (std::is_same_v<Enum, MetricKind>)
+    return kMetricKinds;
   else {
     static_assert(std::is_same_v<Enum, EventKind>);
     return kEventKinds;

@@ -6,20 +6,13 @@
 #include <unordered_map>
 
 #include "ulpscope/trace/columns.h"
+#include "ulpscope/trace/histogram_code.h"
 #include "ulpscope/trace/table_buffer.h"
 
 namespace ulpscope::trace_detail {
 
 // In bytes. An experiment, the longest text there is, has a few kilobytes, and comes from a file of at most 4 MiB.
 inline constexpr size_t kLongestText = size_t{1} << 24;
-
-// A histogram is nothing at all where it is empty; else its first and its last nonzero bin, one byte each, and the counts of the
-// bins from one to the other as LEB128: seven bits a byte, the lowest first, the top bit set in all bytes but the last.
-inline constexpr size_t kLargestHistogram = 2 + 10 * ExponentHistogram::kBins;
-// Writes at most kLargestHistogram bytes; returns how many.
-size_t encode_histogram(const ExponentHistogram& histogram, uint8_t* out);
-// False where `bytes` is no encoded histogram. Bins must be zero before.
-bool decode_histogram(std::span<const uint8_t> bytes, ExponentHistogram& histogram);
 
 // "2,3,4", and back; false where the text is none.
 std::string shape_text(std::span<const int64_t> shape);

@@ -87,6 +87,11 @@ const char* name_of(SettingKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
+const char* name_of(MetricKind kind) {
+  constexpr const char* kNames[kMetricKinds] = {"other", "evaluation_loss", "evaluation_accuracy"};
+  return kNames[static_cast<size_t>(kind)];
+}
+
 const char* name_of(CaptureFollow follow) {
   constexpr const char* kNames[kCaptureFollows] = {"none", "followed", "gone", "given"};
   return kNames[static_cast<size_t>(follow)];

@@ -170,12 +170,15 @@ struct OpInfo {
   std::vector<int64_t> product;  // of a matrix product: ProductShape::numbers(); empty: none, or not known
   OpKind kind = OpKind::other;
   OpFunction function = OpFunction::other;
+  // The edges have all that it reads. False: its producer does not know some of it, so that where values came from is not known.
+  bool inputs_told = true;
+  std::string location = {};  // where it stands in the user's source, "train.py:41", or ""
 };
 
 // A tensor of the experiment, once per distinct (op, slot): what does not change from step to step.
 struct TensorInfo {
-  uint32_t op = 0;   // index in the op table
-  uint8_t slot = 0;  // which output
+  uint32_t op = 0;    // index in the op table
+  uint32_t slot = 0;  // which output
   Role role = Role::activation;
   DType dtype = DType::f32;
   bool stays_wide = false;            // autocast to 16 bits leaves it, and what is made of it, in `dtype`
@@ -187,7 +190,7 @@ struct TensorInfo {
   // Of a gradient, where the producer tells and no parameter says it: the value that it is the gradient of, an op's id and which
   // of its outputs; 0: none. A view of a value, or a part of it, counts as that value.
   uint64_t gradient_of = 0;
-  uint8_t gradient_slot = 0;
+  uint32_t gradient_slot = 0;
   // Of what is handed on by one op: which input of its forward op it belongs to; -1: a sum over several, or not told.
   int32_t gradient_input = -1;
   RoundingMode rounding = RoundingMode::nearest_even;  // in which the op rounds it to `dtype`
@@ -201,9 +204,9 @@ struct TensorInfo {
 struct GraphEdge {
   uint32_t graph = 0;
   uint32_t consumer = 0;  // index in the op table
-  uint8_t input = 0;
+  uint32_t input = 0;
   uint32_t producer = 0;
-  uint8_t slot = 0;
+  uint32_t slot = 0;
 };
 
 // One tensor in one step.
@@ -310,6 +313,15 @@ enum class EventKind : uint8_t {
 inline constexpr int kEventKinds = 10;
 const char* name_of(EventKind kind);
 
+// What a metric is, whatever its producer calls it.
+enum class MetricKind : uint8_t {
+  other,
+  evaluation_loss,      // of data that is not trained on, unscaled
+  evaluation_accuracy,  // share of right answers there, 0 to 1
+};
+inline constexpr int kMetricKinds = 3;
+const char* name_of(MetricKind kind);
+
 struct EventRow {
   uint64_t step = 0;
   EventKind kind = EventKind::warning;
@@ -319,7 +331,8 @@ struct EventRow {
   uint64_t count = 0;
   double value = 0;
   std::string text;
-  int32_t rank = 0;  // of the trace that it stands in: a snapshot says so, no column does
+  MetricKind metric = MetricKind::other;  // of an event of that kind
+  int32_t rank = 0;                       // of the trace that it stands in: a snapshot says so, no column does
 };
 
 // Whether what a captured value was made of is captured as well.

@@ -58,7 +58,7 @@ struct RunSet::State {
   std::vector<uint64_t> edges_read;                  // of each part's file, how many rows
   std::map<uint64_t, uint32_t> ops_by_id;
   // Rows are judged by what their tensor says of rounding and subnormals, so those are part of the key.
-  using TensorUse = std::tuple<uint32_t, uint8_t, Role, DType, std::string, RoundingMode, bool, bool, bool>;
+  using TensorUse = std::tuple<uint32_t, uint32_t, Role, DType, std::string, RoundingMode, bool, bool, bool>;
   std::map<TensorUse, uint32_t> tensors_by_use;
   std::vector<std::vector<GraphEdge>> graphs;  // of several files, the edges of each graph
 

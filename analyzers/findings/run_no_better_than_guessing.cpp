@@ -75,9 +75,8 @@ Advice advice_on_learning(const RunFacts& facts) {
 std::optional<double> test_accuracy(const Snapshot& trace) {
   const EventRow *accuracy = nullptr, *loss = nullptr;
   for (const EventRow& event : trace.events()) {
-    if (event.kind != EventKind::metric) continue;
-    if (event.text == "test_accuracy") accuracy = &event;
-    if (event.text == "test_loss") loss = &event;
+    if (event.metric == MetricKind::evaluation_accuracy) accuracy = &event;
+    if (event.metric == MetricKind::evaluation_loss) loss = &event;
   }
   if (accuracy == nullptr || (loss != nullptr && !std::isfinite(loss->value))) return std::nullopt;
   return accuracy->value;

@@ -37,7 +37,7 @@ void find_overfitting(const RunFacts& facts, Findings& found) {
   const Snapshot& trace = facts.context.trace;
   const EventRow *lowest = nullptr, *last = nullptr;
   for (const EventRow& event : trace.events()) {
-    if (event.kind != EventKind::metric || event.text != "test_loss" || !facts.context.options.asks_for(event.step)) continue;
+    if (event.metric != MetricKind::evaluation_loss || !facts.context.options.asks_for(event.step)) continue;
     if (last != nullptr && event.rank != last->rank) break;  // one rank's: each may have a test set of its own
     if (lowest == nullptr || event.value < lowest->value) lowest = &event;
     last = &event;
@@ -52,8 +52,8 @@ void find_overfitting(const RunFacts& facts, Findings& found) {
                        {"last_step", ordinal(last->step)},
                        {"before", before},
                        {"after", after}}),
-            {{facts.selection.key_of_step(lowest->step, lowest->rank), {{"test_loss", lowest->value}}},
-             {facts.selection.key_of_step(last->step, last->rank), {{"test_loss", last->value}}}},
+            {{facts.selection.key_of_step(lowest->step, lowest->rank), {{lowest->text, lowest->value}}},
+             {facts.selection.key_of_step(last->step, last->rank), {{last->text, last->value}}}},
             kLearnsByHeart());
 }
 

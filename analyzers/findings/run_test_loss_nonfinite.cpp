@@ -22,14 +22,14 @@ void find_test_loss_nonfinite(const RunFacts& facts, Findings& found) {
   const Snapshot& trace = facts.context.trace;
   const EventRow* last = nullptr;
   for (const EventRow& event : trace.events()) {
-    if (event.kind != EventKind::metric || event.text != "test_loss" || !facts.context.options.asks_for(event.step)) continue;
+    if (event.metric != MetricKind::evaluation_loss || !facts.context.options.asks_for(event.step)) continue;
     if (last != nullptr && event.rank != last->rank && !std::isfinite(last->value)) break;  // the last one of that rank
     last = &event;
   }
   if (last == nullptr || std::isfinite(last->value) || facts.steps().nonfinite_losses.contains(last->step)) return;
   const Name path = trace_name(trace);
   found.add(Severity::error, (std::isnan(last->value) ? kTestLossNan : kTestLossInfinite)({{"step", ordinal(last->step)}}),
-            {{facts.selection.key_of_step(last->step, last->rank), {{"test_loss", last->value}}}},
+            {{facts.selection.key_of_step(last->step, last->rank), {{last->text, last->value}}}},
             Sentences{kEvaluationReads(), kRangesOfEvaluation({{"trace", path}})}, {{}, last->step});
 }
 

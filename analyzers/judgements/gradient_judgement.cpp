@@ -32,7 +32,7 @@ bool clipping_took_infinities(const AnalysisContext& context, const RangeJudgeme
 GradientJudgement::GradientJudgement(const AnalysisContext& context, const RangeJudgement& ranges) {
   const Selection& selection = context.selection;
   const double limit = context.options.flushed_limit;
-  std::vector<int> slot_of(context.trace.ops().size(), -1);  // outputs of one op share the counts of what it read
+  std::vector<int64_t> slot_of(context.trace.ops().size(), -1);  // outputs of one op share the counts of what it read
   for (const auto& [i, facts, unused] : ranges.tensors()) {
     const TensorInfo& tensor = selection.tensor(i);
     if (slot_of[tensor.op] < 0 || slot_of[tensor.op] == tensor.slot) {

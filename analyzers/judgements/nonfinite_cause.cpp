@@ -228,8 +228,8 @@ class Origin {
   // From which magnitude on the op's result is infinite in its type.
   double limit() const { return magnitude_thresholds(*info(made_.dtype).format, rounding_of(made_)).beyond.perhaps_above(); }
   // A tensor of which there were rows and that is that output of an op, or that the origin's reads as that input.
-  std::optional<uint32_t> recorded(uint32_t op, uint8_t slot) const;
-  std::optional<uint32_t> read_as(uint8_t input) const;
+  std::optional<uint32_t> recorded(uint32_t op, uint32_t slot) const;
+  std::optional<uint32_t> read_as(uint32_t input) const;
   // Second moments that were zero in the step of the origin.
   uint64_t zero_moments(uint32_t moments) const;
   // Up to the step of the origin.
@@ -245,13 +245,13 @@ class Origin {
   std::optional<CaptureTree> capture_;
 };
 
-std::optional<uint32_t> Origin::recorded(uint32_t op, uint8_t slot) const {
+std::optional<uint32_t> Origin::recorded(uint32_t op, uint32_t slot) const {
   for (const uint32_t i : facts_.context.graph.made_by(op, slot))
     if (facts_.ranges().find(i)) return i;
   return std::nullopt;
 }
 
-std::optional<uint32_t> Origin::read_as(uint8_t input) const {
+std::optional<uint32_t> Origin::read_as(uint32_t input) const {
   const GraphEdge* const edge = facts_.context.graph.read_by(made_.op, input);
   return edge == nullptr ? std::nullopt : recorded(edge->producer, edge->slot);
 }

@@ -7,10 +7,10 @@
 
 namespace ulpscope {
 
-inline constexpr uint8_t kSecondMomentSlot = 2;       // adam_update
-inline constexpr uint8_t kSumsOfExponentsSlot = 1;    // cross_entropy: their logarithms, of each row of logits
-inline constexpr uint8_t kRunningStatisticsSlot = 3;  // batch_norm: from this one on; and its inputs that they are averages with
-inline constexpr uint8_t kRunningVarianceSlot = 4;    // batch_norm
+inline constexpr uint32_t kSecondMomentSlot = 2;       // adam_update
+inline constexpr uint32_t kSumsOfExponentsSlot = 1;    // cross_entropy: their logarithms, of each row of logits
+inline constexpr uint32_t kRunningStatisticsSlot = 3;  // batch_norm: from this one on; and its inputs that they are averages with
+inline constexpr uint32_t kRunningVarianceSlot = 4;    // batch_norm
 // Inputs of scaled_matmul: the inverse scales of its factors.
 inline constexpr int kFirstInverseScale = 2, kSecondInverseScale = 3;
 

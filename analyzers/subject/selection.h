@@ -17,7 +17,7 @@ namespace ulpscope {
 // one. The same in every trace of an experiment.
 struct OutputId {
   uint64_t op = 0;  // the op's id
-  uint8_t slot = 0;
+  uint32_t slot = 0;
   auto operator<=>(const OutputId&) const = default;  // NOLINT(modernize-use-nullptr): of Clang 14's own making
 };
 

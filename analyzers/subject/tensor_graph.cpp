@@ -22,16 +22,16 @@ std::span<const uint32_t> TensorGraph::made_by(uint32_t op) const {
   return {first, last};
 }
 
-std::span<const uint32_t> TensorGraph::made_by(uint32_t op, uint8_t slot) const {
+std::span<const uint32_t> TensorGraph::made_by(uint32_t op, uint32_t slot) const {
   const std::vector<TensorInfo>& tensors = trace_.tensors();
   const std::span<const uint32_t> all = made_by(op);
   const auto first =
-      std::lower_bound(all.begin(), all.end(), slot, [&](uint32_t t, uint8_t wanted) { return tensors[t].slot < wanted; });
-  const auto last = std::upper_bound(first, all.end(), slot, [&](uint8_t wanted, uint32_t t) { return wanted < tensors[t].slot; });
+      std::lower_bound(all.begin(), all.end(), slot, [&](uint32_t t, uint32_t wanted) { return tensors[t].slot < wanted; });
+  const auto last = std::upper_bound(first, all.end(), slot, [&](uint32_t wanted, uint32_t t) { return wanted < tensors[t].slot; });
   return {first, last};
 }
 
-const GraphEdge* TensorGraph::read_by(uint32_t op, uint8_t input) const {
+const GraphEdge* TensorGraph::read_by(uint32_t op, uint32_t input) const {
   const std::span<const GraphEdge> inputs = trace_.graph().inputs(op);
   const auto edge = std::find_if(inputs.begin(), inputs.end(), [&](const GraphEdge& e) { return e.input == input; });
   return edge == inputs.end() ? nullptr : &*edge;

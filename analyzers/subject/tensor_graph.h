@@ -18,9 +18,9 @@ class TensorGraph {
   // The tensors that an op makes, by slot: several are one output where its type or the op's arithmetic changed between runs that
   // are read as one.
   std::span<const uint32_t> made_by(uint32_t op) const;
-  std::span<const uint32_t> made_by(uint32_t op, uint8_t slot) const;
+  std::span<const uint32_t> made_by(uint32_t op, uint32_t slot) const;
   // What the op reads as that input, in the first graph in which it does; nullptr where no graph has the edge.
-  const GraphEdge* read_by(uint32_t op, uint8_t input) const;
+  const GraphEdge* read_by(uint32_t op, uint32_t input) const;
   // The forward op whose result a gradient is of, past the casts that autocast added; nullptr where the trace does not say.
   const OpInfo* served_by(const OpInfo& backward) const;
 

@@ -68,7 +68,7 @@ class Namer {
 
   const TensorInfo& tensor(size_t output) const { return tensors_[outputs_[output].tensors.front()]; }
   const OpInfo& op(size_t output) const { return ops_[tensor(output).op]; }
-  size_t find(uint64_t op, uint8_t slot) const;
+  size_t find(uint64_t op, uint32_t slot) const;
   size_t source_of(size_t output) const;
   bool is_plain_copy(size_t output) const;
   bool is_gradient_value(size_t output) const;
@@ -123,7 +123,7 @@ Namer::Namer(const Snapshot& trace) : ops_(trace.ops()), tensors_(trace.tensors(
   tell_apart(gradient_holders, false);
 }
 
-size_t Namer::find(uint64_t op, uint8_t slot) const {
+size_t Namer::find(uint64_t op, uint32_t slot) const {
   const auto found = by_id_.find({op, slot});
   return found == by_id_.end() ? kNone : found->second;
 }

@@ -10,7 +10,7 @@ RoundingNoise::RoundingNoise(const AnalysisContext& context)
     : context_(&context), terms_of_(context.selection.size()), terms_(context.selection.size()) {
   struct BiasGradient {
     OpFunction function;
-    uint8_t slot;
+    uint32_t slot;
   };
   static constexpr BiasGradient kBiasGradients[] = {
       {OpFunction::sum, 0}, {OpFunction::convolution_backward_weight, 1}, {OpFunction::transposed_convolution_backward_weight, 1}};

@@ -17,7 +17,7 @@ FlushedUpstream::FlushedUpstream(const Snapshot& trace, double limit) : trace_(t
 }
 
 void FlushedUpstream::begin_step(uint32_t graph) {
-  for (OpState& op : ops_) op.flushed_slots = 0;
+  for (OpState& op : ops_) op.flushed_slots.clear();
   graph_ = backward_graphs_.contains(graph) ? std::optional(graph) : std::nullopt;
   current_.reset();
 }
@@ -34,14 +34,14 @@ bool FlushedUpstream::see(const TensorRow& row) {
   begin_pass(row);
   const TensorInfo& tensor = trace_.tensors()[row.tensor];
   const bool starved = lost_inputs(row);
-  if (!is_computed_gradient(tensor.role) || !(is_narrow(tensor.dtype) || starved) || tensor.slot >= 64) return false;
+  if (!is_computed_gradient(tensor.role) || !(is_narrow(tensor.dtype) || starved)) return false;
   const auto seen = as_seen(row);
   const bool flushed =
       starved || (seen && seen->base > 0 && static_cast<double>(seen->flushed.lower) > limit_ * static_cast<double>(seen->base) &&
                   flushed_norm_bound(row, *info(tensor.dtype).format, rounding_of(tensor)) > felt_part(*info(tensor.dtype).format));
-  const uint64_t bit = uint64_t{1} << tensor.slot;
-  uint64_t& slots = ops_[tensor.op].flushed_slots;
-  slots = flushed ? slots | bit : slots & ~bit;
+  std::vector<bool>& slots = ops_[tensor.op].flushed_slots;
+  if (flushed && slots.size() <= tensor.slot) slots.resize(tensor.slot + 1);
+  if (slots.size() > tensor.slot) slots[tensor.slot] = flushed;
   if (!flushed || tensor.role != Role::activation_gradient) return false;
   if (!flushed_at_) flushed_at_ = row.sequence;
   return true;
@@ -69,7 +69,8 @@ bool FlushedUpstream::behind(uint32_t op) {
     const GraphEdge& source = sources[next];
     if (trace_.ops()[source.producer].phase != Phase::backward) {
       ++search_.back().second;
-    } else if (source.slot < 64 && (ops_[source.producer].flushed_slots >> source.slot & 1)) {
+    } else if (const std::vector<bool>& slots = ops_[source.producer].flushed_slots;
+               source.slot < slots.size() && slots[source.slot]) {
       ops_[reader].behind = true;
       search_.pop_back();
     } else if (is_new(source.producer)) {

@@ -31,8 +31,8 @@ class FlushedUpstream {
 
  private:
   struct OpState {
-    uint64_t flushed_slots = 0;  // a bit for each output, of its newest row
-    uint64_t pass = 0;           // the backward pass, by number, that `behind` is of
+    std::vector<bool> flushed_slots;  // of its newest row, as far as one was flushed
+    uint64_t pass = 0;                // the backward pass, by number, that `behind` is of
     bool behind = false;
   };
 

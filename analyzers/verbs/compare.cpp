@@ -41,10 +41,10 @@ constexpr Template kLossesNotHigher{"verdict.losses_not_higher",
 constexpr double kBehindAll = 1e3;
 
 // The last value of each metric event.
-std::map<std::string, double> metrics_of(const Snapshot& reader) {
-  std::map<std::string, double> metrics;
+std::map<std::string, EventRow> metrics_of(const Snapshot& reader) {
+  std::map<std::string, EventRow> metrics;
   for (const EventRow& event : reader.events()) {
-    if (event.kind == EventKind::metric) metrics[event.text] = event.value;
+    if (event.kind == EventKind::metric) metrics[event.text] = event;
   }
   return metrics;
 }
@@ -88,14 +88,15 @@ Table summary_table(const ComparedRun& a, const ComparedRun& b) {
   }
   add("nonfinite_losses", Unit::count, [](const ComparedRun& run) { return count_cell(run.steps.nonfinite_losses.size()); });
   const auto metrics_a = metrics_of(a.trace()), metrics_b = metrics_of(b.trace());
-  for (const auto& [name, value] : metrics_a) {
+  const auto unit_of = [](const EventRow& event) {
+    return event.metric == MetricKind::evaluation_accuracy ? Unit::share : Unit::none;
+  };
+  for (const auto& [name, event] : metrics_a) {
     const auto other = metrics_b.find(name);
-    const Unit unit = name == "test_accuracy" ? Unit::share : Unit::none;
-    metrics.push_back({name, value, other == metrics_b.end() ? Cell(Unknown{}) : Cell(other->second), unit});
+    metrics.push_back({name, event.value, other == metrics_b.end() ? Cell(Unknown{}) : Cell(other->second.value), unit_of(event)});
   }
-  for (const auto& [name, value] : metrics_b) {
-    const Unit unit = name == "test_accuracy" ? Unit::share : Unit::none;
-    if (!metrics_a.count(name)) metrics.push_back({name, Unknown{}, value, unit});
+  for (const auto& [name, event] : metrics_b) {
+    if (!metrics_a.count(name)) metrics.push_back({name, Unknown{}, event.value, unit_of(event)});
   }
   add("seconds", Unit::seconds, [](const ComparedRun& run) { return Cell(run.steps.seconds()); });
   add("seconds_per_step", Unit::seconds, [](const ComparedRun& run) {

@@ -213,10 +213,14 @@ Report describe_trace(const AnalysisContext& context, const StepFacts& steps, bo
   add(kInReport, "final_loss", loss_cell(totals.last));
   add(kInfoOnly, "nonfinite_losses", count_cell(totals.nonfinite_losses.size()), Unit::count);
   const Table metrics = metrics_table(context, options.steps);
-  for (const auto& [name, unit] : {std::pair{"test_loss", Unit::none}, std::pair{"test_accuracy", Unit::share}}) {
-    const auto last = std::find_if(metrics.rows.rbegin(), metrics.rows.rend(),
-                                   [&](const TableRow& row) { return std::get<std::string>(row.cells[0]) == name; });
-    if (last != metrics.rows.rend()) add(unit == Unit::share ? kInReport : kInfoOnly, name, last->cells[2], unit);
+  for (const MetricKind kind : {MetricKind::evaluation_loss, MetricKind::evaluation_accuracy}) {
+    const std::vector<EventRow>& events = context.trace.events();
+    const auto last = std::find_if(events.rbegin(), events.rend(), [&](const EventRow& event) {
+      return event.metric == kind && event.step >= options.steps.first && event.step < options.steps.last;
+    });
+    if (last == events.rend()) continue;
+    const bool is_share = kind == MetricKind::evaluation_accuracy;
+    add(is_share ? kInReport : kInfoOnly, last->text, last->value, is_share ? Unit::share : Unit::none);
   }
   add(kInReport, "skipped_steps", count_cell(totals.skipped.size()), Unit::count);
   if (!totals.fitted.empty()) add(kInReport, "fitted_steps", count_cell(totals.fitted.size()), Unit::count);

@@ -14,52 +14,11 @@
 #include "ulpscope/core/engine/autocast.h"
 #include "ulpscope/core/engine/observer.h"
 #include "ulpscope/kernels/backend.h"
+#include "ulpscope/recorder/op_identity.h"
 #include "ulpscope/recorder/record_arena.h"
 #include "ulpscope/trace/records.h"
 
 namespace ulpscope {
-
-// Counts the calls of one op in one module within one forward pass: what makes ids stable.
-class CallCounters {
- public:
-  // A question and its answer.
-  struct Call {
-    uint64_t key;
-    uint32_t count;
-  };
-  CallCounters();
-  // Counters that answer these calls, in their order, as they were answered.
-  explicit CallCounters(std::span<const Call> calls);
-
-  // How often `key` was asked for since the last reset, before this time.
-  uint32_t next(uint64_t key);
-  void reset() { ++generation_; }
-
-  // Notes every call within its lifetime; those within another's belong to both.
-  class Notes {
-   public:
-    Notes(CallCounters& counters, std::vector<Call>& calls) : counters_(counters), outer_(std::exchange(counters.noted_, &calls)) {}
-    ~Notes();
-    Notes(const Notes&) = delete;
-
-   private:
-    CallCounters& counters_;
-    std::vector<Call>* outer_;
-  };
-
- private:
-  struct Entry {
-    uint64_t key = 0;
-    uint32_t generation = 0;
-    uint32_t count = 0;
-  };
-  uint32_t& count_of(uint64_t key);
-  void grow();
-  std::vector<Entry> entries_;  // open addressing, a power of two
-  uint32_t generation_ = 1;
-  uint32_t used_ = 0;
-  std::vector<Call>* noted_ = nullptr;
-};
 
 struct Context {
   Backend* backend = nullptr;

@@ -218,13 +218,8 @@ bool is_differentiated(const Op& op, const Context& context, std::span<const Ten
   return false;
 }
 
-// Stable: from the phase, the module, the op and how often it was called there in this pass.
 uint64_t next_id(Context& context, const Op& op) {
-  static const uint64_t kPhaseSalt = hash_text("phase");
-  const uint64_t place = hash_combine(hash_combine(kPhaseSalt, static_cast<uint64_t>(context.phase)),
-                                      context.forward_id ? context.forward_id : context.module_hash);
-  const uint64_t key = hash_combine(place, op.hash);
-  return hash_combine(key, context.counters.next(key));
+  return next_op_id(context.counters, context.phase, context.forward_id ? context.forward_id : context.module_hash, op.hash);
 }
 
 void cast_inputs(const Op& op, uint64_t id, DType type, Tensors& inputs) {
@@ -265,7 +260,7 @@ Tensors make_outputs(Context& context, uint64_t id, std::span<const Tensor> oper
   for (size_t i = 0; i < specs.size(); ++i) {
     Tensor output = make_output(context, specs[i], operands);
     TensorBody& body = *output.body();
-    body.value = {id, static_cast<uint8_t>(i)};
+    body.value = {id, static_cast<uint32_t>(i)};
     body.loss_scale = specs[i].loss_scale_power == 1 ? marks.loss_scale : std::pow(marks.loss_scale, specs[i].loss_scale_power);
     body.kept_fp32 = marks.kept_fp32;
     if (specs[i].alias < 0) {

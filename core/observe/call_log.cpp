@@ -63,7 +63,7 @@ void CallLog::add(const OpEvent& event) {
     added.watch->keep();
   };
   for (size_t i = 0; i < call.inputs.size(); ++i) add(call.inputs[i], event.inputs[i], event.inputs[i].body()->value);
-  for (size_t i = 0; i < call.outputs.size(); ++i) add(call.outputs[i], event.outputs[i], {event.id, static_cast<uint8_t>(i)});
+  for (size_t i = 0; i < call.outputs.size(); ++i) add(call.outputs[i], event.outputs[i], {event.id, static_cast<uint32_t>(i)});
   keep_at_most(kMostBytesKept);
 }
 
@@ -90,7 +90,7 @@ std::optional<CallLog::Made> CallLog::maker_of(const Operand& operand, CaptureFo
     const int64_t bytes = static_cast<const std::byte*>(read.view.data) - static_cast<const std::byte*>(made.view.data) +
                           offset_of(read.view, operand.element) * size;
     if (bytes < 0 || bytes % size != 0 || bytes / size >= made.view.size()) return std::nullopt;
-    return Made{i, read.value.slot, index_at(made.view, bytes / size)};
+    return Made{i, static_cast<int>(read.value.slot), index_at(made.view, bytes / size)};
   }
   return std::nullopt;
 }

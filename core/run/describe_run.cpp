@@ -1,11 +1,9 @@
 #include "ulpscope/core/run/describe_run.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <ctime>
-
 #include "ulpscope/kernels/cpu_in_use.h"
+#include "ulpscope/recorder/new_run.h"
 
 namespace ulpscope {
 
@@ -52,7 +50,7 @@ RunInfo describe_run(const Experiment& experiment, const Backend& backend, bool 
     run.growth_factor = rule.growth_factor;
     run.backoff_factor = rule.backoff_factor;
   }
-  run.started = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  run.started = utc_now();
   return run;
 }
 

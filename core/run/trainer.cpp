@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <random>
 #include <set>
 
 #include "ulpscope/base/clock.h"
@@ -20,18 +19,11 @@
 #include "ulpscope/core/run/describe_run.h"
 #include "ulpscope/core/run/trainer_state.h"
 #include "ulpscope/emulation/tensor_core.h"
+#include "ulpscope/recorder/new_run.h"
 
 namespace ulpscope {
 
 namespace {
-
-// A run's name must differ from every other's, so it is the one thing that no seed decides.
-std::string new_run_id() {
-  std::random_device device;
-  std::string id;
-  for (int i = 0; i < 4; ++i) id += fmt::format("{:08x}", device());
-  return id;
-}
 
 AutocastPolicy make_policy(const Experiment& experiment) {
   AutocastPolicy policy;
@@ -444,8 +436,8 @@ bool Trainer::State::evaluation_is_due(int64_t epoch_before) const {
 void Trainer::State::evaluate_step(StepResult& step) {
   step.test = result.test = evaluate(true);
   if (!recorder || !step.test) return;
-  recorder->add_metric("test_loss", step.test->loss);
-  if (step.test->accuracy) recorder->add_metric("test_accuracy", *step.test->accuracy);
+  recorder->add_metric("test_loss", MetricKind::evaluation_loss, step.test->loss);
+  if (step.test->accuracy) recorder->add_metric("test_accuracy", MetricKind::evaluation_accuracy, *step.test->accuracy);
 }
 
 void Trainer::State::end_faults(bool skipped) {

@@ -136,7 +136,7 @@ class RandomRun {
   std::vector<StepRow> losses;
 
  private:
-  uint32_t add(const char* module, const char* op, uint8_t slot, Role role, DType dtype, Phase phase = Phase::backward) {
+  uint32_t add(const char* module, const char* op, uint32_t slot, Role role, DType dtype, Phase phase = Phase::backward) {
     OpInfo made_by;
     made_by.id = 1 + (slot == 0 ? next_op_++ : next_op_ - 1);
     made_by.name = op;

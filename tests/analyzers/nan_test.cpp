@@ -63,9 +63,9 @@ class Model {
     tensors_[name] = trace_.add_output(op, tensor);
     ops_[name] = static_cast<uint32_t>(order_.size());
     order_.push_back(name);
-    for (size_t i = 0; i < inputs.size(); ++i) edge(name, static_cast<uint8_t>(i), inputs[i]);
+    for (size_t i = 0; i < inputs.size(); ++i) edge(name, static_cast<uint32_t>(i), inputs[i]);
   }
-  void edge(const std::string& consumer, uint8_t input, const std::string& producer) {
+  void edge(const std::string& consumer, uint32_t input, const std::string& producer) {
     trace_.sink().add_edge({0, ops_.at(consumer), input, ops_.at(producer), 0});
   }
 

@@ -433,7 +433,7 @@ TEST(Scale, AnFp32RunIsToldOfSubnormalsThatFp16ProductsWouldReadAsZero) {
 
 // A product's own results are flushed there too: 2^-20 is normal from 2^6 on, and a bias gradient is no product.
 TEST(Scale, AnFp32RunIsToldOfSubnormalResultsThatFp16ProductsWouldFlush) {
-  for (const uint8_t slot : {0, 1}) {
+  for (const uint32_t slot : {0, 1}) {
     SyntheticTrace trace(run_info(false, "fp32"));
     TensorInfo product;
     product.role = Role::weight_gradient;

@@ -176,7 +176,10 @@ void SyntheticTrace::add(uint32_t tensor, TensorRow row) {
 }
 
 void SyntheticTrace::add_event(EventKind kind, int64_t tensor, uint64_t count, double value, const std::string& text) {
-  sink_->add_event({step_, kind, tensor, 0, 0, count, value, text});
+  const MetricKind metric = text == "test_loss"       ? MetricKind::evaluation_loss
+                            : text == "test_accuracy" ? MetricKind::evaluation_accuracy
+                                                      : MetricKind::other;
+  sink_->add_event({step_, kind, tensor, 0, 0, count, value, text, kind == EventKind::metric ? metric : MetricKind::other});
 }
 
 void SyntheticTrace::add_update(uint32_t tensor, uint64_t nonzero, uint64_t lost, uint64_t lost_to_decay) {

@@ -73,7 +73,7 @@ TEST(RecorderBehind, WritesWhatOneWritesThatIsNot) {
         for (const FakeOp& op : ops_of(batch, step == 1 ? batch : 0)) record(recorder, op);
       }
       record(recorder, kUpdate);
-      recorder.add_metric("test_loss", static_cast<double>(step));
+      recorder.add_metric("test_loss", MetricKind::evaluation_loss, static_cast<double>(step));
       recorder.end_step(scales(4, step == 1 ? 2 : 4));
     }
     EXPECT_TRUE(recorder.stop_requested());
@@ -97,7 +97,7 @@ TEST(RecorderBehind, WritesWhatOneWritesThatIsNot) {
     recorder.write_ended();
     EXPECT_EQ(found.steps.size(), step);
     EXPECT_EQ(recorder.waiting_ops(), 0u);
-    recorder.add_metric("test_loss", static_cast<double>(step));
+    recorder.add_metric("test_loss", MetricKind::evaluation_loss, static_cast<double>(step));
     recorder.end_step(scales(4, step == 1 ? 2 : 4), false);
   }
   EXPECT_TRUE(recorder.stop_requested());  // with the rows of step 1

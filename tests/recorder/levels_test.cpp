@@ -34,7 +34,7 @@ TEST(RecorderLevels, OffDoesNothing) {
   EXPECT_TRUE(recorder.before(op).empty());
   EXPECT_EQ(recorder.after(), std::nullopt);
   recorder.add_warning("w");
-  recorder.add_metric("m", 1);
+  recorder.add_metric("m", MetricKind::other, 1);
   recorder.end_step({});
   EXPECT_TRUE(sink.ops.empty() && sink.rows.empty() && sink.events.empty() && sink.steps.empty());
 }
@@ -342,7 +342,7 @@ TEST(RecorderLimits, SizeLimitLowersThenStops) {
   const auto metric = [&](uint64_t number) {
     recorder.begin_step(number);
     recorder.add_warning("not written any more");
-    recorder.add_metric("test_accuracy", 0.5);
+    recorder.add_metric("test_accuracy", MetricKind::evaluation_accuracy, 0.5);
     recorder.end_step({});
   };
   metric(100);
@@ -466,7 +466,7 @@ TEST(RecorderLimits, FailedSinkIsLeftAlone) {
   const MemorySink before = sink;
   record_step(recorder, 2, {{.id = 1, .nan = 1}, {.id = 2}});
   recorder.add_warning("w");
-  recorder.add_metric("m", 1);
+  recorder.add_metric("m", MetricKind::other, 1);
   EXPECT_EQ(request(recorder, 3).wanted, StatisticsLevel::none);
   EXPECT_EQ(sink.rows.size(), before.rows.size());
   EXPECT_EQ(sink.events.size(), 0u);

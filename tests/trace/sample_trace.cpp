@@ -130,7 +130,7 @@ static std::string line(const RunInfo& r) {
 }
 static std::string line(const OpInfo& r) {
   return joined({SAME(id), SAME(forward_id), SAME(name), SAME(module), SAME(phase), SAME(kind), SAME(function), SAME(attributes),
-                 SAME(product)});
+                 SAME(product), SAME(inputs_told), SAME(location)});
 }
 static std::string line(const TensorInfo& r) {
   return joined({SAME(op), SAME(slot), SAME(role), SAME(dtype), SAME(stays_wide), SAME(parameter), SAME(shape), SAME(shard_offset),
@@ -155,7 +155,8 @@ static std::string line(const ParameterRow& r) {
 }
 static std::string line(const FingerprintRow& r) { return joined({SAME(step), SAME(tensor), SAME(written)}); }
 static std::string line(const EventRow& r) {
-  return joined({SAME(step), SAME(kind), SAME(tensor), SAME(micro_batch), SAME(loss_index), SAME(count), SAME(value), SAME(text)});
+  return joined({SAME(step), SAME(kind), SAME(tensor), SAME(micro_batch), SAME(loss_index), SAME(count), SAME(value), SAME(text),
+                 SAME(metric)});
 }
 static std::string line(const CaptureRow& r) {
   return joined({SAME(step),
@@ -287,6 +288,8 @@ std::vector<OpInfo> sample_ops(uint64_t seed) {
     op.kind = i % 2 != 0 ? kind_of(op.function) : static_cast<OpKind>(kOpKinds - 1 - i);
     op.attributes = i == 3 ? "stride=1 padding=1" : "";
     if (i % 2 != 0) op.product = {i, 1 << i, 0, 7, 0};
+    op.inputs_told = i != 2;
+    if (i == 2) op.location = "train.py:41";
     ops.push_back(op);
   }
   return ops;
@@ -297,7 +300,7 @@ std::vector<TensorInfo> sample_tensors(uint64_t) {
   for (int i = 0; i < kTensors; ++i) {
     TensorInfo tensor;
     tensor.op = static_cast<uint32_t>(i % kOps);
-    tensor.slot = static_cast<uint8_t>(i / kOps);
+    tensor.slot = static_cast<uint32_t>(i / kOps);
     tensor.role = static_cast<Role>(i);
     // Every size; gradients are of floating-point types.
     constexpr DType kTypes[] = {DType::i64, DType::u8, DType::f16, DType::bf16, DType::i32, DType::f32, DType::f64};
@@ -309,7 +312,7 @@ std::vector<TensorInfo> sample_tensors(uint64_t) {
     tensor.replicated = i != 4;
     tensor.name = i == 2 ? "exp_avg" : "";
     if (i == 3 || i == 5) tensor.gradient_of = UINT64_MAX - static_cast<uint64_t>(i);
-    tensor.gradient_slot = i == 5 ? 255 : 0;
+    tensor.gradient_slot = i == 5 ? UINT32_MAX : 0;
     if (i == 3) tensor.gradient_input = INT32_MAX;
     tensor.rounding = static_cast<RoundingMode>(i % kRoundingModes);
     tensor.flushes_results = i % 2 != 0;

@@ -1,0 +1,726 @@
+#include "ulpscope/recorder/call_recorder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/hash.h"
+#include "ulpscope/base/text.h"
+#include "ulpscope/emulation/rounding.h"
+#include "ulpscope/kernels/update_sums.h"
+#include "ulpscope/recorder/op_identity.h"
+#include "ulpscope/trace/histogram_code.h"
+#include "ulpscope/trace/row_problem.h"
+
+namespace ulpscope {
+
+namespace {
+
+constexpr size_t kLongestText = size_t{1} << 20;
+constexpr size_t kMostDimensions = 64;
+constexpr uint32_t kMostSlots = 1u << 20;
+// So many outputs of a step are turned into rows at a time: each takes 2.5 KB meanwhile.
+constexpr size_t kOutputsAtATime = 1024;
+
+// The record of an output without what it was asked for, and with its histogram as bytes in a store that outputs share.
+class PackedRecord {
+ public:
+  PackedRecord() = default;
+  PackedRecord(const OutputRecord& record, std::vector<uint8_t>& store)
+      : known_(record.known), before_rounding_(record.before_rounding), rounding_known_(record.rounding_known) {
+    const TensorStatistics& statistics = record.statistics;
+    health_ = statistics.health();
+    rounding_ = record.rounding;
+    if (known_ != StatisticsLevel::values) return;
+    negatives_ = statistics.negatives;
+    smallest_ = statistics.smallest;
+    largest_ = statistics.largest;
+    sum_ = statistics.sum;
+    sum_of_squares_ = statistics.sum_of_squares;
+    below_range_ = statistics.histogram.below_range;
+    above_range_ = statistics.histogram.above_range;
+    uint8_t bytes[kLargestHistogram];
+    histogram_bytes_ = static_cast<uint32_t>(encode_histogram(statistics.histogram, bytes));
+    histogram_ = store.size();
+    store.insert(store.end(), bytes, bytes + histogram_bytes_);
+  }
+
+  const HealthCounts& health() const { return health_; }
+  uint64_t nonfinite() const { return health_.nan + health_.positive_infinity + health_.negative_infinity; }
+
+  // Level health where no more is `wanted`.
+  void unpack(std::span<const uint8_t> store, StatisticsLevel wanted, OutputRecord& record) const {
+    record.clear();
+    record.known = std::min(known_, wanted);
+    record.before_rounding = before_rounding_;
+    record.rounding_known = rounding_known_;
+    record.statistics.health() = health_;
+    record.rounding = rounding_;
+    if (record.known != StatisticsLevel::values) return;
+    TensorStatistics& statistics = record.statistics;
+    statistics.negatives = negatives_;
+    statistics.smallest = smallest_;
+    statistics.largest = largest_;
+    statistics.sum = sum_;
+    statistics.sum_of_squares = sum_of_squares_;
+    statistics.histogram.below_range = below_range_;
+    statistics.histogram.above_range = above_range_;
+    decode_histogram(store.subspan(histogram_, histogram_bytes_), statistics.histogram);
+  }
+
+ private:
+  HealthCounts health_;
+  RoundingCounts rounding_;
+  uint64_t negatives_ = 0;
+  double smallest_ = 0, largest_ = 0, sum_ = 0, sum_of_squares_ = 0;
+  uint64_t below_range_ = 0, above_range_ = 0;
+  uint64_t histogram_ = 0;  // where its bytes begin
+  uint32_t histogram_bytes_ = 0;
+  StatisticsLevel known_ = StatisticsLevel::none;
+  bool before_rounding_ = false, rounding_known_ = false;
+};
+
+// Merges dimensions that lie behind each other, from the innermost on.
+void merge_dimensions(std::vector<int64_t>& shape, std::vector<int64_t>& strides) {
+  std::vector<int64_t> merged_shape, merged_strides;  // innermost first
+  for (size_t i = shape.size(); i-- > 0;) {
+    if (shape[i] == 1) continue;
+    if (!merged_shape.empty() && strides[i] == merged_strides.back() * merged_shape.back()) {
+      merged_shape.back() *= shape[i];
+    } else {
+      merged_shape.push_back(shape[i]);
+      merged_strides.push_back(strides[i]);
+    }
+  }
+  shape.assign(merged_shape.rbegin(), merged_shape.rend());
+  strides.assign(merged_strides.rbegin(), merged_strides.rend());
+}
+
+std::string shape_of(std::span<const int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+int64_t elements_in(std::span<const int64_t> shape) {
+  constexpr int64_t kMost = int64_t{1} << 48;
+  if (shape.size() > kMostDimensions)
+    throw usage_error("a tensor has {} dimensions; expected at most {}", shape.size(), kMostDimensions);
+  int64_t elements = 1;
+  for (const int64_t extent : shape) {
+    if (extent < 0) throw usage_error("a tensor has the shape {}; expected extents of at least 0", shape_of(shape));
+    if (__builtin_mul_overflow(elements, extent, &elements) || elements > kMost)
+      throw usage_error("a tensor has the shape {}; expected at most 2^48 elements", shape_of(shape));
+  }
+  return elements;
+}
+
+// Values of a view in logical order, as FP64.
+void read_values(const TensorView& view, int64_t begin, int64_t n, double* out) {
+  if (view.dtype == DType::f32 && is_contiguous(view)) {
+    const float* const values = view.as<const float>() + begin;
+    std::copy_n(values, n, out);
+  } else {
+    for (int64_t i = 0; i < n; ++i) out[i] = read_element(view, begin + i);
+  }
+}
+
+TensorView readable(const HostTensor& tensor, std::string_view what) {
+  const TensorView view = folded(tensor);
+  if (view.data == nullptr && view.size() > 0) throw usage_error("{}: expected its memory, got none", what);
+  return view;
+}
+
+void check_shapes(const HostTensor& a, std::string_view what_a, const HostTensor& b, std::string_view what_b) {
+  if (std::equal(a.shape.begin(), a.shape.end(), b.shape.begin(), b.shape.end())) return;
+  throw usage_error("{} has the shape {} and {} {}; expected the same", what_a, shape_of(a.shape), what_b, shape_of(b.shape));
+}
+
+}  // namespace
+
+TensorView folded(const HostTensor& tensor) {
+  const int64_t elements = elements_in(tensor.shape);
+  std::vector<int64_t> shape(tensor.shape.begin(), tensor.shape.end()), strides(tensor.strides.begin(), tensor.strides.end());
+  if (strides.empty()) {
+    strides.resize(shape.size());
+    int64_t stride = 1;
+    for (size_t i = shape.size(); i-- > 0; stride *= std::max<int64_t>(shape[i], 1)) strides[i] = stride;
+  }
+  if (strides.size() != shape.size())
+    throw usage_error("a tensor has {} and {}; expected one stride for each dimension", count_of(shape.size(), "dimension"),
+                      count_of(strides.size(), "stride"));
+  if (std::any_of(strides.begin(), strides.end(), [](int64_t stride) { return stride < 0; }))
+    throw usage_error("a tensor has the strides {}; expected strides of at least 0", shape_of(strides));
+  if (elements == 0) {
+    shape = {0};
+    strides = {1};
+  } else if (shape.size() > kMaxRank) {
+    merge_dimensions(shape, strides);
+    if (shape.size() > kMaxRank)
+      throw usage_error("a tensor of the shape {} has {} dimensions that do not lie behind each other; expected at most {}",
+                        shape_of(tensor.shape), shape.size(), kMaxRank);
+  }
+  TensorView view;
+  view.data = const_cast<void*>(tensor.data);  // views are of memory that is written, too; this one is only read
+  view.dtype = tensor.dtype;
+  view.rank = static_cast<int>(shape.size());
+  std::copy(shape.begin(), shape.end(), view.shape.begin());
+  std::copy(strides.begin(), strides.end(), view.strides.begin());
+  return view;
+}
+
+UpdateCounts count_update(const HostUpdate& update) {
+  check_shapes(update.before, "the weight before the update", update.after, "the one after it");
+  if (update.gradient) check_shapes(update.before, "the weight", *update.gradient, "its gradient");
+  if (update.update) check_shapes(update.before, "the weight", *update.update, "its update");
+  if (update.before.dtype != update.after.dtype) throw usage_error("a weight is of two types before and after its update");
+  const TensorView before = readable(update.before, "the weight before the update"),
+                   after = readable(update.after, "the weight after the update");
+  std::optional<TensorView> gradient, asked;
+  if (update.gradient) gradient = readable(*update.gradient, "the gradient");
+  if (update.update) asked = readable(*update.update, "the update");
+  for (const TensorView& view : {before, gradient.value_or(before), asked.value_or(before)})
+    if (!is_float(view.dtype)) throw usage_error("an update is of {}; expected a floating-point type", info(view.dtype).name);
+
+  const int64_t elements = before.size(), blocks = (elements + kStatisticsBlock - 1) / kStatisticsBlock;
+  std::vector<double> sums(static_cast<size_t>(UpdateSums::kSums * blocks));
+  std::vector<double> w(kStatisticsBlock), stored(kStatisticsBlock), g(kStatisticsBlock), d(kStatisticsBlock);
+  UpdateTallies tallies;
+  for (int64_t block = 0; block < blocks; ++block) {
+    const int64_t begin = block * kStatisticsBlock, n = std::min(kStatisticsBlock, elements - begin);
+    read_values(before, begin, n, w.data());
+    read_values(after, begin, n, stored.data());
+    if (gradient) read_values(*gradient, begin, n, g.data());
+    if (asked) read_values(*asked, begin, n, d.data());
+    UpdateSums lanes;
+    for (int64_t i = 0; i < n; ++i) {
+      const auto at = static_cast<size_t>(i);
+      if (!asked) d[at] = stored[at] - w[at];
+      const int64_t lane = i % kSumLanes;
+      lanes.lanes[UpdateSums::weight_squares][lane] += w[at] * w[at];
+      lanes.lanes[UpdateSums::update_squares][lane] += d[at] * d[at];
+      lanes.lanes[UpdateSums::gradient_dot_update][lane] += g[at] * d[at];
+      tallies.nonzero += d[at] != 0;
+      tallies.lost += d[at] != 0 && stored[at] == w[at];
+    }
+    for (int sum = 0; sum < UpdateSums::kSums; ++sum) {
+      add_lanes(lanes.lanes[sum]);
+      sums[static_cast<size_t>(sum * blocks + block)] = lanes.lanes[sum][0];
+    }
+  }
+  OutputRecord record;
+  describe_update(record, tallies, sums.data(), blocks, update.learning_rate, {false, false});
+  if (!gradient) record.update.gradient_dot_update = kUnknown;
+  return record.update;
+}
+
+OutputRecord count_cast(const HostTensor& from, const HostTensor& to, double scale) {
+  check_shapes(from, "what is cast", to, "the cast");
+  const TensorView source = readable(from, "what is cast"), result = readable(to, "the cast");
+  if (result.dtype != DType::f16 && result.dtype != DType::bf16)
+    throw usage_error("a cast to {}; expected one to f16 or bf16, whose roundings are counted", info(result.dtype).name);
+  if (!is_float(source.dtype) || is_quantized(source.dtype))
+    throw usage_error("a cast from {}; expected one from f64, f32, f16 or bf16", info(source.dtype).name);
+  const FloatFormat& format = *info(result.dtype).format;
+  const int64_t elements = source.size(), blocks = (elements + kStatisticsBlock - 1) / kStatisticsBlock;
+  OutputRecord record;
+  record.wanted = StatisticsLevel::values;
+  record.scale = scale;
+  bool to_nearest = true;
+  {
+    StatisticsCollector collector(record, elements, &format);
+    std::vector<double> wide(kStatisticsBlock), stored(kStatisticsBlock);
+    std::vector<float> values(kStatisticsBlock);
+    std::vector<uint16_t> rounded(kStatisticsBlock);
+    for (int64_t block = 0; block < blocks; ++block) {
+      const int64_t begin = block * kStatisticsBlock, n = std::min(kStatisticsBlock, elements - begin);
+      read_values(source, begin, n, wide.data());
+      read_values(result, begin, n, stored.data());
+      if (source.dtype == DType::f64) {
+        collector.add_and_encode(block, wide.data(), n, rounded.data());
+      } else {
+        std::transform(wide.begin(), wide.begin() + n, values.begin(), [](double value) { return static_cast<float>(value); });
+        collector.add_and_encode(block, values.data(), n, rounded.data());
+      }
+      for (int64_t i = 0; i < n && to_nearest; ++i) {
+        const auto at = static_cast<size_t>(i);
+        const double nearest = value_of(format, rounded[at]);
+        to_nearest = nearest == stored[at] || (std::isnan(nearest) && std::isnan(stored[at]));
+      }
+    }
+    collector.finish();
+  }
+  if (to_nearest) return record;
+  record.clear();
+  collect_statistics(result, record);
+  return record;
+}
+
+struct CallRecorder::State {
+  struct Output {
+    uint32_t slot = 0;
+    DType dtype = DType::f32;
+    uint32_t rank = 0;
+    uint64_t shape = 0;  // where it begins in `extents`
+    CallLabel label;
+    ValueKey gradient_of = {};
+    int32_t gradient_input = -1;
+    PackedRecord record;
+    std::unique_ptr<UpdateCounts> update;
+    std::unique_ptr<OutputRecord> samples;  // whose samples are kept
+  };
+  enum class Progress : uint8_t { begun, ended, dropped };
+  struct Call {
+    TextNumber name, module, attributes, location;
+    Phase phase;
+    OpFunction function;
+    OpKind kind;
+    Progress progress = Progress::begun;
+    bool inputs_told;
+    uint32_t pass;
+    uint64_t id, forward_id;
+    uint64_t first_input;  // in `inputs`
+    uint32_t inputs;
+    std::optional<ProductShape> product;
+    std::vector<Output> outputs;
+  };
+  struct Batch {
+    uint32_t source;
+    std::vector<int64_t> samples;
+  };
+  struct Pass {
+    Phase phase = Phase::forward;
+    uint32_t micro_batch = 0;
+    uint8_t loss_index = 0;
+    std::vector<Batch> batches = {};
+  };
+  // What an id stands for: in every call the same.
+  struct Identity {
+    TextNumber name, module;
+    Phase phase;
+    OpFunction function;
+    OpKind kind;
+    bool operator==(const Identity&) const = default;
+  };
+
+  State(TraceSink& sink, RecorderOptions chosen) : recorder(sink, std::move(chosen)) { add_text(""); }
+
+  TextNumber add_text(std::string_view text) {
+    texts.emplace_back(text);
+    const auto number = static_cast<TextNumber>(texts.size() - 1);
+    by_text.emplace(texts.back(), number);
+    return number;
+  }
+  std::string_view text(TextNumber number) const { return texts[number]; }
+  void check_text(TextNumber number) const {
+    if (number >= texts.size())
+      throw usage_error("text {} is not known; expected one of the {} that were interned", number, texts.size());
+  }
+  std::string name_of_call(const Call& call) const {
+    return call.module == 0 ? fmt::format("op '{}'", text(call.name))
+                            : fmt::format("op '{}' in module '{}'", text(call.name), text(call.module));
+  }
+  // Throws where the call cannot be changed. `again`: an output that was told may be.
+  Call& find(CallToken token);
+  Output& find(CallToken token, uint32_t slot, const Call*& call);
+  void check_label(const Call& call, const CallLabel& label, DType dtype) const;
+  void check_statistics(const Call& call, const Output& output, const OutputRecord& record) const;
+  uint64_t id_for(const BegunCall& begun, Phase phase);
+  void require_step(std::string_view what) const {
+    if (!in_step) throw usage_error("{}: expected a step that began", what);
+  }
+  std::span<const int64_t> shape_of_output(const Output& output) const { return {extents.data() + output.shape, output.rank}; }
+  void write_calls();
+  void clear_step();
+
+  mutable std::mutex mutex;
+  Recorder recorder;
+  std::deque<std::string> texts;
+  std::unordered_map<std::string_view, TextNumber> by_text;
+  std::unordered_map<uint64_t, Identity> identities;  // by id
+  CallCounters counters;
+  std::optional<uint64_t> last_step;
+  bool in_step = false;
+  CallToken first_token = 1;  // of this step
+  // Of this step.
+  std::deque<Call> calls;
+  std::vector<ValueKey> inputs;
+  std::vector<int64_t> extents;
+  std::vector<uint8_t> histograms;
+  std::vector<Pass> passes{1};
+  bool settings_closed = false;
+};
+
+CallRecorder::CallRecorder(TraceSink& sink, RecorderOptions options) : state_(std::make_unique<State>(sink, std::move(options))) {}
+CallRecorder::~CallRecorder() = default;
+
+TextNumber CallRecorder::intern(std::string_view text) {
+  if (text.size() > kLongestText) throw usage_error("a text has {} bytes; expected at most {}", text.size(), kLongestText);
+  State& state = *state_;
+  const std::lock_guard lock(state.mutex);
+  const auto known = state.by_text.find(text);
+  return known != state.by_text.end() ? known->second : state.add_text(text);
+}
+
+void CallRecorder::add_setting(const SettingInfo& setting) {
+  State& state = *state_;
+  const std::lock_guard lock(state.mutex);
+  if (state.settings_closed) throw usage_error("setting '{}': expected settings before the first step", setting.name);
+  state.recorder.add_setting(setting);
+}
+
+void CallRecorder::add_batch(uint32_t source, std::span<const int64_t> samples) {
+  State& state = *state_;
+  const std::lock_guard lock(state.mutex);
+  state.require_step("a batch");
+  if (std::any_of(samples.begin(), samples.end(), [](int64_t sample) { return sample < 0; }))
+    throw usage_error("a batch has a sample below 0; expected numbers of samples, from 0");
+  state.passes.back().batches.push_back({source, {samples.begin(), samples.end()}});
+}
+
+void CallRecorder::add_metric(std::string_view name, MetricKind kind, double value) {
+  const std::lock_guard lock(state_->mutex);
+  state_->recorder.add_metric(name, kind, value);
+}
+void CallRecorder::add_note(std::string_view text) {
+  const std::lock_guard lock(state_->mutex);
+  state_->recorder.add_note(text);
+}
+void CallRecorder::add_warning(std::string_view text) {
+  const std::lock_guard lock(state_->mutex);
+  state_->recorder.add_warning(text);
+}
+
+void CallRecorder::begin_step(uint64_t number) {
+  State& state = *state_;
+  const std::lock_guard lock(state.mutex);
+  if (state.in_step) throw usage_error("step {} begins before step {} ended", number, *state.last_step);
+  if (state.last_step && number <= *state.last_step)
+    throw usage_error("step {} comes after step {}; expected growing numbers", number, *state.last_step);
+  state.in_step = state.settings_closed = true;
+  state.last_step = number;
+  state.recorder.begin_step(number);
+  state.counters.reset();
+}
+
+void CallRecorder::begin_pass(Phase phase, uint32_t micro_batch, uint32_t loss) {
+  State& state = *state_;
+  const std::lock_guard lock(state.mutex);
+  state.require_step("a pass");
+  if (loss > UINT8_MAX) throw usage_error("a pass of loss {}; expected at most {}", loss, UINT8_MAX);
+  state.passes.push_back({phase, micro_batch, static_cast<uint8_t>(loss)});
+  state.counters.reset();
+}
+
+CallRecorder::State::Call& CallRecorder::State::find(CallToken token) {
+  if (token < first_token || token - first_token >= calls.size())
+    throw usage_error("call {} is not one of this step; expected one from ulpscope_begin_op", token);
+  Call& call = calls[token - first_token];
+  if (call.progress == Progress::dropped) throw usage_error("{} was dropped", name_of_call(call));
+  return call;
+}
+
+CallRecorder::State::Output& CallRecorder::State::find(CallToken token, uint32_t slot, const Call*& call) {
+  Call& found = find(token);
+  call = &found;
+  const auto output =
+      std::find_if(found.outputs.begin(), found.outputs.end(), [&](const Output& each) { return each.slot == slot; });
+  if (output == found.outputs.end()) throw usage_error("{}: output {} was not told", name_of_call(found), slot);
+  return *output;
+}
+
+uint64_t CallRecorder::State::id_for(const BegunCall& begun, Phase phase) {
+  if (begun.id != 0) return begun.id;
+  const uint64_t place = begun.parameter != 0    ? hash_combine(hash_text("parameter"), hash_text(text(begun.parameter)))
+                         : begun.forward_id != 0 ? begun.forward_id
+                                                 : hash_text(text(begun.module));
+  return next_op_id(counters, phase, place, hash_text(text(begun.name)));
+}
+
+CallToken CallRecorder::begin(const BegunCall& begun) {
+  State& state = *state_;
+  const std::lock_guard lock(state.mutex);
+  for (const TextNumber text : {begun.name, begun.module, begun.attributes, begun.location, begun.parameter})
+    state.check_text(text);
+  if (begun.name == 0) throw usage_error("an op has no name");
+  state.require_step(fmt::format("op '{}'", state.text(begun.name)));
+  const State::Pass& pass = state.passes.back();
+  const Phase phase = begun.phase.value_or(pass.phase);
+  State::Call call{begun.name,
+                   begun.module,
+                   begun.attributes,
+                   begun.location,
+                   phase,
+                   begun.function,
+                   begun.kind.value_or(kind_of(begun.function)),
+                   State::Progress::begun,
+                   begun.inputs_told,
+                   static_cast<uint32_t>(state.passes.size() - 1),
+                   0,
+                   begun.forward_id,
+                   state.inputs.size(),
+                   static_cast<uint32_t>(begun.inputs.size()),
+                   begun.product,
+                   {}};
+  OpInfo info;
+  info.kind = call.kind;
+  info.function = call.function;
+  if (const std::string problem = problem_of(info); !problem.empty())
+    throw usage_error("{}: {} is no {}: {}", state.name_of_call(call), name_of(call.function), name_of(call.kind), problem);
+  if (begun.product) {
+    const std::vector<int64_t> numbers = begun.product->numbers();
+    if (std::any_of(numbers.begin(), numbers.end(), [](int64_t number) { return number < 0; }))
+      throw usage_error("{}: the product {}; expected extents of at least 0", state.name_of_call(call), shape_of(numbers));
+  }
+  call.id = state.id_for(begun, phase);
+  const State::Identity identity{call.name, call.module, call.phase, call.function, call.kind};
+  const auto [known, is_new] = state.identities.emplace(call.id, identity);
+  if (!is_new && known->second != identity)
+    throw usage_error("{}: its id {:#x} is that of op '{}' in module '{}', phase {}; expected one id for each op",
+                      state.name_of_call(call), call.id, state.text(known->second.name), state.text(known->second.module),
+                      name_of(known->second.phase));
+  state.inputs.insert(state.inputs.end(), begun.inputs.begin(), begun.inputs.end());
+  state.calls.push_back(std::move(call));
+  return state.first_token + state.calls.size() - 1;
+}
+
+void CallRecorder::end(CallToken token) {
+  const std::lock_guard lock(state_->mutex);
+  State::Call& call = state_->find(token);
+  if (call.progress == State::Progress::ended) throw usage_error("{} ended twice", state_->name_of_call(call));
+  call.progress = State::Progress::ended;
+}
+
+void CallRecorder::drop(CallToken token) {
+  const std::lock_guard lock(state_->mutex);
+  State::Call& call = state_->find(token);
+  call.progress = State::Progress::dropped;
+  call.outputs.clear();
+}
+
+uint64_t CallRecorder::id_of(CallToken token) const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->find(token).id;
+}
+
+void CallRecorder::State::check_label(const Call& call, const CallLabel& label, DType dtype) const {
+  check_text(label.parameter);
+  check_text(label.name);
+  TensorInfo info;
+  info.role = label.role;
+  info.dtype = dtype;
+  TensorRow row;
+  row.scale = label.scale;
+  std::string problem = problem_of(info);
+  if (problem.empty()) problem = problem_of(row);
+  if (!problem.empty()) throw usage_error("{}: {}", name_of_call(call), problem);
+}
+
+void CallRecorder::State::check_statistics(const Call& call, const Output& output, const OutputRecord& record) const {
+  TensorRow row;
+  row.known = record.known;
+  row.before_rounding = record.before_rounding;
+  row.rounding_known = record.rounding_known;
+  row.statistics = record.statistics;
+  row.rounding = record.rounding;
+  if (const std::string problem = problem_of(row); !problem.empty())
+    throw usage_error("{}: output {}: {}", name_of_call(call), output.slot, problem);
+  const int64_t elements = elements_in(shape_of_output(output));
+  if (record.known != StatisticsLevel::none && record.statistics.count != static_cast<uint64_t>(elements))
+    throw usage_error("{}: output {}: statistics of {} of a tensor of the shape {}", name_of_call(call), output.slot,
+                      count_of(record.statistics.count, "element"), shape_of(shape_of_output(output)));
+}
+
+void CallRecorder::add_output(CallToken token, uint32_t slot, const HostTensor& tensor, const CallLabel& label,
+                              const OutputRecord* statistics) {
+  State& state = *state_;
+  OutputRecord taken;
+  const TensorView view = folded(tensor);
+  if (slot >= kMostSlots) throw usage_error("output {} of a call; expected at most {} outputs", slot, kMostSlots);
+  {
+    const std::lock_guard lock(state.mutex);
+    const State::Call& call = state.find(token);
+    state.check_label(call, label, tensor.dtype);
+    if (statistics == nullptr) {
+      taken.wanted = state.recorder.wanted(state.text(call.module), state.text(call.name), call.phase);
+      if (taken.wanted == StatisticsLevel::values && state.recorder.wants_samples())
+        taken.samples_wanted = OutputRecord::kMaxSamples;
+      if (taken.wanted != StatisticsLevel::none && view.data == nullptr && view.size() > 0)
+        throw usage_error("{}: output {}: expected its memory, or statistics", state.name_of_call(call), slot);
+    }
+  }
+  // Outside of the lock: it reads all of the tensor.
+  if (statistics == nullptr && is_float(tensor.dtype)) {
+    collect_statistics(view, taken);
+    collect_samples(view, taken);
+  }
+  const std::lock_guard lock(state.mutex);
+  State::Call& call = state.find(token);
+  if (std::any_of(call.outputs.begin(), call.outputs.end(), [&](const State::Output& output) { return output.slot == slot; }))
+    throw usage_error("{}: output {} was told twice", state.name_of_call(call), slot);
+  State::Output output;
+  output.slot = slot;
+  output.dtype = tensor.dtype;
+  output.rank = static_cast<uint32_t>(tensor.shape.size());
+  output.shape = state.extents.size();
+  output.label = label;
+  state.extents.insert(state.extents.end(), tensor.shape.begin(), tensor.shape.end());
+  try {
+    if (statistics != nullptr) state.check_statistics(call, output, *statistics);
+  } catch (const Error&) {
+    state.extents.resize(output.shape);
+    throw;
+  }
+  output.record = PackedRecord(statistics != nullptr ? *statistics : taken, state.histograms);
+  if (taken.samples > 0) output.samples = std::make_unique<OutputRecord>(taken);
+  call.outputs.push_back(std::move(output));
+}
+
+void CallRecorder::set_label(CallToken token, uint32_t slot, const CallLabel& label) {
+  const std::lock_guard lock(state_->mutex);
+  const State::Call* call = nullptr;
+  State::Output& output = state_->find(token, slot, call);
+  state_->check_label(*call, label, output.dtype);
+  output.label = label;
+}
+
+void CallRecorder::set_statistics(CallToken token, uint32_t slot, const OutputRecord& statistics) {
+  const std::lock_guard lock(state_->mutex);
+  const State::Call* call = nullptr;
+  State::Output& output = state_->find(token, slot, call);
+  state_->check_statistics(*call, output, statistics);
+  output.record = PackedRecord(statistics, state_->histograms);
+}
+
+void CallRecorder::set_gradient_of(CallToken token, uint32_t slot, const ValueKey& value, int32_t input) {
+  const std::lock_guard lock(state_->mutex);
+  const State::Call* call = nullptr;
+  State::Output& output = state_->find(token, slot, call);
+  if (input < -1) throw usage_error("{}: output {} is a gradient through input {}", state_->name_of_call(*call), slot, input);
+  output.gradient_of = value;
+  output.gradient_input = input;
+}
+
+void CallRecorder::set_update(CallToken token, uint32_t slot, const UpdateCounts& update) {
+  const std::lock_guard lock(state_->mutex);
+  const State::Call* call = nullptr;
+  State::Output& output = state_->find(token, slot, call);
+  output.update = std::make_unique<UpdateCounts>(update);
+}
+
+void CallRecorder::State::write_calls() {
+  size_t of_pass = 0, waiting = 0;
+  std::vector<OutputDescription> descriptions;
+  std::vector<std::string_view> names;
+  for (const Call& call : calls) {
+    // Rows are written in parts: a record is large, and a step may have 10^5 of them.
+    if (waiting >= kOutputsAtATime || (waiting > 0 && call.pass != of_pass)) {
+      recorder.end_pass();
+      waiting = 0;
+    }
+    of_pass = call.pass;
+    if (call.progress != Progress::ended) continue;
+    const Pass& pass = passes[call.pass];
+    const auto outputs = call.outputs.empty() ? 0
+                                              : std::max_element(
+                                                    call.outputs.begin(), call.outputs.end(),
+                                                    [](const Output& a, const Output& b) {
+                                                      return a.slot < b.slot;
+                                                    })->slot +
+                                                    size_t{1};
+    // Slots that were not told are integers, which have no rows.
+    descriptions.assign(outputs, {});
+    for (OutputDescription& description : descriptions) description.view.dtype = DType::i64;
+    for (const Output& output : call.outputs) {
+      OutputDescription& description = descriptions[output.slot];
+      description.view.dtype = output.dtype;
+      description.shape = shape_of_output(output);
+      description.role = output.label.role;
+      description.parameter = text(output.label.parameter);
+      description.name = text(output.label.name);
+      description.scale = output.label.scale;
+      description.gradient_of = output.gradient_of;
+      description.gradient_input = output.gradient_input;
+    }
+    OpDescription op;
+    op.name = text(call.name);
+    op.module = text(call.module);
+    op.phase = call.phase;
+    op.id = call.id;
+    op.forward_id = call.forward_id;
+    op.function = call.function;
+    op.kind = call.kind;
+    op.micro_batch = pass.micro_batch;
+    op.loss_index = pass.loss_index;
+    op.attributes_text = text(call.attributes);
+    op.location = text(call.location);
+    op.product = call.product;
+    op.inputs = {inputs.data() + call.first_input, call.inputs};
+    op.inputs_told = call.inputs_told;
+    op.outputs = descriptions;
+    const std::span<OutputRecord* const> records = recorder.before(op);
+    for (const Output& output : call.outputs) {
+      if (output.slot >= records.size()) continue;
+      OutputRecord& record = *records[output.slot];
+      output.record.unpack(histograms, record.wanted, record);
+      if (output.samples) {
+        record.samples = output.samples->samples;
+        record.sample_elements = output.samples->sample_elements;
+        record.sample_values = output.samples->sample_values;
+      }
+      if (output.update) {
+        record.update = *output.update;
+        record.update_known = true;
+      }
+    }
+    recorder.after();
+    waiting += records.size();
+  }
+}
+
+void CallRecorder::State::clear_step() {
+  first_token += calls.size();
+  calls.clear();
+  inputs.clear();
+  extents.clear();
+  histograms.clear();
+  passes.assign(1, {});
+  in_step = false;
+}
+
+void CallRecorder::end_step(const StepRow& row) {
+  State& state = *state_;
+  const std::lock_guard lock(state.mutex);
+  state.require_step("the end of a step");
+  if (const std::string problem = problem_of(row); !problem.empty()) throw usage_error("step {}: {}", *state.last_step, problem);
+  size_t open = 0;
+  std::string first;
+  for (const State::Call& call : state.calls) {
+    if (call.progress != State::Progress::begun) continue;
+    if (open++ == 0) first = state.name_of_call(call);
+  }
+  for (const State::Pass& pass : state.passes)
+    for (const State::Batch& batch : pass.batches)
+      state.recorder.add_batch(pass.phase == Phase::evaluation ? Phase::evaluation : Phase::forward, pass.micro_batch, batch.source,
+                               batch.samples);
+  state.write_calls();
+  state.recorder.end_step(row);
+  const uint64_t number = *state.last_step;
+  state.clear_step();
+  if (open > 0)
+    throw usage_error("step {}: {} did not end{}; left out", number, first,
+                      open > 1 ? fmt::format(", nor did {}", count_of(open - 1, "other op")) : "");
+}
+
+SinkStatus CallRecorder::status() const { return state_->recorder.status(); }
+bool CallRecorder::stop_requested() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->recorder.stop_requested();
+}
+const std::string& CallRecorder::stop_reason() const { return state_->recorder.stop_reason(); }
+
+}  // namespace ulpscope

@@ -1,0 +1,108 @@
+// Records op calls that are told piece by piece: for producers that learn what an op was while it runs or after it, whose ops nest,
+// and who call from several threads. A call is a token from its beginning to the end of its step; what is told of it is kept,
+// packed, until the step ends, and written then by a Recorder in the order in which the calls began.
+//
+// Whatever cannot be, in the trace or by the order of calls, is refused: a usage Error that names the call is thrown, and the
+// recording stays as it was.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "ulpscope/recorder/recorder.h"
+
+namespace ulpscope {
+
+// Begins with 1; 0: none. Of one step.
+using CallToken = uint64_t;
+// A text that calls refer to; 0: "".
+using TextNumber = uint32_t;
+
+struct BegunCall {
+  TextNumber name = 0, module = 0, attributes = 0, location = 0;
+  TextNumber parameter = 0;    // where it is given, the id is made from it in the place of forward_id and module
+  std::optional<Phase> phase;  // nothing: the pass's
+  OpFunction function = OpFunction::other;
+  std::optional<OpKind> kind;  // nothing: the function's
+  uint64_t id = 0;             // 0: by the rule (op_identity.h)
+  uint64_t forward_id = 0;
+  std::span<const ValueKey> inputs;
+  bool inputs_told = true;
+  std::optional<ProductShape> product;
+};
+
+struct CallLabel {
+  Role role = Role::activation;
+  TextNumber parameter = 0, name = 0;
+  double scale = 1.0;
+};
+
+// A tensor of the host's memory, of any rank. `data` may be nullptr where its statistics are given.
+struct HostTensor {
+  const void* data = nullptr;
+  DType dtype = DType::f32;
+  std::span<const int64_t> shape = {};
+  std::span<const int64_t> strides = {};  // in elements; empty: contiguous
+};
+// The tensor with at most kMaxRank dimensions: those that lie behind each other are one. Throws Error (usage) where there are more,
+// of a negative extent or stride, and of more elements than a trace can have.
+TensorView folded(const HostTensor& tensor);
+
+// What an update did to a parameter w. All have one shape.
+struct HostUpdate {
+  double learning_rate = kUnknown;
+  HostTensor before, after;
+  std::optional<HostTensor> gradient = {};  // as the update read it; nothing: not known
+  std::optional<HostTensor> update = {};    // d as it was asked for, FP32 or FP64; nothing: after - before
+};
+UpdateCounts count_update(const HostUpdate& update);
+
+// What casting `from` to `to`, its values in FP16 or BF16, did: the statistics of the values before and the counts of the rounding.
+// Where it did not round to the nearest value the counts are unknown, and the statistics those of `to`. `scale`: the loss scale
+// that the values contain.
+OutputRecord count_cast(const HostTensor& from, const HostTensor& to, double scale);
+
+class CallRecorder {
+ public:
+  // The sink outlives it.
+  CallRecorder(TraceSink& sink, RecorderOptions options);
+  ~CallRecorder();
+
+  TextNumber intern(std::string_view text);
+
+  void add_setting(const SettingInfo& setting);  // before the first step
+  void add_batch(uint32_t source, std::span<const int64_t> samples);
+  void add_metric(std::string_view name, MetricKind kind, double value);
+  void add_note(std::string_view text);
+  void add_warning(std::string_view text);
+
+  void begin_step(uint64_t number);
+  void begin_pass(Phase phase, uint32_t micro_batch, uint32_t loss);
+  // Writes the step. Calls that did not end are left out, and told in an Error that is thrown after it was written.
+  void end_step(const StepRow& row);
+
+  CallToken begin(const BegunCall& call);
+  void end(CallToken call);
+  void drop(CallToken call);
+  uint64_t id_of(CallToken call) const;
+  // Once for each slot. Statistics nullptr: taken now.
+  void add_output(CallToken call, uint32_t slot, const HostTensor& tensor, const CallLabel& label, const OutputRecord* statistics);
+  // Until the step ends.
+  void set_label(CallToken call, uint32_t slot, const CallLabel& label);
+  void set_statistics(CallToken call, uint32_t slot, const OutputRecord& statistics);
+  void set_gradient_of(CallToken call, uint32_t slot, const ValueKey& value, int32_t input);
+  void set_update(CallToken call, uint32_t slot, const UpdateCounts& update);
+
+  SinkStatus status() const;
+  bool stop_requested() const;
+  const std::string& stop_reason() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ulpscope

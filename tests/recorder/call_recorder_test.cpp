@@ -1,0 +1,498 @@
+// Calls that are told piece by piece, against the same run told whole, and against plain computations.
+#include "ulpscope/recorder/call_recorder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <thread>
+
+#include "tests/recorder/memory_sink.h"
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/hash.h"
+#include "ulpscope/emulation/rounding.h"
+
+namespace ulpscope {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+HostTensor host(const std::vector<float>& values, std::span<const int64_t> shape) {
+  return {.data = values.data(), .dtype = DType::f32, .shape = shape};
+}
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage) << error.what();
+    return error.what();
+  }
+  return "taken";
+}
+
+class Calls : public testing::Test {
+ protected:
+  BegunCall call(std::string_view name, std::string_view module = "", std::span<const ValueKey> inputs = {}) {
+    BegunCall begun;
+    begun.name = recorder_.intern(name);
+    begun.module = recorder_.intern(module);
+    begun.function = function_named(name);
+    begun.inputs = inputs;
+    return begun;
+  }
+  // One op with one output.
+  CallToken record(const BegunCall& begun, const std::vector<float>& values, const CallLabel& label = {}) {
+    const CallToken token = recorder_.begin(begun);
+    const int64_t shape[] = {static_cast<int64_t>(values.size())};
+    recorder_.add_output(token, 0, host(values, shape), label, nullptr);
+    recorder_.end(token);
+    return token;
+  }
+
+  MemorySink sink_;
+  CallRecorder recorder_{sink_, {}};
+};
+
+std::string bytes_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The same three steps of three ops, told to a Recorder whole and to a CallRecorder in pieces, nested, the label last.
+TEST(CallRecorder, GivesTheBytesOfARecorder) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / ("ulpscope_calls_" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  RunInfo run;
+  run.run_id = "0123456789abcdef0123456789abcdef";
+  run.producer = "test";
+  RecorderOptions options;
+  options.level = RecordLevel::full;
+  struct Op {
+    std::string_view name;
+    OpFunction function;
+    uint64_t id;
+    std::vector<ValueKey> inputs;
+    Role role;
+    std::vector<float> values;
+  };
+  std::vector<std::vector<Op>> steps;
+  for (int step = 0; step < 3; ++step) {
+    std::vector<float> x(1000), y(1000), g(1000);
+    for (size_t i = 0; i < x.size(); ++i) {
+      x[i] = std::ldexp(static_cast<float>(i) - 500, static_cast<int>(i % 40) - 30 + step);
+      y[i] = x[i] * x[i];
+      g[i] = 2 * x[i];
+    }
+    if (step == 2) y[7] = INFINITY;
+    steps.push_back({{"source", OpFunction::source, 11, {}, Role::input, x},
+                     {"mul", OpFunction::mul, 22, {{11, 0}, {11, 0}}, Role::activation, y},
+                     {"mul_backward", OpFunction::mul, 33, {{22, 0}}, Role::activation_gradient, g}});
+  }
+  const int64_t shape[] = {10, 100};
+  {
+    const auto sink = create_trace((folder / "whole.h5").string(), run);
+    Recorder recorder(*sink, options);
+    for (size_t step = 0; step < steps.size(); ++step) {
+      recorder.begin_step(step);
+      for (const Op& op : steps[step]) {
+        OutputDescription output;
+        output.view = folded(host(op.values, shape));
+        output.role = op.role;
+        OpDescription description;
+        description.name = op.name;
+        description.phase = Phase::backward;
+        description.id = op.id;
+        description.function = op.function;
+        description.kind = kind_of(op.function);
+        description.inputs = op.inputs;
+        description.outputs = {&output, 1};
+        for (OutputRecord* record : recorder.before(description)) {
+          collect_statistics(output.view, *record);
+          collect_samples(output.view, *record);
+        }
+        recorder.after();
+      }
+      recorder.end_step({.loss = 1.5, .loss_known = true});
+    }
+    ASSERT_TRUE(sink->close());
+  }
+  {
+    const auto sink = create_trace((folder / "pieces.h5").string(), run);
+    CallRecorder recorder(*sink, options);
+    for (size_t step = 0; step < steps.size(); ++step) {
+      recorder.begin_step(step);
+      std::vector<CallToken> tokens;
+      for (const Op& op : steps[step]) {
+        BegunCall begun;
+        begun.name = recorder.intern(op.name);
+        begun.phase = Phase::backward;
+        begun.function = op.function;
+        begun.id = op.id;
+        begun.inputs = op.inputs;
+        tokens.push_back(recorder.begin(begun));
+      }
+      for (size_t i = tokens.size(); i-- > 0;) {
+        recorder.add_output(tokens[i], 0, host(steps[step][i].values, shape), {}, nullptr);
+        recorder.end(tokens[i]);
+        recorder.set_label(tokens[i], 0, {.role = steps[step][i].role});
+      }
+      recorder.end_step({.loss = 1.5, .loss_known = true});
+    }
+    ASSERT_TRUE(sink->close());
+  }
+  EXPECT_TRUE(bytes_of(folder / "whole.h5") == bytes_of(folder / "pieces.h5"));
+  std::filesystem::remove_all(folder);
+}
+
+TEST_F(Calls, AnIdWhoseTypeChangesIsSeveralTensors) {
+  const std::vector<float> wide{1, 2};
+  const std::vector<uint16_t> narrow{0x3C00, 0x7C00};
+  const int64_t shape[] = {2};
+  for (uint64_t step = 0; step < 3; ++step) {
+    recorder_.begin_step(step);
+    const CallToken token = recorder_.begin(call("mul", "fc"));
+    const HostTensor as_half{.data = narrow.data(), .dtype = DType::f16, .shape = shape};
+    recorder_.add_output(token, 0, step == 1 ? as_half : host(wide, shape), {}, nullptr);
+    recorder_.end(token);
+    recorder_.end_step({});
+  }
+  ASSERT_EQ(sink_.ops.size(), 1u);
+  ASSERT_EQ(sink_.tensors.size(), 2u);
+  EXPECT_EQ(sink_.tensors[0].dtype, DType::f32);
+  EXPECT_EQ(sink_.tensors[1].dtype, DType::f16);
+  ASSERT_EQ(sink_.rows.size(), 3u);
+  EXPECT_EQ(sink_.rows[0].tensor, 0u);
+  EXPECT_EQ(sink_.rows[1].tensor, 1u);
+  EXPECT_EQ(sink_.rows[1].statistics.positive_infinity, 1u);
+  EXPECT_EQ(sink_.rows[2].tensor, 0u);
+  EXPECT_EQ(sink_.rows[2].statistics.positive_infinity, 0u);
+}
+
+// More outputs in a later call, and another type of the first: each (slot, type) is one tensor, whatever came first.
+TEST_F(Calls, OutputsThatComeLaterKeepTheTensorsThatWere) {
+  const std::vector<float> f(2, 1.0f);
+  const std::vector<double> d(2, 1.0);
+  const int64_t shape[] = {2};
+  uint64_t step = 0;
+  const auto run = [&](std::vector<DType> types) {
+    recorder_.begin_step(step++);
+    const CallToken token = recorder_.begin(call("split"));
+    for (uint32_t slot = 0; slot < types.size(); ++slot)
+      recorder_.add_output(token, slot,
+                           {types[slot] == DType::f32 ? static_cast<const void*>(f.data()) : d.data(), types[slot], shape, {}}, {},
+                           nullptr);
+    recorder_.end(token);
+    recorder_.end_step({});
+  };
+  run({DType::f32});
+  run({DType::f64});
+  run({DType::f32, DType::f32});
+  run({DType::f64});
+  run({DType::f64, DType::f64});
+  std::vector<std::string> tensors, rows;
+  for (const TensorInfo& tensor : sink_.tensors) tensors.push_back(fmt::format("{} {}", tensor.slot, info(tensor.dtype).name));
+  EXPECT_THAT(tensors, ElementsAre("0 f32", "0 f64", "1 f32", "1 f64"));
+  for (const TensorRow& row : sink_.rows) rows.push_back(tensors[row.tensor]);
+  EXPECT_THAT(rows, ElementsAre("0 f32", "0 f64", "0 f32", "1 f32", "0 f64", "0 f64", "1 f64"));
+}
+
+TEST_F(Calls, AnOpWhoseInputsWereNotToldIsNoOrigin) {
+  sink_.keep_rows = true;
+  recorder_.begin_step(0);
+  BegunCall begun = call("div", "unscale");
+  begun.inputs_told = false;
+  record(begun, {1.0f, NAN});
+  recorder_.end_step({});
+  ASSERT_EQ(sink_.ops.size(), 1u);
+  EXPECT_FALSE(sink_.ops[0].inputs_told);
+  // A recorder that is asked where captures belong finds none.
+  MemorySink sink;
+  Recorder recorder(sink, {});
+  const OutputDescription output = float_output(Role::activation);
+  for (const bool told : {true, false}) {
+    recorder.begin_step(told ? 0 : 1);
+    OpDescription op;
+    op.name = "div";
+    op.id = told ? 1 : 2;
+    op.inputs_told = told;
+    op.outputs = {&output, 1};
+    for (OutputRecord* each : recorder.before(op)) fill(*each, {.nan = 1});
+    EXPECT_EQ(recorder.after().has_value(), told);
+    recorder.end_step({});
+  }
+}
+
+TEST_F(Calls, AFusedOptimizerHasMoreThan256Outputs) {
+  constexpr uint32_t kMany = 800;
+  recorder_.begin_step(0);
+  const CallToken before = recorder_.begin(call("split"));
+  const std::vector<float> value{1};
+  const int64_t shape[] = {1};
+  for (uint32_t i = 0; i < kMany; ++i) recorder_.add_output(before, i, host(value, shape), {}, nullptr);
+  recorder_.end(before);
+  std::vector<ValueKey> inputs;
+  for (uint32_t i = 0; i < kMany; ++i) inputs.push_back({recorder_.id_of(before), i});
+  const CallToken update = recorder_.begin(call("adam_update", "", inputs));
+  for (uint32_t i = 0; i < kMany; ++i) recorder_.add_output(update, i, host(value, shape), {.role = Role::weight}, nullptr);
+  recorder_.end(update);
+  recorder_.end_step({});
+  ASSERT_EQ(sink_.tensors.size(), 2 * kMany);
+  ASSERT_EQ(sink_.edges.size(), kMany);
+  for (uint32_t i = 0; i < kMany; ++i) {
+    EXPECT_EQ(sink_.tensors[kMany + i].slot, i);
+    EXPECT_EQ(sink_.edges[i].input, i);
+    EXPECT_EQ(sink_.edges[i].slot, i);
+  }
+}
+
+TEST_F(Calls, TensorsOfAnyRankAreCounted) {
+  // A transpose of 8 dimensions, of which it splits the memory in two.
+  const std::vector<int64_t> shape{2, 1, 3, 2, 2, 1, 2, 2}, strides{1, 1, 16, 8, 4, 4, 2, 48};
+  std::vector<float> values(96);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = std::ldexp(1.0f, static_cast<int>(i));
+  recorder_.begin_step(0);
+  const CallToken token = recorder_.begin(call("permute"));
+  recorder_.add_output(token, 0, {.data = values.data(), .dtype = DType::f32, .shape = shape, .strides = strides}, {}, nullptr);
+  recorder_.end(token);
+  recorder_.end_step({});
+  EXPECT_EQ(sink_.tensors[0].shape, shape);
+  ASSERT_EQ(sink_.rows.size(), 1u);
+  // The elements at the even places of two blocks of 48, from the strides by hand.
+  double sum = 0;
+  uint64_t count = 0;
+  std::array<int64_t, 8> at{};
+  for (bool more = true; more; ++count) {
+    int64_t offset = 0;
+    for (size_t k = 0; k < 8; ++k) offset += at[k] * strides[k];
+    sum += values[static_cast<size_t>(offset)];
+    more = false;
+    for (size_t k = 8; k-- > 0 && !more;) {
+      more = ++at[k] < shape[k];
+      if (!more) at[k] = 0;
+    }
+  }
+  EXPECT_EQ(sink_.rows[0].statistics.count, count);
+  EXPECT_EQ(sink_.rows[0].statistics.sum, sum);  // powers of two: exact
+  // Seven that do not lie behind each other.
+  const std::vector<int64_t> two(7, 2), apart{1, 3, 9, 27, 81, 243, 729};
+  EXPECT_THAT(refusal([&] { folded({.data = values.data(), .dtype = DType::f32, .shape = two, .strides = apart}); }),
+              HasSubstr("7 dimensions that do not lie behind each other"));
+}
+
+TEST_F(Calls, ThreadsAndNestedCallsAreNumberedWhereTheyBegin) {
+  recorder_.begin_step(0);
+  const CallToken outer = recorder_.begin(call("attention"));
+  const CallToken inner = recorder_.begin(call("softmax"));
+  const std::vector<float> value{1};
+  const int64_t shape[] = {1};
+  for (const CallToken token : {inner, outer}) {
+    recorder_.add_output(token, 0, host(value, shape), {}, nullptr);
+    recorder_.end(token);
+  }
+  constexpr int kThreads = 4, kCalls = 200;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      const BegunCall begun = call("mul", fmt::format("thread{}", t));
+      for (int i = 0; i < kCalls; ++i) record(begun, {static_cast<float>(t), static_cast<float>(i)});
+    });
+  for (std::thread& thread : threads) thread.join();
+  recorder_.end_step({});
+  ASSERT_EQ(sink_.rows.size(), 2u + kThreads * kCalls);
+  EXPECT_EQ(sink_.ops[0].name, "attention");
+  EXPECT_EQ(sink_.ops[1].name, "softmax");
+  std::map<std::string, double> next;
+  for (size_t i = 2; i < sink_.rows.size(); ++i) {
+    EXPECT_EQ(sink_.rows[i].sequence, i);
+    const std::string& module = sink_.ops[sink_.tensors[sink_.rows[i].tensor].op].module;
+    EXPECT_EQ(sink_.rows[i].statistics.sum, module.back() - '0' + next[module]++) << module;
+  }
+}
+
+TEST_F(Calls, WhatIsLearntLaterIsRecorded) {
+  recorder_.begin_step(0);
+  recorder_.begin_pass(Phase::forward, 0, 0);
+  const CallToken forward = record(call("mul", "fc"), {2});
+  recorder_.begin_pass(Phase::backward, 0, 0);
+  BegunCall backward = call("mul", "fc");
+  backward.forward_id = recorder_.id_of(forward);
+  const CallToken gradient = record(backward, {3});
+  recorder_.set_label(forward, 0, {.role = Role::loss});
+  recorder_.set_label(gradient, 0, {.role = Role::activation_gradient, .scale = 1024});
+  recorder_.set_gradient_of(gradient, 0, {recorder_.id_of(forward), 0}, 1);
+  OutputRecord counted;
+  counted.known = StatisticsLevel::health;
+  counted.statistics.count = counted.statistics.nan = 1;
+  recorder_.set_statistics(gradient, 0, counted);
+  const int64_t one[] = {1};
+  const float before = 1, after = 1, asked = 0x1p-30f, g = 2;
+  recorder_.set_update(forward, 0,
+                       count_update({.learning_rate = 0.5,
+                                     .before = {&before, DType::f32, one, {}},
+                                     .after = {&after, DType::f32, one, {}},
+                                     .gradient = HostTensor{&g, DType::f32, one, {}},
+                                     .update = HostTensor{&asked, DType::f32, one, {}}}));
+  recorder_.end_step({});
+  ASSERT_EQ(sink_.tensors.size(), 2u);
+  EXPECT_EQ(sink_.tensors[0].role, Role::loss);
+  EXPECT_EQ(sink_.ops[1].forward_id, sink_.ops[0].id);
+  EXPECT_NE(sink_.ops[1].id, sink_.ops[0].id);
+  EXPECT_EQ(sink_.tensors[1].gradient_of, sink_.ops[0].id);
+  EXPECT_EQ(sink_.tensors[1].gradient_input, 1);
+  ASSERT_EQ(sink_.rows.size(), 2u);
+  EXPECT_EQ(sink_.rows[1].scale, 1024);
+  EXPECT_EQ(sink_.rows[1].statistics.nan, 1u);
+  ASSERT_EQ(sink_.parameters.size(), 1u);
+  EXPECT_EQ(sink_.parameters[0].lost, 1u);
+  EXPECT_EQ(sink_.parameters[0].learning_rate, 0.5);
+  EXPECT_EQ(sink_.parameters[0].gradient_dot_update, 0x1p-29);
+}
+
+TEST(CountUpdate, AgreesWithAPlainLoop) {
+  constexpr size_t kElements = 20'000;  // more than two blocks
+  std::vector<float> w(kElements), after(kElements), d(kElements), g(kElements);
+  uint64_t lost = 0, nonzero = 0;
+  double dot = 0, magnitude = 0, squares = 0;
+  for (size_t i = 0; i < kElements; ++i) {
+    const auto bits = static_cast<double>(hash_combine(i, 3) >> 11) * 0x1p-53;
+    w[i] = static_cast<float>(1 + bits);
+    d[i] = i % 5 == 0 ? 0.0f : std::ldexp(1.0f, -20 - static_cast<int>(i % 12));
+    g[i] = i % 2 == 0 ? -1.0f : 0.5f;
+    after[i] = w[i] + d[i];
+    nonzero += d[i] != 0;
+    lost += d[i] != 0 && after[i] == w[i];
+    dot += double{g[i]} * double{d[i]};
+    magnitude += std::fabs(double{g[i]} * double{d[i]});
+    squares += double{d[i]} * double{d[i]};
+  }
+  const int64_t shape[] = {100, 200};
+  const UpdateCounts counts = count_update({.learning_rate = 0.25,
+                                            .before = host(w, shape),
+                                            .after = host(after, shape),
+                                            .gradient = host(g, shape),
+                                            .update = host(d, shape)});
+  EXPECT_EQ(counts.nonzero, nonzero);
+  EXPECT_EQ(counts.lost, lost);
+  EXPECT_GT(lost, 1000u);
+  EXPECT_EQ(counts.learning_rate, 0.25);
+  // Both sums of n terms round at most n - 1 times.
+  const double bound = 2 * kElements * 0x1p-53;
+  EXPECT_NEAR(counts.gradient_dot_update, dot, bound * magnitude);
+  EXPECT_NEAR(counts.update_squares, squares, bound * squares);
+  const UpdateCounts without = count_update({.before = host(w, shape), .after = host(after, shape), .gradient = {}, .update = {}});
+  EXPECT_EQ(without.lost, 0u);
+  EXPECT_EQ(without.nonzero, nonzero - lost);
+  EXPECT_TRUE(std::isnan(without.gradient_dot_update));
+}
+
+// FP16: what is at most 2^-25 becomes zero, what is at least 65520 infinite.
+TEST(CountCast, CountsByTheBordersOfFp16) {
+  constexpr double kScale = 1024;
+  std::vector<float> wide;
+  for (int exponent = -40; exponent <= 20; ++exponent)
+    for (const float fraction : {1.0f, 1.25f, 1.9f, -1.5f}) wide.push_back(std::ldexp(fraction, exponent));
+  for (const float value : {0.0f, 0x1p-25f, std::nextafter(0x1p-25f, 1.0f), 65519.0f, 65520.0f}) wide.push_back(value);
+  std::vector<uint16_t> narrow;
+  uint64_t flushed = 0, subnormal = 0, overflowed = 0, rescued = 0;
+  for (const float value : wide) {
+    narrow.push_back(static_cast<uint16_t>(round_to_encoding(binary16, value)));
+    const double magnitude = std::fabs(double{value});
+    const bool is_zero = magnitude <= 0x1p-25, is_infinite = magnitude >= 65520;
+    flushed += is_zero && value != 0;
+    subnormal += !is_zero && magnitude < 0x1p-14 - 0x1p-25;
+    overflowed += is_infinite;
+    rescued += !is_zero && !is_infinite && magnitude / kScale <= 0x1p-25;
+  }
+  const int64_t shape[] = {static_cast<int64_t>(wide.size())};
+  const OutputRecord record = count_cast(host(wide, shape), {narrow.data(), DType::f16, shape, {}}, kScale);
+  ASSERT_TRUE(record.rounding_known);
+  EXPECT_TRUE(record.before_rounding);
+  EXPECT_EQ(record.rounding.flushed, flushed);
+  EXPECT_EQ(record.rounding.subnormal, subnormal);
+  EXPECT_EQ(record.rounding.overflowed, overflowed);
+  EXPECT_EQ(record.rounding.rescued, rescued);
+  // A cast that made subnormals zero rounded otherwise than is counted: nothing is said of it.
+  std::vector<uint16_t> without = narrow;
+  for (uint16_t& encoding : without)
+    if ((encoding & 0x7C00) == 0) encoding &= 0x8000;
+  const OutputRecord other = count_cast(host(wide, shape), {without.data(), DType::f16, shape, {}}, kScale);
+  EXPECT_FALSE(other.rounding_known);
+  EXPECT_FALSE(other.before_rounding);
+  EXPECT_EQ(other.statistics.positive_infinity + other.statistics.negative_infinity, overflowed);
+}
+
+// Each lie is refused where it is told, in a line that names the call, and the trace has what was true.
+TEST_F(Calls, LiesAreRefusedAndTheRestIsRecorded) {
+  const std::vector<float> values{1, 2};
+  const int64_t shape[] = {2}, negative[] = {-2}, huge[] = {int64_t{1} << 40, int64_t{1} << 40};
+  EXPECT_THAT(refusal([&] { recorder_.begin(call("mul", "fc")); }), HasSubstr("op 'mul': expected a step that began"));
+  recorder_.begin_step(3);
+  EXPECT_THAT(refusal([&] { recorder_.begin_step(4); }), HasSubstr("step 4 begins before step 3 ended"));
+  const CallToken good = recorder_.begin(call("mul", "fc"));
+  const auto tell = [&](uint32_t slot, const HostTensor& tensor, const CallLabel& label = {}, const OutputRecord* given = nullptr) {
+    return refusal([&] { recorder_.add_output(good, slot, tensor, label, given); });
+  };
+  EXPECT_THAT(tell(0, host(values, negative)), HasSubstr("the shape [-2]; expected extents of at least 0"));
+  EXPECT_THAT(tell(0, host(values, huge)), HasSubstr("expected at most 2^48 elements"));
+  EXPECT_THAT(tell(0, {nullptr, DType::f32, shape, {}}), HasSubstr("op 'mul' in module 'fc': output 0: expected its memory"));
+  EXPECT_THAT(tell(0, {values.data(), DType::i32, shape, {}}, {.role = Role::weight_gradient}),
+              HasSubstr("op 'mul' in module 'fc': expected dtype to be a floating-point type"));
+  EXPECT_THAT(tell(0, host(values, shape), {.parameter = 99}), HasSubstr("text 99 is not known"));
+  EXPECT_THAT(tell(0, host(values, shape), {.scale = -1}), HasSubstr("scale is -1"));
+  EXPECT_THAT(tell(1u << 31, host(values, shape)), HasSubstr("output 2147483648"));
+  OutputRecord counted;
+  counted.known = StatisticsLevel::health;
+  counted.statistics.count = 3;
+  EXPECT_THAT(tell(0, host(values, shape), {}, &counted), HasSubstr("statistics of 3 elements of a tensor of the shape [2]"));
+  counted.statistics.count = 2;
+  counted.statistics.zeros = 3;
+  EXPECT_THAT(tell(0, host(values, shape), {}, &counted), HasSubstr("zeros is 3"));
+  counted.known = StatisticsLevel::values;
+  counted.statistics.zeros = 0;
+  counted.statistics.largest = counted.statistics.smallest = 1;
+  counted.statistics.sum = 2;
+  counted.statistics.sum_of_squares = 2;
+  EXPECT_THAT(tell(0, host(values, shape), {}, &counted), HasSubstr("the histogram has 0 elements; expected the 2 finite"));
+  recorder_.add_output(good, 0, host(values, shape), {}, nullptr);
+  EXPECT_THAT(tell(0, host(values, shape)), HasSubstr("op 'mul' in module 'fc': output 0 was told twice"));
+  recorder_.end(good);
+  EXPECT_THAT(refusal([&] { recorder_.end(good); }), HasSubstr("op 'mul' in module 'fc' ended twice"));
+  EXPECT_THAT(refusal([&] { recorder_.end(good + 1); }), HasSubstr("is not one of this step"));
+  EXPECT_THAT(refusal([&] { recorder_.set_label(good, 5, {}); }), HasSubstr("output 5 was not told"));
+  BegunCall other = call("add", "fc");
+  other.id = recorder_.id_of(good);
+  EXPECT_THAT(refusal([&] { recorder_.begin(other); }), HasSubstr("is that of op 'mul' in module 'fc'"));
+  BegunCall kind = call("add");
+  kind.kind = OpKind::product;
+  EXPECT_THAT(refusal([&] { recorder_.begin(kind); }), HasSubstr("op 'add': add is no product"));
+  BegunCall nameless;
+  EXPECT_THAT(refusal([&] { recorder_.begin(nameless); }), HasSubstr("no name"));
+  const CallToken dropped = recorder_.begin(call("sub"));
+  recorder_.drop(dropped);
+  EXPECT_THAT(refusal([&] { recorder_.end(dropped); }), HasSubstr("op 'sub' was dropped"));
+  recorder_.begin(call("div", "open"));
+  recorder_.begin(call("div", "open"));
+  EXPECT_THAT(refusal([&] { recorder_.end_step({.seconds = -1}); }), HasSubstr("step 3: seconds is -1"));
+  EXPECT_THAT(refusal([&] { recorder_.end_step({}); }),
+              HasSubstr("step 3: op 'div' in module 'open' did not end, nor did 1 other op; left out"));
+  EXPECT_THAT(refusal([&] { recorder_.begin_step(3); }), HasSubstr("step 3 comes after step 3"));
+  EXPECT_THAT(refusal([&] { recorder_.id_of(good); }), HasSubstr("is not one of this step"));
+  recorder_.begin_step(4);
+  record(call("mul", "fc"), values);
+  recorder_.end_step({});
+  ASSERT_EQ(sink_.steps.size(), 2u);
+  ASSERT_EQ(sink_.ops.size(), 1u);
+  ASSERT_EQ(sink_.rows.size(), 2u);
+  EXPECT_EQ(sink_.rows[0].statistics.sum, 3);
+}
+
+}  // namespace
+}  // namespace ulpscope
