@@ -38,11 +38,18 @@ struct Column {
   Packing packing = Packing::gzip;
   Refers refers = Refers::nothing;
   double fill = 0;
+  uint64_t first_minor = 0;
 
+  // The same column, which came with that minor version of the schema: the default of its field must mean that it is not known.
+  constexpr Column since(uint64_t minor) const {
+    Column column = *this;
+    column.first_minor = minor;
+    return column;
+  }
   // The same column, whose values mean something only in rows of which `condition` holds.
   template <typename Condition>
   constexpr Column<Get, Condition> known_if(Condition) const {
-    return {name, unit, meaning, get, packing, refers, fill};
+    return {name, unit, meaning, get, packing, refers, fill, first_minor};
   }
   template <typename Row>
   static bool known(const Row& row) {

@@ -52,15 +52,19 @@ CommitWords encode(const CommitRecord& record) {
 
 std::optional<CommitRecord> decode(std::span<const uint64_t> two_records) {
   std::optional<CommitRecord> newest;
+  const size_t size = two_records.size() / 2;
   for (size_t slot = 0; slot < 2; ++slot) {
-    const auto words = two_records.subspan(slot * kCommitWords, kCommitWords);
-    if (words.back() != crc32(std::as_bytes(words.first(kCommitWords - 1)))) continue;
+    const auto words = two_records.subspan(slot * size, size);
+    if (words.back() != crc32(std::as_bytes(words.first(size - 1)))) continue;
     if (newest && newest->generation > words[0]) continue;
     CommitRecord record;
     record.generation = words[0];
     record.state = static_cast<RecordingState>(words[1]);
-    for (size_t i = 0; i < kTables; ++i) {
-      record.tables[i] = {words[2 + 3 * i], words[3 + 3 * i], static_cast<uint32_t>(words[4 + 3 * i])};
+    for (size_t i = 0; commit_words(i) < size; ++i) {
+      if (i < kTables)
+        record.tables[i] = {words[2 + 3 * i], words[3 + 3 * i], static_cast<uint32_t>(words[4 + 3 * i])};
+      else if (words[2 + 3 * i] > 0)
+        ++record.unknown_tables;
     }
     newest = record;
   }

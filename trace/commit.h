@@ -4,6 +4,9 @@
 // the column's dataset, the others in its tail, from the tail's beginning. A writer overwrites a tail only after it has written a
 // record with a larger main_rows for that table: a reader that finds main_rows unchanged after it has read the tail has read it
 // right.
+//
+// Tables have their places in a record for good, and new ones come at its end. A file of another minor version of the schema may
+// have more of them than this program, or fewer, which then have no rows.
 #pragma once
 
 #include <array>
@@ -33,17 +36,21 @@ struct CommitRecord {
   uint64_t generation = 0;                      // counts the records; the newer of the two is valid
   RecordingState state = RecordingState::open;  // as it stands there
   std::array<Table, kTables> tables{};
+  uint64_t unknown_tables = 0;  // those behind the tables of this program that have rows
 
   Table& operator[](TableId id) { return tables[static_cast<size_t>(id)]; }
   const Table& operator[](TableId id) const { return tables[static_cast<size_t>(id)]; }
 };
 
 // generation, state, (rows, main_rows, tail checksum) for each table, CRC-32 of the words before.
-inline constexpr size_t kCommitWords = 3 + 3 * kTables;
+constexpr size_t commit_words(size_t tables) { return 3 + 3 * tables; }
+inline constexpr size_t kCommitWords = commit_words(kTables);
+// No trace has more.
+inline constexpr size_t kMostTables = 1024;
 using CommitWords = std::array<uint64_t, kCommitWords>;
 
 CommitWords encode(const CommitRecord& record);
-// The newer of the two records that is whole; nothing where neither is.
+// The newer of the two records that is whole; nothing where neither is. Both have the same number of tables.
 std::optional<CommitRecord> decode(std::span<const uint64_t> two_records);
 
 // CRC-32 as zlib has it; `crc` is that of the bytes before.

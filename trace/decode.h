@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -51,6 +52,19 @@ constexpr size_t column_named(std::string_view name) {
     if (column.name == name) found = index;
   });
   return found;
+}
+
+// What an enumerator that a newer program added is read as. Nothing: a row means nothing without it.
+template <typename Enum>
+constexpr std::optional<Enum> in_place_of_unknown() {
+  if constexpr (std::is_same_v<Enum, OpKind> || std::is_same_v<Enum, OpFunction> || std::is_same_v<Enum, SettingKind>)
+    return Enum::other;
+  else if constexpr (std::is_same_v<Enum, EventKind>)
+    return Enum::note;
+  else if constexpr (std::is_same_v<Enum, CaptureFollow>)
+    return Enum::none;
+  else
+    return std::nullopt;
 }
 
 // What the row's texts and shapes take in memory, each row having a copy.
@@ -145,14 +159,25 @@ inline void Decoder::decode_column(const Block& block, size_t row, const Column&
   } else {
     const Type value = block.value<Type>(index, row);
     if constexpr (Storage<Field>::kind == ValueKind::text) {
-      if (!texts_.has(value)) fail(texts_.what_is_wrong(value));
+      if (!texts_.has(value)) {
+        if (!file_.lacks(*block.table, index)) fail(texts_.what_is_wrong(value));
+        const Row unread{};
+        field = column.get(unread);
+        return;
+      }
       if constexpr (std::is_same_v<Field, std::string>)
         field = texts_[value];
       else if (!parse_shape(texts_[value], field))
         fail("has a damaged shape");
     } else {
       if constexpr (std::is_enum_v<Field>) {
-        if (value >= enumerators<Field>()) fail(fmt::format("has the unknown value {}", value));
+        if (value >= enumerators<Field>()) {
+          if (!file_.is_newer()) fail(fmt::format("has the unknown value {}", value));
+          if (!in_place_of_unknown<Field>())
+            throw file_.unknown(*block.table, block.table->columns[index], block.row_number(row), value);
+          field = *in_place_of_unknown<Field>();
+          return;
+        }
       }
       if constexpr (std::is_same_v<Field, bool>) {
         if (value > 1) fail(fmt::format("has the value {}; expected 0 or 1", value));

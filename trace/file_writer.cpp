@@ -33,6 +33,14 @@ uint32_t checksum(const TableBuffer& rows) {
   return crc;
 }
 
+// "strings,string_bytes,run": of tables or of columns.
+template <typename Specs>
+std::string names_of(const Specs& specs) {
+  std::string names;
+  for (const auto& spec : specs) names += (names.empty() ? "" : ",") + spec.name;
+  return names;
+}
+
 }  // namespace
 
 std::optional<bool> writer_holds_lock(int descriptor) {
@@ -65,16 +73,16 @@ TraceFileWriter::~TraceFileWriter() {
 
 void TraceFileWriter::create_layout(Mode mode) {
   file_.set_attribute("/", kFormatAttribute, std::string(kFormatName));
-  file_.set_attribute("/", kSchemaAttribute, kSchemaVersion);
+  file_.set_attribute("/", kSchemaAttribute, kSchemaMajor);
+  file_.set_attribute("/", kSchemaMinorAttribute, kSchemaMinor);
   commit_offset_ = file_.create_fixed(kCommitDataset, ElementType::u64, {2, kCommitWords}).file_offset();
-  std::string names;
-  for (const TableSpec& spec : trace_schema()) names += (names.empty() ? "" : ",") + spec.name;
-  file_.set_attribute(kCommitDataset, "tables", names);
+  file_.set_attribute(kCommitDataset, kTablesAttribute, names_of(trace_schema()));
   note_offset_ = file_.create_fixed(kNoteDataset, ElementType::u8, {kNoteBytes}).file_offset();
   tables_.reserve(kTables);
   for (const TableSpec& spec : trace_schema()) {
     TableFile& table = tables_.emplace_back(spec);
     file_.create_group(spec.name);
+    file_.set_attribute(spec.name, kColumnsAttribute, names_of(spec.columns));
     for (const ColumnSpec& column : spec.columns) {
       const std::string path = column_path(spec, column);
       table.columns.push_back(file_.create_column(path, {column.type, spec.chunk_rows, column.compress, column.fill}));

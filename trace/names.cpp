@@ -42,8 +42,8 @@ const char* name_of(EventKind kind) {
 }
 
 const char* name_of(OpKind kind) {
-  constexpr const char* kNames[kOpKinds] = {"source", "cast", "product",  "normalisation", "elementwise", "reduction",
-                                            "update", "loss", "quantise", "collective",    "other"};
+  constexpr const char* kNames[kOpKinds] = {"other",     "source", "cast", "product",  "normalisation", "elementwise",
+                                            "reduction", "update", "loss", "quantise", "collective"};
   return kNames[static_cast<size_t>(kind)];
 }
 

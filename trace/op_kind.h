@@ -8,7 +8,9 @@
 
 namespace ulpscope {
 
+// New ones come last, here and in OpFunction, since traces have their numbers.
 enum class OpKind : uint8_t {
+  other,
   source,         // values enter the recording: batches, initial weights, constants
   cast,           // the same values in another type
   product,        // sums of products of two inputs
@@ -19,7 +21,6 @@ enum class OpKind : uint8_t {
   loss,           // the value to be minimised, and its gradient
   quantise,       // to a type whose values are multiplied by a scale first
   collective,     // between ranks
-  other,
 };
 inline constexpr int kOpKinds = 11;
 const char* name_of(OpKind kind);
@@ -27,6 +28,7 @@ const char* name_of(OpKind kind);
 // X_backward computes the gradient of X's input, X_backward_weight that of its weight; a backward pass computes other gradients
 // with forward functions.
 enum class OpFunction : uint8_t {
+  other,
   source,
   cast,
   copy,
@@ -158,7 +160,6 @@ enum class OpFunction : uint8_t {
   all_gather,
   reduce_scatter,
   broadcast,
-  other,
 };
 
 struct OpFunctionInfo {
@@ -167,6 +168,7 @@ struct OpFunctionInfo {
   OpKind kind;
 };
 inline constexpr std::array kOpFunctions = std::to_array<OpFunctionInfo>({
+    {OpFunction::other, "other", OpKind::other},
     {OpFunction::source, "source", OpKind::source},
     {OpFunction::cast, "cast", OpKind::cast},
     {OpFunction::copy, "copy", OpKind::other},
@@ -298,9 +300,8 @@ inline constexpr std::array kOpFunctions = std::to_array<OpFunctionInfo>({
     {OpFunction::all_gather, "all_gather", OpKind::collective},
     {OpFunction::reduce_scatter, "reduce_scatter", OpKind::collective},
     {OpFunction::broadcast, "broadcast", OpKind::collective},
-    {OpFunction::other, "other", OpKind::other},
 });
-static_assert(kOpFunctions.size() == static_cast<size_t>(OpFunction::other) + 1);
+static_assert(kOpFunctions.size() == static_cast<size_t>(OpFunction::broadcast) + 1);
 static_assert(
     [] {
       for (size_t i = 0; i < kOpFunctions.size(); ++i)

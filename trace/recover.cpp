@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <set>
 
@@ -125,6 +126,11 @@ class Salvage {
   template <typename Row>
   void copy_rows();
   void copy_captures();
+  // Of a newer file, the row's enumerators that this program does not know and reads as another.
+  template <typename Row>
+  void count_replaced(const Block& block, size_t row);
+  // What of a newer file the copy lacks, or has otherwise, a line each.
+  std::vector<std::string> losses_of_newer() const;
 
   bool is_copied(uint64_t step) const { return std::binary_search(copied_.begin(), copied_.end(), step); }
   // Rows of steps that nothing is known of are counted.
@@ -154,6 +160,12 @@ class Salvage {
   std::array<uint64_t, kTables> rows_without_step_{};
   uint64_t ops_without_id_ = 0;
   uint64_t incomplete_captures_ = 0;
+  // Of a newer file's columns, how many enumerators are another one in the copy.
+  struct Replaced {
+    uint64_t values = 0;
+    std::string by;
+  };
+  std::map<std::string, Replaced> replaced_;
   RecoverResult result_;
 };
 
@@ -327,10 +339,44 @@ void Salvage::visit_readable(Visit&& visit) {
         lose(table, table.name, first + i, 1);
         continue;
       }
-      if (!std::binary_search(misplaced.begin(), misplaced.end(), first + i)) visit(row);
+      if (std::binary_search(misplaced.begin(), misplaced.end(), first + i)) continue;
+      if (source_.is_newer()) count_replaced<Row>(block, i);
+      visit(row);
     }
     first += count;
   }
+}
+
+template <typename Row>
+void Salvage::count_replaced(const Block& block, size_t row) {
+  for_each_column<Row>([&](const auto& column, auto index) {
+    using Field = FieldOf<Row, decltype(column.get)>;
+    if constexpr (std::is_enum_v<Field>) {
+      constexpr std::optional<Field> kBy = in_place_of_unknown<Field>();
+      if (!kBy || block.value<uint8_t>(index, row) < enumerators<Field>()) return;
+      const ColumnSpec& spec = block.table->columns[index];
+      Replaced& replaced = replaced_[column_path(*block.table, spec)];
+      ++replaced.values;
+      replaced.by = spec.values[static_cast<size_t>(*kBy)];
+    }
+  });
+}
+
+std::vector<std::string> Salvage::losses_of_newer() const {
+  const TraceFile::Unread unread = source_.unread();
+  const uint64_t items = unread.tables + unread.columns;
+  if (!source_.is_newer() || (items == 0 && losses_.empty() && replaced_.empty())) return {};
+  std::vector<std::string> lines{
+      fmt::format("written by a newer ulpscope (schema {})", schema_version_text(source_.schema_minor()))};
+  std::vector<std::string> counts;
+  if (unread.tables > 0) counts.push_back(count_of(unread.tables, "table"));
+  if (unread.columns > 0) counts.push_back(count_of(unread.columns, "column"));
+  if (items > 0) lines[0] += fmt::format(": {} {} not read", join_words(counts), items == 1 ? "was" : "were");
+  for (const auto& [column, replaced] : replaced_) {
+    lines.push_back(fmt::format("'{}' has {} that this ulpscope does not know: the copy has '{}' instead", column,
+                                count_of(replaced.values, "value"), replaced.by));
+  }
+  return lines;
 }
 
 void Salvage::copy_run() {
@@ -499,9 +545,10 @@ std::optional<RecoverResult> Salvage::run() {
     result_.losses.push_back(text);
     EventRow warning;
     warning.step = step;
-    warning.text = "recovered from a damaged trace: " + text;
+    warning.text = fmt::format("recovered from a damaged {}trace: {}", source_.is_newer() ? "or newer " : "", text);
     events.push_back(warning);
   };
+  for (const std::string& line : losses_of_newer()) say(0, line);
   for (const Loss& loss : losses_) say(loss.steps.first, loss_text(loss));
   for (const std::string& loss : source_.losses()) say(0, loss);
   for (const TableSpec& table : trace_schema()) {

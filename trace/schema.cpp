@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "ulpscope/base/text.h"
 #include "ulpscope/emulation/rounding.h"
 #include "ulpscope/trace/columns.h"
@@ -26,9 +28,14 @@ const char* name_of_enumerator(Enum value) {
   return name_of(value);
 }
 
+// No text has this number: there are fewer. A field that is one gets its default where it is read.
+constexpr std::byte kAbsentText{0xFF};
+
 template <typename Row>
-TableSpec table_of(std::string name, uint64_t chunk_rows, std::string meaning) {
+TableSpec table_of(std::string name, uint64_t chunk_rows, std::string meaning, uint64_t since = 0) {
+  const Row unread{};
   TableSpec table;
+  table.since = since;
   table.id = trace_detail::Table<Row>::id;
   table.name = std::move(name);
   table.meaning = std::move(meaning);
@@ -47,6 +54,13 @@ TableSpec table_of(std::string name, uint64_t chunk_rows, std::string meaning) {
     if (column.refers == trace_detail::Refers::tensors) spec.refers_to = "tensors";
     spec.compress = column.packing == trace_detail::Packing::gzip;
     spec.fill = column.fill;
+    spec.since = column.first_minor;
+    if constexpr (Storage<Field>::kind == ValueKind::text) {
+      spec.absent.fill(kAbsentText);
+    } else if constexpr (Storage<Field>::kind != ValueKind::histogram) {
+      const auto value = static_cast<typename Storage<Field>::Type>(column.get(unread));
+      std::memcpy(spec.absent.data(), &value, sizeof(value));
+    }
     if constexpr (std::is_enum_v<Field>) {
       for (int i = 0; i < trace_detail::enumerators<Field>(); ++i)
         spec.values.emplace_back(name_of_enumerator(static_cast<Field>(i)));
@@ -106,6 +120,8 @@ std::array<TableSpec, kTables> declare() {
 
 }  // namespace
 
+std::string schema_version_text(uint64_t minor) { return fmt::format("{}.{}", kSchemaMajor, minor); }
+
 size_t TableSpec::row_bytes() const {
   size_t bytes = 0;
   for (const ColumnSpec& column : columns) bytes += size_of(column.type);
@@ -113,7 +129,7 @@ size_t TableSpec::row_bytes() const {
 }
 
 const std::array<TableSpec, kTables>& trace_schema() {
-  static const std::array<TableSpec, kTables> schema = declare();
+  static std::array<TableSpec, kTables> schema = declare();
   return schema;
 }
 
@@ -126,8 +142,8 @@ const TableSpec* find_table(std::string_view name) {
 
 std::string column_path(const TableSpec& table, const ColumnSpec& column) { return table.name + "/" + column.name; }
 
-std::string tail_path(const TableSpec& table, const ColumnSpec& column) {
-  return fmt::format("{}/{}/{}", kTailGroup, table.name, column.name);
+std::string tail_path(const TableSpec& table, std::string_view column) {
+  return fmt::format("{}/{}/{}", kTailGroup, table.name, column);
 }
 
 uint64_t empty_trace_bytes() {
@@ -140,11 +156,12 @@ uint64_t empty_trace_bytes() {
   return bytes;
 }
 
-std::string schema_markdown() {
+std::string schema_markdown(std::span<const TableSpec> tables) {
   std::string text;
-  for (const TableSpec& table : trace_schema()) {
-    text += fmt::format("### {}\n{} {} a chunk.\n\n| column | type | unit | meaning |\n|---|---|---|---|\n", table.name,
-                        table.meaning, count_of(table.chunk_rows, "row"));
+  for (const TableSpec& table : tables) {
+    const std::string since = table.since > 0 ? fmt::format(" Since {}.", schema_version_text(table.since)) : "";
+    text += fmt::format("### {}\n{} {} a chunk.{}\n\n| column | type | unit | meaning |\n|---|---|---|---|\n", table.name,
+                        table.meaning, count_of(table.chunk_rows, "row"), since);
     for (const ColumnSpec& column : table.columns) {
       std::string meaning = column.meaning;
       const auto add = [&](const std::string& more) { meaning += (meaning.empty() ? "" : ": ") + more; };
@@ -155,6 +172,7 @@ std::string schema_markdown() {
         for (size_t i = 0; i < column.values.size(); ++i) values += fmt::format("{}{} {}", i ? ", " : "", i, column.values[i]);
         add(values);
       }
+      if (column.since > table.since) add("since " + schema_version_text(column.since));
       text += fmt::format("| {} | {} | {} | {} |\n", column.name, name_of(column.type), column.unit, meaning);
     }
     text += "\n";

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -13,8 +14,12 @@
 
 namespace ulpscope {
 
-// A new table, column or enumerator, or another size of chunks, raises the version. Readers read this one.
-inline constexpr uint64_t kSchemaVersion = 13;
+// Readers read every minor version of their major one. An addition raises the minor: a table, a column or an enumerator, each
+// behind all others of its kind, so that nothing moves. A column has one of the types that ElementType has, and is never the first.
+// Whatever else changes what a file holds or means raises the major: another size of chunks, too.
+inline constexpr uint64_t kSchemaMajor = 14, kSchemaMinor = 0;
+// "14.3", of the major version that is read.
+std::string schema_version_text(uint64_t minor);
 
 enum class TableId : uint8_t {
   strings,
@@ -35,7 +40,7 @@ enum class TableId : uint8_t {
   events,
   captures,
   samples,
-  measures,
+  measures,  // more tables follow this one, since commit records have them in this order
 };
 inline constexpr size_t kTables = 19;
 
@@ -58,6 +63,8 @@ struct ColumnSpec {
   std::string refers_to = {};            // the table whose rows the values are, or ""
   bool compress = true;
   double fill = 0;
+  uint64_t since = 0;                    // files of an earlier minor version do not have it
+  std::array<std::byte, 8> absent = {};  // the value that rows of such files have instead, in its first bytes: it is not known
 };
 
 struct TableSpec {
@@ -67,6 +74,7 @@ struct TableSpec {
   uint64_t chunk_rows = 1024;
   std::vector<ColumnSpec> columns;
   int step_column = -1;  // rows are sorted by it; -1: the table has none
+  uint64_t since = 0;    // files of an earlier minor version do not have it
 
   // Bytes of one row, over all columns.
   size_t row_bytes() const;
@@ -77,13 +85,16 @@ inline const TableSpec& spec(TableId id) { return trace_schema()[static_cast<siz
 // Nothing where there is no table of that name.
 const TableSpec* find_table(std::string_view name);
 
-// The tables and columns in Markdown, as docs/trace_format.md contains them.
-std::string schema_markdown();
+// Tables and columns in Markdown, as docs/trace_format.md contains them.
+std::string schema_markdown(std::span<const TableSpec> tables = trace_schema());
 
 // Attributes and datasets beside the tables.
 inline constexpr const char* kFormatAttribute = "format";
 inline constexpr const char* kFormatName = "ulpscope trace";
 inline constexpr const char* kSchemaAttribute = "schema_version";
+inline constexpr const char* kSchemaMinorAttribute = "schema_minor";
+inline constexpr const char* kTablesAttribute = "tables";    // of the commit records: the names of their tables
+inline constexpr const char* kColumnsAttribute = "columns";  // of a table's group: the names of its columns, as checksums have them
 inline constexpr const char* kCommitDataset = "commit";
 inline constexpr const char* kNoteDataset = "closing_note";
 inline constexpr const char* kTailGroup = "tail";
@@ -93,7 +104,8 @@ inline constexpr uint64_t kNoteBytes = 1024;
 
 // "stats/zeros", "tail/stats/zeros".
 std::string column_path(const TableSpec& table, const ColumnSpec& column);
-std::string tail_path(const TableSpec& table, const ColumnSpec& column);
+std::string tail_path(const TableSpec& table, std::string_view column);
+inline std::string tail_path(const TableSpec& table, const ColumnSpec& column) { return tail_path(table, column.name); }
 // A table of one row a chunk has no unfilled chunks.
 inline bool has_tail(const TableSpec& table) { return table.chunk_rows > 1; }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
@@ -221,6 +222,24 @@ std::vector<int32_t> Snapshot::ranks() const {
   for (const PartView& part : view_->parts)
     if (ranks.empty() || ranks.back() != part.run->rank) ranks.push_back(part.run->rank);
   return ranks;
+}
+
+std::string Snapshot::schema_version() const {
+  std::set<uint64_t> minors;
+  for (const PartView& part : view_->parts) minors.insert(part.file->schema_minor());
+  std::vector<std::string> versions;
+  for (const uint64_t minor : minors) versions.push_back(schema_version_text(minor));
+  return fmt::format("{}", fmt::join(versions, ", "));
+}
+
+std::vector<NewerTrace> Snapshot::newer_traces() const {
+  std::vector<NewerTrace> traces;
+  for (const PartView& part : view_->parts) {
+    const TraceFile::Unread unread = part.file->unread();
+    if (unread.tables + unread.columns == 0) continue;
+    traces.push_back({part.file->path(), schema_version_text(part.file->schema_minor()), unread.tables, unread.columns});
+  }
+  return traces;
 }
 
 const std::vector<ReplacedTrace>& Snapshot::replaced_traces() const { return view_->replaced; }

@@ -51,6 +51,13 @@ struct ReplacedTrace {
   std::string by_path;
 };
 
+// A trace that a newer program wrote, of which something was not read.
+struct NewerTrace {
+  std::string path;
+  std::string schema;                // "14.3"
+  uint64_t tables = 0, columns = 0;  // that this program does not know, and that have rows
+};
+
 class Snapshot {
  public:
   // RunSet(...).snapshot(), for who does not follow a run.
@@ -65,6 +72,8 @@ class Snapshot {
   std::vector<TracePart> parts() const;        // by rank, then by step
   const std::string& closing_note() const;     // why the trace ends where it does, or ""
   std::vector<int32_t> ranks() const;          // ascending
+  std::string schema_version() const;          // "14.3"; where its parts have several, all of them: "14.0, 14.3"
+  std::vector<NewerTrace> newer_traces() const;
   // What is odd about how the ranks fit together and prevents no analysis, a line each: "rank 1 ends 3 steps before rank 0".
   std::vector<std::string> rank_notes() const;
   // Whether it is the trace of one rank of several that was read without the others.

@@ -98,23 +98,16 @@ TraceFile::TraceFile(const std::string& path, const std::string& name, OnDamage 
   reading([&] {
     std::lock_guard lock(open_->mutex);
     const hdf5::File& file = open_->file;
-    const auto version = file.signed_attribute("/", kSchemaAttribute);
-    if (!version) throw unreadable_error("'{}' is not a trace: an HDF5 file of other contents", name_);
-    if (std::cmp_greater(*version, kSchemaVersion)) {
-      throw unreadable_error("'{}' has schema version {}, newer than {}, which this ulpscope reads", name_, *version,
-                             kSchemaVersion);
+    const auto major = file.signed_attribute("/", kSchemaAttribute);
+    if (!major) throw unreadable_error("'{}' is not a trace: an HDF5 file of other contents", name_);
+    if (std::cmp_greater(*major, kSchemaMajor)) {
+      throw unreadable_error("'{}' has schema version {}, newer than {}, which this ulpscope reads", name_, *major, kSchemaMajor);
     }
-    if (std::cmp_less(*version, kSchemaVersion)) {
-      throw unreadable_error("'{}' has schema version {}, older than {}, which this ulpscope reads: record again", name_, *version,
-                             kSchemaVersion);
+    if (std::cmp_less(*major, kSchemaMajor)) {
+      throw unreadable_error("'{}' has schema version {}, older than {}, which this ulpscope reads: record again", name_, *major,
+                             kSchemaMajor);
     }
-    if (open_->commit) return;
-    hdf5::Dataset commit = file.open_dataset(kCommitDataset, ElementType::u64),
-                  note = file.open_dataset(kNoteDataset, ElementType::u8);
-    check_shape(commit, {2, kCommitWords});
-    check_shape(note, {kNoteBytes});
-    open_->commit = std::move(commit);
-    open_->note = std::move(note);
+    if (!open_->commit) read_layout();
   });
   reading([&] {
     std::lock_guard lock(open_->mutex);
@@ -161,6 +154,73 @@ std::shared_ptr<const TraceFile> TraceFile::newer() const {
   return next->advance() ? next : nullptr;
 }
 
+void TraceFile::read_layout() {
+  const hdf5::File& file = open_->file;
+  const auto minor = file.signed_attribute("/", kSchemaMinorAttribute);
+  if (!minor) throw unreadable_error("'{}' is damaged: its attribute '{}' is missing{}", name_, kSchemaMinorAttribute, hint_);
+  if (*minor < 0) {
+    throw unreadable_error("'{}' is damaged: its attribute '{}' is {}; expected at least 0{}", name_, kSchemaMinorAttribute, *minor,
+                           hint_);
+  }
+  open_->minor = static_cast<uint64_t>(*minor);
+  hdf5::Dataset commit = file.open_dataset(kCommitDataset, ElementType::u64),
+                note = file.open_dataset(kNoteDataset, ElementType::u8);
+  if (is_newer()) {
+    const std::vector<uint64_t> shape = commit.shape();
+    const bool is_of_tables = shape.size() == 2 && shape[0] == 2 && shape[1] >= kCommitWords &&
+                              shape[1] <= commit_words(kMostTables) && (shape[1] - commit_words(0)) % 3 == 0;
+    if (!is_of_tables) {
+      throw unreadable_error("'{}' is damaged: expected '{}' to have two records of {} to {} tables, found the shape [{}]{}", name_,
+                             kCommitDataset, kTables, kMostTables, fmt::join(shape, ", "), hint_);
+    }
+    open_->commit_words = shape[1];
+  } else {
+    const auto& tables = trace_schema();
+    open_->commit_words = commit_words(static_cast<size_t>(
+        std::count_if(tables.begin(), tables.end(), [&](const TableSpec& table) { return table.since <= open_->minor; })));
+    check_shape(commit, {2, open_->commit_words});
+  }
+  check_shape(note, {kNoteBytes});
+  for (const TableSpec& table : trace_schema()) open_->stored[static_cast<size_t>(table.id)] = stored_columns(table);
+  open_->commit = std::move(commit);
+  open_->note = std::move(note);
+}
+
+std::vector<OpenTrace::StoredColumn> TraceFile::stored_columns(const TableSpec& table) const {
+  std::vector<OpenTrace::StoredColumn> stored;
+  if (!is_newer()) {
+    for (size_t i = 0; i < table.columns.size(); ++i)
+      if (!lacks(table, i)) stored.push_back({table.columns[i].name, i, {}});
+    return stored;
+  }
+  const auto fail = [&](const std::string& what) {
+    throw unreadable_error("'{}' is damaged: the attribute '{}' of table '{}' {}{}", name_, kColumnsAttribute, table.name, what,
+                           hint_);
+  };
+  const auto names = open_->file.text_attribute(table.name, kColumnsAttribute);
+  if (!names) fail("is missing");
+  size_t known = 0;
+  for (size_t begin = 0; begin <= names->size();) {
+    const size_t end = std::min(names->find(',', begin), names->size());
+    OpenTrace::StoredColumn& column = stored.emplace_back();
+    column.name = names->substr(begin, end - begin);
+    // New columns come behind those that there were.
+    if (known < table.columns.size() && table.columns[known].name == column.name) column.place = known++;
+    begin = end + 1;
+  }
+  if (known < table.columns.size()) fail(fmt::format("does not name '{}' in its place", table.columns[known].name));
+  return stored;
+}
+
+TraceFile::Unread TraceFile::unread() const {
+  Unread unread{record_.unknown_tables, 0};
+  for (const TableSpec& table : trace_schema()) {
+    if (rows(table.id) == 0) continue;
+    for (const OpenTrace::StoredColumn& column : open_->stored[static_cast<size_t>(table.id)]) unread.columns += !column.place;
+  }
+  return unread;
+}
+
 void TraceFile::check_shape(const hdf5::Dataset& dataset, const std::vector<uint64_t>& expected) const {
   const std::vector<uint64_t> shape = dataset.shape();
   if (shape == expected) return;
@@ -171,8 +231,8 @@ void TraceFile::check_shape(const hdf5::Dataset& dataset, const std::vector<uint
 CommitRecord TraceFile::read_record() const {
   // A record is read while the other one may be written; only if the reader was asleep for a whole commit are both in motion.
   for (int attempt = 0; attempt < 100; ++attempt) {
-    uint64_t words[2 * kCommitWords];
-    open_->commit.read_all(words);
+    std::vector<uint64_t> words(2 * open_->commit_words);
+    open_->commit.read_all(words.data());
     if (const auto record = decode(words)) return *record;
   }
   throw unreadable_error("'{}': '{}' is damaged", name_, kCommitDataset);
@@ -206,11 +266,11 @@ uint64_t TraceFile::whole_chunks(const TableSpec& table, uint64_t rows) const {
   // Most columns have them all.
   const uint64_t wanted = rows / table.chunk_rows;
   for (size_t i = 0; i < table.columns.size(); ++i)
-    if (column(table, i, rows).chunk_count() >= wanted) return wanted;
+    if (!lacks(table, i) && column(table, i, rows).chunk_count() >= wanted) return wanted;
   // A chunk that holds fill values only is not written, but no chunk of rows does in every column.
   const auto is_there = [&](uint64_t chunk) {
     for (size_t i = 0; i < table.columns.size(); ++i)
-      if (column(table, i, rows).has_chunk(chunk * table.chunk_rows)) return true;
+      if (!lacks(table, i) && column(table, i, rows).has_chunk(chunk * table.chunk_rows)) return true;
     return false;
   };
   uint64_t chunks = 0;
@@ -224,6 +284,7 @@ uint64_t TraceFile::rows_written(const TableSpec& table, uint64_t rows) const {
   uint64_t written = first;
   std::vector<std::byte> values;
   for (size_t i = 0; i < table.columns.size(); ++i) {
+    if (lacks(table, i)) continue;
     const size_t size = size_of(table.columns[i].type);
     values.resize((rows - first) * size);
     try {
@@ -312,17 +373,21 @@ bool TraceFile::read_tail(const CommitRecord& record, const TableSpec& table, Ta
   const size_t count = committed.rows - committed.main_rows;
   tail.extend(count);
   uint32_t checksum = 0;
+  std::vector<std::byte> unknown;
   try {
-    for (size_t i = 0; i < table.columns.size(); ++i) {
-      const ColumnSpec& column = table.columns[i];
-      hdf5::Dataset& dataset = open_->columns[static_cast<size_t>(table.id)][i].tail;
-      if (!dataset) {
-        hdf5::Dataset opened = open_->file.open_dataset(tail_path(table, column), column.type);
-        check_shape(opened, {table.chunk_rows});
-        dataset = std::move(opened);
+    for (OpenTrace::StoredColumn& stored : open_->stored[static_cast<size_t>(table.id)]) {
+      if (!stored.place) {
+        const hdf5::Dataset& dataset = unknown_tail(table, stored);
+        unknown.resize(count * size_of(dataset.type()));
+        dataset.read_rows(0, count, unknown.data());
+        checksum = crc32(unknown, checksum);
+        continue;
       }
-      dataset.read_rows(0, count, tail.column(i));
-      checksum = crc32({tail.column(i), count * size_of(column.type)}, checksum);
+      const ColumnSpec& column = table.columns[*stored.place];
+      hdf5::Dataset& dataset = open_->columns[static_cast<size_t>(table.id)][*stored.place].tail;
+      if (!dataset) dataset = open_tail(tail_path(table, column), column.type, table);
+      dataset.read_rows(0, count, tail.column(*stored.place));
+      checksum = crc32({tail.column(*stored.place), count * size_of(column.type)}, checksum);
     }
   } catch (const Error&) {
     if (on_damage_ == OnDamage::refuse) throw;
@@ -332,6 +397,21 @@ bool TraceFile::read_tail(const CommitRecord& record, const TableSpec& table, Ta
   if (checksum == committed.tail_checksum) return true;
   tail.clear();
   return false;
+}
+
+hdf5::Dataset TraceFile::open_tail(const std::string& path, ElementType type, const TableSpec& table) const {
+  hdf5::Dataset opened = open_->file.open_dataset(path, type);
+  check_shape(opened, {table.chunk_rows});
+  return opened;
+}
+
+const hdf5::Dataset& TraceFile::unknown_tail(const TableSpec& table, OpenTrace::StoredColumn& column) const {
+  if (column.unknown_tail) return column.unknown_tail;
+  const std::string path = tail_path(table, column.name);
+  const auto type = std::find_if(std::begin(kElementTypes), std::end(kElementTypes),
+                                 [&](ElementType candidate) { return open_->file.holds(path, candidate); });
+  if (type == std::end(kElementTypes)) throw failed_error("'{}' is missing, or its elements are of an unknown type", path);
+  return column.unknown_tail = open_tail(path, *type, table);
 }
 
 const hdf5::Dataset& TraceFile::column(const TableSpec& table, size_t index, uint64_t rows) const {
@@ -389,6 +469,10 @@ void TraceFile::read_rows(TableId id, size_t index, uint64_t first, size_t count
   const TableSpec& table = spec(id);
   const uint64_t main_rows = record_[id].main_rows;
   const size_t size = size_of(table.columns[index].type);
+  if (lacks(table, index)) {
+    for (size_t i = 0; i < count; ++i) std::memcpy(values + i * size, table.columns[index].absent.data(), size);
+    return;
+  }
   if (first < main_rows) {
     const size_t in_place = static_cast<size_t>(std::min<uint64_t>(count, main_rows - first));
     const hdf5::Dataset& dataset = column(table, index, first + in_place);
@@ -522,6 +606,12 @@ Error TraceFile::misplaced(const TableSpec& table, uint64_t row, uint64_t step, 
 
 Error TraceFile::damaged(const TableSpec& table, const ColumnSpec& column, uint64_t row, const std::string& what) const {
   return unreadable_error("'{}' is damaged: '{}' row {} {}{}", name_, column_path(table, column), row, what, hint_);
+}
+
+Error TraceFile::unknown(const TableSpec& table, const ColumnSpec& column, uint64_t row, uint64_t value) const {
+  return unreadable_error(
+      "'{}': '{}' row {} has the value {}, which this ulpscope does not know: the trace has schema {}, newer than {}", name_,
+      column_path(table, column), row, value, schema_version_text(open_->minor), schema_version_text(kSchemaMinor));
 }
 
 Error TraceFile::damaged_tail(const TableSpec& table) const {

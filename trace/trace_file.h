@@ -49,10 +49,19 @@ struct OpenTrace {
     hdf5::Dataset dataset, tail;  // opened when first read
     uint64_t extent = 0;
   };
+  // A column that a table has in this file.
+  struct StoredColumn {
+    std::string name;
+    std::optional<size_t> place;  // among those that this program knows
+    hdf5::Dataset unknown_tail;   // of one that it does not know; opened when first read
+  };
 
   hdf5::File file;
   hdf5::Dataset commit, note;
   std::array<std::vector<Column>, kTables> columns;
+  uint64_t minor = 0;                                     // of its schema
+  size_t commit_words = 0;                                // of one commit record
+  std::array<std::vector<StoredColumn>, kTables> stored;  // in their order in the file; none of a table that it does not have
   // Of the file once nobody writes it any more: it stays so.
   struct Stamp {
     off_t bytes = 0;
@@ -81,6 +90,16 @@ class TraceFile {
   TraceFile(const std::string& path, const std::string& name, OnDamage on_damage = OnDamage::refuse);
 
   const std::string& path() const { return name_; }
+  // The minor version of its schema, and whether this program knows less than that.
+  uint64_t schema_minor() const { return open_->minor; }
+  bool is_newer() const { return open_->minor > kSchemaMinor; }
+  // What a newer file has and this program does not know, as far as there are rows of it.
+  struct Unread {
+    uint64_t tables = 0, columns = 0;
+  };
+  Unread unread() const;
+  // Whether the file is older than that column: its values are then ColumnSpec::absent.
+  bool lacks(const TableSpec& table, size_t column) const { return table.columns[column].since > open_->minor; }
   uint64_t rows(TableId table) const { return record_[table].rows; }
   // Rows from `first` to the end of its chunk, or to the last one.
   size_t rows_in_chunk(TableId table, uint64_t first) const;
@@ -118,10 +137,15 @@ class TraceFile {
   Error misplaced(const TableSpec& table, uint64_t row, uint64_t step, std::optional<uint64_t> before) const;
   // An Error (unreadable) about a place in this file.
   Error damaged(const TableSpec& table, const ColumnSpec& column, uint64_t row, const std::string& what) const;
+  // An Error (unreadable) about an enumerator of a newer file, without which its row means nothing.
+  Error unknown(const TableSpec& table, const ColumnSpec& column, uint64_t row, uint64_t value) const;
 
  private:
   // Takes over what has been committed since. True iff there is more.
   bool advance();
+  // Finds out what the file has, by its minor version.
+  void read_layout();
+  std::vector<OpenTrace::StoredColumn> stored_columns(const TableSpec& table) const;
   void check_shape(const hdf5::Dataset& dataset, const std::vector<uint64_t>& expected) const;
   CommitRecord read_record() const;
   void check(const CommitRecord& record) const;
@@ -136,6 +160,10 @@ class TraceFile {
   void use_second_copies(CommitRecord& record) const;
   // The committed rows that are not in place; false where they did not stay as they were.
   bool read_tail(const CommitRecord& record, const TableSpec& table, TableBuffer& tail) const;
+  // The tail of a column.
+  hdf5::Dataset open_tail(const std::string& path, ElementType type, const TableSpec& table) const;
+  // That of a column that this program does not know.
+  const hdf5::Dataset& unknown_tail(const TableSpec& table, OpenTrace::StoredColumn& column) const;
   // With at least so many rows.
   const hdf5::Dataset& column(const TableSpec& table, size_t index, uint64_t rows) const;
   void read_rows(TableId table, size_t column, uint64_t first, size_t count, std::byte* values) const;

@@ -9,7 +9,6 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/totals/followed.h"
-#include "ulpscope/trace/schema.h"
 
 namespace ulpscope {
 
@@ -176,7 +175,7 @@ Report describe_trace(const AnalysisContext& context, const StepFacts& steps, bo
     if (where == kInReport || !for_report) report.add_fact(name, std::move(value), unit);
   };
 
-  add(kInfoOnly, "schema_version", count_cell(kSchemaVersion));
+  add(kInfoOnly, "schema_version", reader.schema_version());
   add(kInfoOnly, "writer", std::string(name_of(reader.writer_state())));
   if (!reader.closing_note().empty()) add(kInfoOnly, "closing_note", reader.closing_note());
   add(kInfoOnly, "run_id", run.run_id);
@@ -269,8 +268,8 @@ Report analyze_info(const Snapshot& reader, const AnalysisOptions& options) {
   if (has_scales) report.tables.push_back(quantization_scale_table(context, seen.analysis().get()));
   if (Table recording = recording_table(context); !recording.rows.empty()) report.tables.push_back(std::move(recording));
   const RunFacts facts(context, seen.steps(), {});
-  for (const char* code :
-       {"recording.missing_steps", "recording.ranks_differ", "recording.other_ranks", "recording.trace_replaced"})
+  for (const char* code : {"recording.missing_steps", "recording.ranks_differ", "recording.other_ranks", "recording.trace_replaced",
+                           "recording.newer_trace"})
     find_one(code, facts, report);
   return report;
 }

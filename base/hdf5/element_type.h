@@ -7,6 +7,8 @@
 namespace ulpscope {
 
 enum class ElementType : uint8_t { u8, u32, i32, u64, i64, f32, f64 };
+inline constexpr ElementType kElementTypes[] = {ElementType::u8,  ElementType::u32, ElementType::i32, ElementType::u64,
+                                                ElementType::i64, ElementType::f32, ElementType::f64};
 
 constexpr size_t size_of(ElementType type) {
   switch (type) {

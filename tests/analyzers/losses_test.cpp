@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <random>
@@ -13,6 +14,7 @@
 #include "report_access.h"
 #include "synthetic_trace.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/trace/other_minor.h"
 #include "ulpscope/analyzers/subject/trend.h"
 #include "ulpscope/analyzers/verbs/all_findings.h"
 #include "ulpscope/analyzers/verbs/compare.h"
@@ -20,6 +22,7 @@
 #include "ulpscope/analyzers/verbs/info.h"
 #include "ulpscope/analyzers/verbs/scale.h"
 #include "ulpscope/trace/recover.h"
+#include "ulpscope/trace/schema.h"
 
 namespace ulpscope::analyzers_test {
 namespace {
@@ -368,6 +371,52 @@ TEST(RanksInReports, OneThatIsReadAloneIsSaid) {
   EXPECT_EQ(analyze_all(one, {}).verdict, analyze_all(all.of_rank(1), {}).verdict);
   for (const Snapshot& whole : {all, all.of_rank(1)})
     EXPECT_EQ(find_finding(analyze_all(whole, {}), "recording.other_ranks"), nullptr);
+}
+
+TEST(NewerTraces, WhatWasNotReadOfThemIsSaid) {
+  using namespace trace_test;
+  RankedTraces traces(2);
+  for (const size_t rank : {0, 1}) {
+    traces[rank].add_event(EventKind::warning, -1, 0, 0, "said");
+    traces[rank].end_step(SyntheticTrace::default_step(1));
+  }
+  const std::vector<std::string> paths = traces.close();
+  const std::string next = fmt::format("{}.{}", kSchemaMajor, kSchemaMinor + 1),
+                    own = fmt::format("{}.{}", kSchemaMajor, kSchemaMinor);
+  const auto reports = [](const Snapshot& trace) { return std::array{analyze_all(trace, {}), analyze_info(trace)}; };
+  const auto expect = [&](const Snapshot& trace, const std::string& title) {
+    for (const Report& report : reports(trace)) {
+      const Finding* const finding = find_finding(report, "recording.newer_trace");
+      ASSERT_NE(finding, nullptr);
+      EXPECT_EQ(finding->severity, Severity::info);
+      EXPECT_EQ(finding->title, title);
+      EXPECT_EQ(finding->suggestion, "Read it with a ulpscope that knows schema " + next + ".");
+    }
+  };
+  set_minor(paths[0], kSchemaMinor + 1);
+  for (const Report& report : reports(Snapshot(paths[0]))) EXPECT_EQ(find_finding(report, "recording.newer_trace"), nullptr);
+  EXPECT_EQ(fact(analyze_info(Snapshot(paths[0])), "schema_version"), Cell(next));
+  EXPECT_EQ(fact(analyze_info(Snapshot("run", paths)), "schema_version"), Cell(own + ", " + next));
+  add_column(paths[0], "events", "mood");
+  expect(Snapshot(paths[0]), "The trace was written by a newer ulpscope (schema " + next + "): 1 column was not read.");
+  add_table(paths[0], "weather", 3);
+  add_table(paths[0], "tides", 3);
+  expect(Snapshot(paths[0]),
+         "The trace was written by a newer ulpscope (schema " + next + "): 2 tables and 1 column were not read.");
+  expect(Snapshot("run", paths), "1 trace of the run was written by a newer ulpscope (schema " + next + "), first '" + paths[0] +
+                                     "': 2 tables and 1 column were not read.");
+  set_minor(paths[1], kSchemaMinor + 1);
+  add_column(paths[1], "events", "mood");
+  for (const char* table : {"weather", "tides"}) add_table(paths[1], table, 3);
+  expect(Snapshot("run", paths), "2 traces of the run were written by a newer ulpscope (schema " + next + "), first '" + paths[0] +
+                                     "': 2 tables and 1 column were not read.");
+  std::string events;
+  export_table(Snapshot(paths[1]), "events", ExportFormat::csv, {}, [&](std::string_view piece) {
+    events += piece;
+    return true;
+  });
+  EXPECT_THAT(events, HasSubstr("said"));
+  EXPECT_THAT(events, ::testing::Not(HasSubstr("mood")));
 }
 
 // Events come rank by rank: each is told with its own, and of several the first is that of the first step.

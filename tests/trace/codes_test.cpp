@@ -104,5 +104,36 @@ TEST(CommitRecords, TheNewerWholeOneIsTaken) {
   EXPECT_FALSE(decode(std::vector<uint64_t>(2 * kCommitWords)));
 }
 
+// Those of a program that knows more tables or fewer: the tables that both know are in the same places.
+TEST(CommitRecords, OfMoreOrFewerTablesAreRead) {
+  CommitRecord record;
+  record.generation = 7;
+  for (size_t i = 0; i < kTables; ++i) record.tables[i] = {10 * i + 5, 10 * i, static_cast<uint32_t>(i)};
+  const auto with_tables = [&](size_t tables) {
+    const CommitWords known = encode(record);
+    std::vector<uint64_t> words(known.begin(), known.end() - 1);
+    words.resize(2 + 3 * tables);
+    // Every other one of those that are not known has rows.
+    for (size_t i = kTables; i < tables; i += 2) words[2 + 3 * i] = 1;
+    words.push_back(crc32(std::as_bytes(std::span(words))));
+    std::vector<uint64_t> two(words.size(), 1);  // none, and the record
+    two.insert(two.end(), words.begin(), words.end());
+    return decode(two);
+  };
+  ASSERT_TRUE(with_tables(kTables));
+  EXPECT_EQ(with_tables(kTables)->unknown_tables, 0u);
+  for (const size_t more : {1, 2, 3, 100}) {
+    const auto read = with_tables(kTables + more);
+    ASSERT_TRUE(read);
+    EXPECT_EQ(read->generation, 7u);
+    EXPECT_EQ(read->tables, record.tables);
+    EXPECT_EQ(read->unknown_tables, (more + 1) / 2);
+  }
+  const auto read = with_tables(kTables - 2);
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->unknown_tables, 0u);
+  for (size_t i = 0; i < kTables; ++i) EXPECT_EQ(read->tables[i], i < kTables - 2 ? record.tables[i] : CommitRecord::Table());
+}
+
 }  // namespace
 }  // namespace ulpscope::trace_detail

@@ -145,10 +145,10 @@ TEST_F(Target, NewerAndOlderSchemasAreToldApart) {
     file.close();
     return open_error(path);
   };
-  EXPECT_THAT(with_version(kSchemaVersion + 1),
-              AllOf(HasSubstr("newer"), HasSubstr(fmt::format("schema version {}", kSchemaVersion + 1))));
-  EXPECT_THAT(with_version(kSchemaVersion - 1),
-              AllOf(HasSubstr(fmt::format("has schema version {}, older than {}", kSchemaVersion - 1, kSchemaVersion)),
+  EXPECT_THAT(with_version(kSchemaMajor + 1),
+              AllOf(HasSubstr("newer"), HasSubstr(fmt::format("schema version {}", kSchemaMajor + 1))));
+  EXPECT_THAT(with_version(kSchemaMajor - 1),
+              AllOf(HasSubstr(fmt::format("has schema version {}, older than {}", kSchemaMajor - 1, kSchemaMajor)),
                     HasSubstr("record again")));
   EXPECT_THAT(with_version(UINT64_MAX), HasSubstr("newer"));
 }
@@ -159,12 +159,13 @@ TEST_F(Target, ASchemaVersionIsShownAsItStands) {
   write_file(folder_.file("make.py"),
              fmt::format("import h5py\nh5py.File('{}', 'w', libver='latest').attrs['{}'] = -1\n", path_, kSchemaAttribute));
   ASSERT_EQ(std::system((python + " " + folder_.file("make.py")).c_str()), 0);
-  EXPECT_THAT(open_error(path_), HasSubstr(fmt::format("has schema version -1, older than {}", kSchemaVersion)));
+  EXPECT_THAT(open_error(path_), HasSubstr(fmt::format("has schema version -1, older than {}", kSchemaMajor)));
 }
 
 TEST_F(Target, ADatasetThatIsMissingIsNamed) {
   hdf5::File file = hdf5::File::create(path_, path_);
-  file.set_attribute("/", kSchemaAttribute, kSchemaVersion);
+  file.set_attribute("/", kSchemaAttribute, kSchemaMajor);
+  file.set_attribute("/", kSchemaMinorAttribute, kSchemaMinor);
   file.close();
   EXPECT_EQ(open_error(path_), "'" + path_ + "': dataset 'commit' is missing; without it nothing can be recovered");
 }
@@ -174,7 +175,8 @@ TEST_F(Target, WhatIsDamagedSaysSoAndWhetherItCanBeRecovered) {
   const auto make = [&](uint64_t extent, bool whole) {
     std::filesystem::remove(path_);
     hdf5::File file = hdf5::File::create(path_, path_);
-    file.set_attribute("/", kSchemaAttribute, kSchemaVersion);
+    file.set_attribute("/", kSchemaAttribute, kSchemaMajor);
+    file.set_attribute("/", kSchemaMinorAttribute, kSchemaMinor);
     CommitRecord record;
     record.generation = 1;
     record.state = RecordingState::closed;
