@@ -8,6 +8,7 @@
 
 #include "ulpscope/analyzers/judgements/loss_ends.h"
 #include "ulpscope/analyzers/report/sentence.h"
+#include "ulpscope/trace/records.h"
 
 namespace ulpscope {
 
@@ -52,6 +53,8 @@ struct LossJudgement {
 // The first step, of all that are asked for or of those that were taken, in which something was NaN or infinite: in a skipped one
 // that is how a scaler finds its level. UINT64_MAX: none.
 enum class WhichSteps : uint8_t { all, taken };
+// A step's first tensor with NaN or infinity was a mask, so that the event tells of no fault.
+bool is_of_mask(const RunFacts& facts, const EventRow& event);
 uint64_t first_nonfinite_step(const RunFacts& facts, WhichSteps steps);
 
 // `first_nonfinite`: the first step that was taken with something NaN or infinite in it; `blind`: from which on the loss saw

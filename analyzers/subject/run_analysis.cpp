@@ -143,6 +143,7 @@ AnalysisContext::AnalysisContext(const Snapshot& snapshot, const AnalysisOptions
       fitted_loss_(fitted_loss(trace)),
       selection(tables_->selection),
       graph(tables_->graph),
+      masks(tables_->masks),
       settings(tables_->settings) {}
 
 bool visit_blocks(const AnalysisContext& context, PartSteps steps, TablesRead tables,

@@ -104,6 +104,77 @@ TEST(NonfiniteFlow, WhatGoesOnIsNoBeginningAndWhatIsTakenAwayEnds) {
 }
 
 // An op that reads several has what it gives of one that it did not give a finite output with before.
+// Attention as other producers tell it: scores, to which a mask adds infinities, or in which it puts them, and their softmax.
+class Attention {
+ public:
+  enum class By { buffer, argument, fill };
+  explicit Attention(By by) {
+    TensorInfo tensor;
+    tensor.dtype = DType::f32;
+    const auto add = [&](uint64_t id, const char* name, Phase phase, Role role) {
+      tensor.role = role;
+      return trace_.add_output({id, 0, name, "attention", phase, "", {}}, tensor);
+    };
+    mask_ = add(1, "source", Phase::data, by == By::argument ? Role::input : Role::buffer);
+    scores_ = add(2, "matmul", Phase::forward, Role::activation);
+    masked_ = add(3, by == By::fill ? "masked_fill" : "add", Phase::forward, Role::activation);
+    softmax_ = add(4, "softmax", Phase::forward, Role::activation);
+    loss_ = add(5, "mse", Phase::loss, Role::loss);
+    if (by != By::fill) trace_.sink().add_edge({0, 2, 1, 0, 0});
+    for (const uint32_t op : {2, 3, 4}) trace_.sink().add_edge({0, op, 0, op - 1, 0});
+    mask_holds_it_ = by != By::fill;
+  }
+  void step(double score, bool leaves_row = true) {
+    trace_.add(mask_, row({0, mask_holds_it_ ? -INFINITY : 1}));
+    trace_.add(scores_, row({score, score}));
+    trace_.add(masked_, row({leaves_row ? score : -INFINITY, -INFINITY}));
+    const bool is_nan = std::isnan(score) || !leaves_row;
+    trace_.add(softmax_, row(is_nan ? std::vector<double>{NAN, NAN} : std::vector<double>{1, 0}));
+    trace_.add(loss_, row({is_nan ? NAN : 1}));
+    trace_.add_event(EventKind::nonfinite, mask_holds_it_ ? mask_ : masked_, 1);
+    trace_.end_step(SyntheticTrace::default_step(is_nan ? NAN : 1.0 / static_cast<double>(1 + trace_.step())));
+  }
+  Snapshot read() { return trace_.read(); }
+
+ private:
+  static TensorRow row(const std::vector<double>& values) { return make_stored_row(values, DType::f32); }
+
+  SyntheticTrace trace_;
+  uint32_t mask_ = 0, scores_ = 0, masked_ = 0, softmax_ = 0, loss_ = 0;
+  bool mask_holds_it_ = true;
+};
+
+TEST(SoftmaxMasks, AreNoFaultOfTheDataAndNoBeginning) {
+  for (const Attention::By by : {Attention::By::buffer, Attention::By::argument, Attention::By::fill}) {
+    Attention attention(by);
+    for (int step = 0; step < 5; ++step) attention.step(2);
+    const Snapshot trace = attention.read();
+    const Report report = analyze_all(trace, {});
+    EXPECT_EQ(report.verdict, Verdict::healthy) << report.verdict_text;
+    for (const char* code : {"data.nonfinite", "range.nonfinite"}) EXPECT_EQ(find_finding(report, code), nullptr) << code;
+    const Report nan = analyze_nan(trace, {});
+    EXPECT_EQ(fact(nan, "beginnings"), Cell(int64_t{0}));
+    EXPECT_EQ(nan.verdict_text, "no NaN or infinity was found to do harm.");
+  }
+}
+
+TEST(SoftmaxMasks, AreNotBlamedForWhatComesLater) {
+  Attention attention(Attention::By::buffer);
+  for (int step = 0; step < 6; ++step) attention.step(step < 4 ? 2 : NAN);
+  const Report nan = analyze_nan(attention.read(), {});
+  EXPECT_EQ(nan.verdict, Verdict::broken);
+  EXPECT_EQ(fact(nan, "tensor"), Cell(std::string("attention matmul")));
+  EXPECT_EQ(fact(nan, "step"), Cell(int64_t{4}));
+}
+
+TEST(SoftmaxMasks, ThatLeaveASoftmaxNothingAreNone) {
+  Attention attention(Attention::By::fill);
+  for (int step = 0; step < 3; ++step) attention.step(2, false);
+  const Report nan = analyze_nan(attention.read(), {});
+  EXPECT_EQ(nan.verdict, Verdict::broken);
+  EXPECT_EQ(fact(nan, "tensor"), Cell(std::string("attention masked_fill")));
+}
+
 TEST(NonfiniteFlow, WhatWasHarmlessBeforeIsNotTheCause) {
   for (const bool is_harmless : {true, false}) {
     Model model;
