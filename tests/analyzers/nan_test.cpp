@@ -175,6 +175,65 @@ TEST(SoftmaxMasks, ThatLeaveASoftmaxNothingAreNone) {
   EXPECT_EQ(fact(nan, "tensor"), Cell(std::string("attention masked_fill")));
 }
 
+// A product of another producer, of which no rounding was counted and no element captured.
+class Uncounted {
+ public:
+  struct Given {
+    const char* function = "matmul";
+    double output = INFINITY, input = 300;
+    bool told = true;
+    DType dtype = DType::f16;
+  };
+  static Report report(const Given& given) {
+    SyntheticTrace trace;
+    TensorInfo tensor;
+    tensor.dtype = given.dtype;
+    tensor.role = Role::activation;
+    std::vector<uint32_t> made;
+    for (uint64_t id = 1; id <= 2; ++id) made.push_back(trace.add_output({id, 0, "relu", "in", Phase::forward, "", {}}, tensor));
+    made.push_back(trace.add_output({3, 0, given.function, "out", Phase::forward, "", {}}, tensor));
+    tensor.role = Role::loss;
+    made.push_back(trace.add_output({4, 0, "mse", "", Phase::loss, "", {}}, tensor));
+    if (given.told)
+      for (const uint8_t input : {0, 1}) trace.sink().add_edge({0, 2, input, input, 0});
+    trace.sink().add_edge({0, 3, 0, 2, 0});
+    for (int step = 0; step < 2; ++step) {
+      for (const double value : {given.input, 400.0}) trace.add(made[value == 400.0], make_stored_row({value, 1}, given.dtype));
+      trace.add(made[2], make_stored_row({given.output, 1}, given.dtype));
+      trace.add(made[3], make_stored_row({NAN}, given.dtype));
+      trace.end_step(SyntheticTrace::default_step(NAN));
+    }
+    return analyze_nan(trace.read(), {});
+  }
+};
+
+TEST(UncountedOverflow, IsKnownByFiniteInputsAndAnInfiniteOutput) {
+  const auto cause = [](const Uncounted::Given& given) { return fact(Uncounted::report(given), "cause"); };
+  EXPECT_EQ(cause({}), Cell(std::string("overflow_in_arithmetic")));
+  EXPECT_EQ(cause({.function = "mul", .output = -INFINITY}), Cell(std::string("overflow_in_arithmetic")));
+  EXPECT_EQ(cause({.function = "cast"}), Cell(std::string("overflow_on_cast")));
+  for (const Uncounted::Given& given :
+       {Uncounted::Given{.output = NAN}, Uncounted::Given{.function = "div"}, Uncounted::Given{.function = "log"},
+        Uncounted::Given{.told = false}, Uncounted::Given{.dtype = DType::f32}})
+    EXPECT_EQ(cause(given), Cell(std::string("unknown"))) << given.function << ' ' << given.output << ' ' << given.told;
+}
+
+TEST(UncountedOverflow, IsToldWithoutANumberThatIsNotKnown) {
+  const auto text = [](const char* function) {
+    const Report report = Uncounted::report({.function = function});
+    const Finding* const found = find_finding(report, "range.nonfinite");
+    return found == nullptr ? "" : found->suggestion.text();
+  };
+  EXPECT_EQ(text("mul").find("All that it read was finite, and it holds infinities and no NaN: the magnitude of a result was above "
+                             "65504, the largest finite value of fp16. Keep this op in FP32 or BF16, or make its inputs smaller."),
+            0u)
+      << text("mul");
+  EXPECT_EQ(text("matmul").find("All that it read was finite, and it holds infinities and no NaN: the magnitude of a sum, or of a "
+                                "part of it, was above 65504, the largest finite value of fp16."),
+            0u)
+      << text("matmul");
+}
+
 TEST(NonfiniteFlow, WhatWasHarmlessBeforeIsNotTheCause) {
   for (const bool is_harmless : {true, false}) {
     Model model;
