@@ -57,7 +57,6 @@ void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
   if (steps.nonfinite_losses.empty()) return;
   const uint64_t nonfinite = steps.nonfinite_losses.size(), first = steps.nonfinite_losses.first();
   const bool recovered = !facts.broke();
-  const bool many = wastes_many(nonfinite, steps.count);
   // Losses of steps that were skipped long before have nothing to do with those that broke the run.
   const uint64_t from = recovered ? first : steps.nonfinite_losses.first_of_last_bout();
   Extent extent{{}, from};
@@ -80,10 +79,8 @@ void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
                                                       {"step", ordinal(facts.step_facts.broken_from())},
                                                       {"steps", count}});
   const uint64_t step = origin ? origin->position.step : began(facts, steps, from);
-  found.add(!recovered ? Severity::error
-            : many     ? Severity::warning
-                       : Severity::info,
-            title, {{key_of_step(trace, first), {{"steps", count_cell(nonfinite), Unit::count}}}},
+  found.add(harm_of_nonfinite_losses(steps, facts.broke()), title,
+            {{key_of_step(trace, first), {{"steps", count_cell(nonfinite), Unit::count}}}},
             kLookWhereItBegan({{"step", ordinal(step)}, {"trace", trace_name(trace)}}), std::move(extent));
 }
 

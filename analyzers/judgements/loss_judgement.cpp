@@ -171,6 +171,11 @@ bool stays_above_start(const RunFacts& facts) {
   return std::all_of(ends.begin(), ends.end(), [&](double loss) { return std::isfinite(loss) && loss > bound; });
 }
 
+Severity harm_of_nonfinite_losses(const StepTotals& steps, bool broke) {
+  if (broke) return Severity::error;
+  return wastes_many(steps.nonfinite_losses.size(), steps.count) ? Severity::warning : Severity::info;
+}
+
 std::optional<LossJudgement> judge_losses(const RunFacts& facts, uint64_t first_nonfinite, uint64_t blind) {
   const StepTotals& steps = facts.judged_steps();
   // The last losses vary from batch to batch: their median, where there are many.

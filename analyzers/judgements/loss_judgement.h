@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "ulpscope/analyzers/judgements/loss_ends.h"
+#include "ulpscope/analyzers/report/report.h"
 #include "ulpscope/analyzers/report/sentence.h"
 #include "ulpscope/trace/records.h"
 
 namespace ulpscope {
 
 class RunFacts;
+struct StepTotals;
 
 // Losses that are far above the first one among others that are near zero, as those of a classifier that is sure of whatever it
 // says: a median does not tell of them.
@@ -63,6 +65,9 @@ std::optional<LossJudgement> judge_losses(const RunFacts& facts, uint64_t first_
 
 // Of a run too short for other judgements: each loss of its later half is above its first one, and of a classifier above guessing.
 bool stays_above_start(const RunFacts& facts);
+
+// Losses that were NaN or infinite are an error where the run ended so, and a warning where they wasted many steps.
+Severity harm_of_nonfinite_losses(const StepTotals& steps, bool broke);
 
 // The known losses of the first rank, in order.
 std::vector<StepLoss> losses_of(const RunFacts& facts, StepRange steps);

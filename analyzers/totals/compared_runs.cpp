@@ -149,6 +149,7 @@ ComparedRun::ComparedRun(const Snapshot& snapshot, const AnalysisOptions& option
     : seen_(std::make_unique<Seen>(Seen{Followed<TensorTotals>([] { return TensorTotals(); }, options)})) {
   complete = seen_->analysis.update(snapshot);
   steps = seen_->analysis.steps().whole();
+  broke = seen_->analysis.steps().broken_from() != UINT64_MAX;
   const PerTensor<RangeTotals> totals = seen_->analysis.analysis().whole();
   for (const uint32_t tensor : totals.tensors()) {
     ComparedOutput& output = outputs.try_emplace(selection().output(tensor), ComparedOutput{tensor, {}, {}}).first->second;

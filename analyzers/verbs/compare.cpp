@@ -25,6 +25,10 @@ constexpr Template kNoMeansCompared{
     "verdict.no_means_compared",
     "the second run's losses are finite; the first run's are NaN or infinite in {steps:count step}, so that no means were "
     "compared."};
+constexpr Template kNoMeansOfSecond{
+    "verdict.no_means_of_second",
+    "nothing was found that costs accuracy or steps; the second run's losses are NaN or infinite in {steps:count step}, so that no "
+    "means were compared."};
 constexpr Template kSeedsUnjudged{"verdict.other_seeds",
                                   "nothing was found, but losses were not judged: runs of different seeds end with different "
                                   "losses."};
@@ -180,6 +184,7 @@ Sentences without_cause(const ComparedRuns& runs) {
   const LossComparison& losses = runs.losses;
   if (losses.common == 0) return kNoLossCompared();
   if (losses.equal == losses.common) return kLossesAreEqual({{"steps", losses.common}});
+  if (const size_t broken = runs.b.steps.nonfinite_losses.size(); broken > 0) return kNoMeansOfSecond({{"steps", broken}});
   if (const size_t broken = runs.a.steps.nonfinite_losses.size(); broken > 0) return kNoMeansCompared({{"steps", broken}});
   if (!runs.have_equal_seeds) return kSeedsUnjudged();
   if (!runs.have_equal_samples) return kSamplesUnjudged();

@@ -708,6 +708,28 @@ TEST(Compare, ASecondRunThatBreaksIsAnError) {
       << "no run that is NaN is fine";
 }
 
+TEST(Compare, OneSkippedStepOfTheSecondRunIsWhatAReportSaysThatItIs) {
+  SyntheticTrace first, second;
+  for (int step = 0; step < 60; ++step) {
+    StepRow row = SyntheticTrace::default_step(1.0 / (1 + step));
+    first.end_step(row);
+    if (step == 20) {
+      row.loss = NAN;
+      row.skipped = true;
+    }
+    second.end_step(row);
+  }
+  const Snapshot a = first.read(), b = second.read();
+  EXPECT_EQ(analyze_all(b, {}).verdict, Verdict::healthy);
+  const Report compared = analyze_compare(a, b, {});
+  EXPECT_EQ(compared.verdict, Verdict::healthy) << compared.verdict_text;
+  EXPECT_EQ(find_finding(compared, "compare.loss_nonfinite")->severity, Severity::info);
+  EXPECT_EQ(
+      compared.verdict_text,
+      "nothing was found that costs accuracy or steps; the second run's losses are NaN or infinite in 1 step, so that no means "
+      "were compared.");
+}
+
 TEST(Compare, NamesWhatOnlyOneTraceHasAndHowFarLossesLieApart) {
   SyntheticTrace left, right;
   left.add(left.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f32), make_row({1.0}, DType::f32));
