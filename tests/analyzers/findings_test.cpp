@@ -772,6 +772,29 @@ TEST(Report, PaddingCountsAProductOnceWhateverItsArithmetic) {
   EXPECT_EQ(evidence.values.at(3).value, Cell(int64_t{1}));
 }
 
+// The bias comes first: which input is which factor only our own engine's ops say.
+TEST(Report, PaddingIsNotGuessedOfOtherProducers) {
+  for (const char* producer : {"torch", "ulpscope train"}) {
+    RunInfo run;
+    run.run_id = "0123456789abcdef0123456789abcdef";
+    run.producer = producer;
+    SyntheticTrace trace(run);
+    TensorInfo tensor;
+    tensor.dtype = DType::f16;
+    uint64_t id = 0;
+    for (const std::vector<int64_t>& shape : {std::vector<int64_t>{16, 10}, {32, 10}, {16, 32}}) {
+      tensor.shape = shape;
+      const char* const name = id < 2 ? "source" : "linear";
+      trace.add(trace.add_output({++id, 0, name, "fc", Phase::forward, "", {}}, tensor), make_row({1.0}, DType::f16));
+    }
+    for (const uint8_t input : {0, 1}) trace.sink().add_edge({0, 2, input, input, 0});
+    trace.end_step();
+    ReportOptions options;
+    options.only = {"tensor_cores"};
+    EXPECT_EQ(analyze_all(trace.read(), options).findings.size(), producer == std::string("torch") ? 0u : 1u) << producer;
+  }
+}
+
 TEST(Report, OfARangeOfStepsHoldsNoFigureOfOtherSteps) {
   SyntheticTrace trace;
   const uint32_t tensor = trace.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f16);
