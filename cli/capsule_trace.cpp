@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include "ulpscope/analyzers/subject/producer.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/cli/output.h"
 #include "ulpscope/cli/trace_path.h"
 #include "ulpscope/core/run/checkpoint.h"
 #include "ulpscope/studies/nan_trials.h"
+#include "ulpscope/studies/trial_report.h"
 
 namespace ulpscope::cli {
 
@@ -40,7 +42,11 @@ Report TraceOrCapsule::report(const AnalysisOptions& options,
   return report;
 }
 
-void TraceOrCapsule::try_changes(const std::function<void(const Trial& start)>& study) const {
+void TraceOrCapsule::try_changes(Report& report, const std::function<void(const Trial& start)>& study) const {
+  if (!is_capsule_ && !is_of_own_engine(trace_->run())) {
+    add_not_tried("only runs of `ulpscope train` and capsules can be run again", report);
+    return;
+  }
   try {
     Trial start;
     if (is_capsule_) {

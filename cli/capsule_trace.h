@@ -24,8 +24,9 @@ class TraceOrCapsule {
   // The report on it, of which the source is what was asked for. Throws Error (usage) where there is nothing that options ask for.
   Report report(const AnalysisOptions& options,
                 const std::function<Report(const Snapshot&, const AnalysisOptions&)>& analyze) const;
-  // Calls `study` with where trials start; says why nothing was tried where they cannot.
-  void try_changes(const std::function<void(const Trial& start)>& study) const;
+  // Calls `study` with where trials start; says why nothing was tried where they cannot: in the report where the trace is of
+  // another producer, whose runs nothing here can run.
+  void try_changes(Report& report, const std::function<void(const Trial& start)>& study) const;
   std::string scratch_file(const char* name);  // that is gone with this
 
  private:

@@ -42,11 +42,11 @@ NanAnswer explain_nan(const Arguments& arguments) {
   Report& report = answer.report;
 
   const std::optional<RunFailure> failure = failure_of(asked.trace());
-  if (!failure && report.verdict != Verdict::healthy)
+  if (!failure && (!report.verdict || *report.verdict >= Verdict::loses_accuracy))
     report.add_fact("run_again",
                     fmt::format("nothing was tried: the run did not end in NaN or {} skipped steps", FailureWatch::kSkipped));
   if (failure && !arguments.has("--no-trials"))
-    asked.try_changes([&](const Trial& start) {
+    asked.try_changes(report, [&](const Trial& start) {
       fixes.advised = changes_of(report);
       const FixStudy study = try_fixes(start, *failure, find_fact<std::string>(report, "module").value_or(""), fixes);
       if (const FixTrial* helps = add_fixes(study, report)) {

@@ -31,7 +31,7 @@ std::string render(const Report& report, const Arguments& arguments, TextOptions
   text.all = arguments.has("--all");
   // What judges a run stands on one page.
   if (report.verdict && !report.keeps_all_rows && !arguments.has("--limit") && !text.all)
-    text.most_lines = report.verdict == Verdict::healthy && report.analysis == "report" ? kLinesOfHealthy : kPageLines;
+    text.most_lines = *report.verdict < Verdict::loses_accuracy && report.analysis == "report" ? kLinesOfHealthy : kPageLines;
   switch (output_kind(arguments)) {
     case OutputKind::json:
       return render_json(report);
@@ -85,26 +85,26 @@ GroupBy group_by(const Arguments& arguments) {
 }
 
 std::vector<OptionSpec> output_options(size_t limit) {
-  return {
-      {"--limit", "", "N", "rows of a table at most; 0: all", fmt::format("{}, in HTML {}", limit, kHtmlLimit)},
-      {kFormatOption,
-       "",
-       "NAME",
-       "how to print; html: one file with pictures, for a browser",
-       "as FILE ends, else text",
-       {"text", "json", "html"}},
-      {"--json", "", "", "the same as --format json"},
-      {"--all", "", "", "all notes, all evidence, and what came of each cause; else they are counted"},
-      {"--output", "-o", "FILE", "write there instead of to stdout"},
-      {"--force", "", "", "replace FILE where it exists"},
-      {"--fail-on",
-       "",
-       "SEVERITY",
-       "exit with 1 where the verdict is as bad: with warn where it is not healthy, with error where it is broken; findings on the "
-       "recording have no part in it",
-       "never",
-       {"warn", "warning", "error"}},
-      {"--ascii", "", "", "no characters beyond ASCII"}};
+  return {{"--limit", "", "N", "rows of a table at most; 0: all", fmt::format("{}, in HTML {}", limit, kHtmlLimit)},
+          {kFormatOption,
+           "",
+           "NAME",
+           "how to print; html: one file with pictures, for a browser",
+           "as FILE ends, else text",
+           {"text", "json", "html"}},
+          {"--json", "", "", "the same as --format json"},
+          {"--all", "", "", "all notes, all evidence, and what came of each cause; else they are counted"},
+          {"--output", "-o", "FILE", "write there instead of to stdout"},
+          {"--force", "", "", "replace FILE where it exists"},
+          {"--fail-on",
+           "",
+           "SEVERITY",
+           "exit with 1 where the verdict is as bad: with warn where the run loses accuracy or is broken, with error where it is "
+           "broken; findings on the "
+           "recording have no part in it",
+           "never",
+           {"warn", "warning", "error"}},
+          {"--ascii", "", "", "no characters beyond ASCII"}};
 }
 
 std::vector<OptionSpec> print_options() {

@@ -22,7 +22,7 @@ int run_with_trials(const Arguments& arguments, const AnalysisOptions& options) 
   TraceOrCapsule asked(arguments.positional(0), progress);
   Report report = asked.report(options, analyze_updates);
   if (!findings_of_losses(report).empty() && !arguments.has("--no-trials"))
-    asked.try_changes([&](const Trial& start) {
+    asked.try_changes(report, [&](const Trial& start) {
       trials.advised = changes_of(report);
       trials.scratch = asked.scratch_file("trial.h5");
       add_trials(try_updates(start, asked.trace().step_count(), trials), report);

@@ -16,7 +16,17 @@ struct Theme {
 
   ImU32 of(Severity severity) const { return severity == Severity::error ? error : severity == Severity::warning ? warning : dim; }
   ImU32 of(Verdict verdict) const {
-    return verdict == Verdict::broken ? error : verdict == Verdict::loses_accuracy ? warning : good;
+    switch (verdict) {
+      case Verdict::healthy:
+        return good;
+      case Verdict::loss_unknown:
+        return unknown;
+      case Verdict::loses_accuracy:
+        return warning;
+      case Verdict::broken:
+        break;
+    }
+    return error;
   }
 };
 const Theme& theme(bool is_light);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ulpscope/analyzers/subject/precision_facts.h"
+#include "ulpscope/analyzers/subject/producer.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/run/describe_run.h"
 #include "ulpscope/studies/trial_report.h"
@@ -117,7 +118,7 @@ Trial trial_from_start(const Snapshot& trace) {
   const RunInfo run = trace.parts().front().run;
   if (trace.writer_state() == WriterState::alive)
     throw usage_error("'{}' is still being written: its run can be run again when it has ended", trace.path());
-  if (run.producer != "ulpscope train")
+  if (!is_of_own_engine(run))
     throw usage_error("'{}' was written by {}: only runs of `ulpscope train` can be run again", trace.path(), run.producer);
   if (!run.parent_run.empty())
     throw usage_error(

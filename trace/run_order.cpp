@@ -17,15 +17,16 @@ namespace {
 uint64_t first_step(const RunInfo& run) { return static_cast<uint64_t>(std::max<int64_t>(0, run.parent_step)); }
 
 std::optional<size_t> find_run(std::span<const RunTrace> traces, const std::string& run_id) {
-  for (size_t i = 0; i < traces.size(); ++i)
+  // A producer that names no runs has none that others resumed from.
+  for (size_t i = 0; i < traces.size() && !run_id.empty(); ++i)
     if (traces[i].run.run_id == run_id) return i;
   return std::nullopt;
 }
 
 // That several traces are no one run.
 Error several(const std::string& name, std::span<const RunTrace> traces, const std::string& why) {
-  return usage_error("'{}' is a folder with {} traces, and one is read at a time: '{}', for example; {}", name, traces.size(),
-                     traces.front().path, why);
+  return usage_error("'{}' is a folder with {}, and one is read at a time: '{}', for example; {}", name,
+                     count_of(traces.size(), "trace"), traces.front().path, why);
 }
 
 // The index of the run that did not resume from another of them.
@@ -39,6 +40,7 @@ size_t find_first_run(const std::string& name, std::span<const RunTrace> traces)
     }
     first = i;
   }
+  if (!first && traces.size() == 1) throw usage_error("'{}' says that its run was resumed from itself", traces.front().path);
   if (!first) throw several(name, traces, "each was resumed from another of them");
   return *first;
 }
@@ -96,6 +98,8 @@ void check_ranks(const std::string& name, std::span<const RunTrace> traces, cons
   }
   for (const auto& [rank, members] : ranks) {
     for (const size_t member : members) {
+      if (traces[member].run.run_id.empty())
+        throw usage_error("'{}': '{}' does not tell which run it is of; expected traces of one run", name, traces[member].path);
       const auto same_run = [&](size_t other) { return traces[other].run.run_id == traces[member].run.run_id; };
       const auto without = std::find_if(ranks.begin(), ranks.end(), [&](const auto& other) {
         return std::none_of(other.second.begin(), other.second.end(), same_run);
@@ -111,7 +115,7 @@ void check_each_once(const std::string& name, std::span<const RunTrace> traces, 
   for (size_t i = 0; i < traces.size(); ++i) {
     for (size_t other = 0; other < i; ++other) {
       const RunTrace &one = traces[other], &two = traces[i];
-      if (one.run.run_id != two.run.run_id || one.run.rank != two.run.rank) continue;
+      if (one.run.run_id.empty() || one.run.run_id != two.run.run_id || one.run.rank != two.run.rank) continue;
       const std::string same = fmt::format("'{}' and '{}' are of the same run", one.path, two.path);
       if (!is_parallel) throw several(name, traces, same);
       throw usage_error("'{}': {}, of rank {}; expected each rank once", name, same, two.run.rank);

@@ -1,4 +1,5 @@
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/judgements/loss_judgement.h"
 #include "ulpscope/analyzers/totals/compared_runs.h"
 
 namespace ulpscope::findings {
@@ -12,8 +13,9 @@ constexpr Template kLossesNonfinite{"compare.loss_nonfinite",
 void find_nonfinite_losses(const ComparedRuns& runs, Findings& found) {
   const uint64_t a = runs.a.steps.nonfinite_losses.size(), b = runs.b.steps.nonfinite_losses.size();
   if (a == 0 && b == 0) return;
-  // Of a run whose loss was NaN no verdict is better than broken, whatever the other did.
-  found.add(b > 0 ? Severity::error : Severity::info, kLossesNonfinite({{"steps_a", a}, {"steps_b", b}}));
+  // The second run is what `ulpscope report` says that it is, whatever the first did.
+  found.add(b > 0 ? harm_of_nonfinite_losses(runs.b.steps, runs.b.broke) : Severity::info,
+            kLossesNonfinite({{"steps_a", a}, {"steps_b", b}}));
 }
 
 }  // namespace

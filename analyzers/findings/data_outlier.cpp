@@ -14,6 +14,7 @@
 #include "ulpscope/analyzers/subject/captured_sample.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
+#include "ulpscope/analyzers/subject/step_losses.h"
 #include "ulpscope/analyzers/subject/trend.h"
 #include "ulpscope/trace/sources.h"
 
@@ -187,7 +188,7 @@ bool does_harm(const Snapshot& of_rank, StepRange asked, const std::vector<Batch
   const auto is_among = [&](uint64_t step) {
     return std::any_of(batches.begin(), batches.end(), [&](const Batch& batch) { return batch.step == step; });
   };
-  of_rank.visit_steps(asked, [&](std::span<const StepRow> rows) {
+  visit_steps_with_losses(of_rank, asked, [&](std::span<const StepRow> rows) {
     for (const StepRow& row : rows) {
       if (!row.loss_known) continue;
       if (is_among(row.step)) {

@@ -53,6 +53,7 @@ Sentence place_of(const RunFacts& facts, const NonfiniteOrigin& origin) {
 size_t count_nonfinite_tensors(const RunFacts& facts) {
   std::vector<uint32_t> all;
   for (const auto& [i, judged, broken] : facts.ranges().tensors()) {
+    if (facts.ranges().is_mask(i) && facts.ranges().nonfinite(i).rows == 0) continue;
     if (judged.totals.nonfinite() > 0 || (broken && broken->totals.nonfinite() > 0)) all.push_back(i);
   }
   return facts.selection.count_outputs(all);

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/judgements/loss_judgement.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
@@ -27,10 +28,11 @@ constexpr Template kLookWhereItBegan{"advice.look_where_it_began",
 
 // The step from which on every step up to this one held something nonfinite and was taken: a loss follows from what the steps
 // before it did to the weights.
-uint64_t began(const Snapshot& trace, const StepTotals& steps, uint64_t step) {
+uint64_t began(const RunFacts& facts, const StepTotals& steps, uint64_t step) {
   std::set<uint64_t> taken;  // of all ranks
-  for (const EventRow& event : trace.events())
-    if (event.kind == EventKind::nonfinite && !steps.skipped.contains(event.step)) taken.insert(event.step);
+  for (const EventRow& event : facts.context.trace.events())
+    if (event.kind == EventKind::nonfinite && !is_of_mask(facts, event) && !steps.skipped.contains(event.step))
+      taken.insert(event.step);
   while (step > 0 && taken.contains(step - 1)) --step;
   return step;
 }
@@ -55,7 +57,6 @@ void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
   if (steps.nonfinite_losses.empty()) return;
   const uint64_t nonfinite = steps.nonfinite_losses.size(), first = steps.nonfinite_losses.first();
   const bool recovered = !facts.broke();
-  const bool many = wastes_many(nonfinite, steps.count);
   // Losses of steps that were skipped long before have nothing to do with those that broke the run.
   const uint64_t from = recovered ? first : steps.nonfinite_losses.first_of_last_bout();
   Extent extent{{}, from};
@@ -77,11 +78,9 @@ void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
                                                       {"ranks", Value::list(std::move(ranks))},
                                                       {"step", ordinal(facts.step_facts.broken_from())},
                                                       {"steps", count}});
-  const uint64_t step = origin ? origin->position.step : began(trace, steps, from);
-  found.add(!recovered ? Severity::error
-            : many     ? Severity::warning
-                       : Severity::info,
-            title, {{key_of_step(trace, first), {{"steps", count_cell(nonfinite), Unit::count}}}},
+  const uint64_t step = origin ? origin->position.step : began(facts, steps, from);
+  found.add(harm_of_nonfinite_losses(steps, facts.broke()), title,
+            {{key_of_step(trace, first), {{"steps", count_cell(nonfinite), Unit::count}}}},
             kLookWhereItBegan({{"step", ordinal(step)}, {"trace", trace_name(trace)}}), std::move(extent));
 }
 

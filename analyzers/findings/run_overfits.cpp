@@ -5,6 +5,7 @@
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/step_losses.h"
 #include "ulpscope/analyzers/subject/trend.h"
 
 namespace ulpscope::findings {
@@ -24,7 +25,7 @@ double training_loss(const RunFacts& facts, uint64_t step, int32_t rank) {
   constexpr uint64_t kLosses = 20;
   const Snapshot trace = facts.context.trace.of_rank(rank);
   std::vector<double> losses;
-  trace.visit_steps({step + 1 - std::min(step + 1, kLosses), step + 1}, [&](std::span<const StepRow> rows) {
+  visit_steps_with_losses(trace, {step + 1 - std::min(step + 1, kLosses), step + 1}, [&](std::span<const StepRow> rows) {
     for (const StepRow& row : rows)
       if (row.loss_known && std::isfinite(row.loss)) losses.push_back(row.loss);
     return true;

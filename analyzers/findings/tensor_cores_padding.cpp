@@ -8,6 +8,7 @@
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
+#include "ulpscope/analyzers/subject/producer.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
 #include "ulpscope/emulation/product_shape.h"
@@ -62,9 +63,11 @@ ProductKind product_kind(OpFunction function) {
   }
 }
 
-// What the trace says of the op, or else its operands' shapes.
+// The trace says the shape of the product, or the shapes of its operands do. docs/ops.md says which operand is which of our own
+// engine alone: in others the bias may come first.
 std::optional<ProductShape> product_of(const AnalysisContext& context, const OpInfo& op, const TensorInfo& output) {
   if (const auto product = ProductShape::of(op.product)) return product;
+  if (!is_of_own_engine(context.trace.run())) return std::nullopt;
   return product_shape(product_kind(op.function), shape_read(context, output.op, 0), shape_read(context, output.op, 1),
                        output.shape);
 }

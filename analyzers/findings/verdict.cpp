@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "ulpscope/analyzers/findings/all.h"
+#include "ulpscope/analyzers/subject/step_losses.h"
 
 namespace ulpscope {
 
@@ -121,6 +122,8 @@ constexpr std::string_view kOutcomes[] = {"updates.none_applied", "scale.no_step
                                           "run.diverged",         "run.update_leapt",    "run.no_better_than_guessing",
                                           "run.loss_rose",        "run.loss_stayed"};
 
+constexpr Template kLossUnknown{"verdict.loss_unknown",
+                                "the trace has no loss of any step, so it does not show whether the run trains; {said}"};
 constexpr Template kMoreBelow{"verdict.more_causes", "{causes:count cause} more below."};
 
 Sentences first_cause(const Report& report) {
@@ -182,6 +185,12 @@ void add_verdict(const Snapshot& trace, Report& report, const Sentences& healthy
   report.verdict_text = report.causes.empty() ? healthy : verdict_text(report);
 }
 
+void admit_unknown_loss(const Snapshot& trace, Report& report) {
+  if (report.verdict != Verdict::healthy || knows_a_loss(trace)) return;
+  report.verdict = Verdict::loss_unknown;
+  report.verdict_text.begin_with(kLossUnknown);
+}
+
 void replace_suggestion(Report& report, size_t finding, Sentences suggestion) {
   const Sentences before = report.causes.empty() ? Sentences() : first_cause(report);
   report.findings[finding].suggestion = std::move(suggestion);
@@ -196,6 +205,7 @@ Matter Matter::of(Part part, Sentence healthy, const Template& no_matter, const 
 void add_verdict_on(const Matter& matter, const Snapshot& trace, Report& report) {
   if (trace.step_count() == 0) return;
   add_verdict(trace, report, matter.healthy);
+  admit_unknown_loss(trace, report);
   const bool is_healthy = report.causes.empty();
   const Sentences first = is_healthy ? Sentences() : first_cause(report);
   std::vector<bool> keeps(report.findings.size());

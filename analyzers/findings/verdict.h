@@ -19,6 +19,9 @@ namespace ulpscope {
 // `healthy`: what is said where there is none.
 void add_verdict(const Snapshot& trace, Report& report, const Sentences& healthy);
 
+// Where the loss of no step is known, a run of which nothing is found is not called healthy.
+void admit_unknown_loss(const Snapshot& trace, Report& report);
+
 // What a report on one matter says of a run.
 struct Matter {
   // The words where nothing was found that does harm to it.

@@ -3,12 +3,13 @@
 #include <algorithm>
 
 #include "ulpscope/analyzers/subject/step_facts.h"
+#include "ulpscope/analyzers/subject/step_losses.h"
 
 namespace ulpscope {
 
 std::vector<StepLoss> known_losses(const Snapshot& of_rank, StepRange steps) {
   std::vector<StepLoss> losses;
-  of_rank.visit_steps(steps, [&](std::span<const StepRow> rows) {
+  visit_steps_with_losses(of_rank, steps, [&](std::span<const StepRow> rows) {
     for (const StepRow& row : rows)
       if (row.loss_known) losses.push_back({row.step, row.loss});
     return true;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ulpscope/analyzers/judgements/guesses.h"
+#include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/step_facts.h"
@@ -135,12 +136,28 @@ std::vector<StepLoss> losses_of(const RunFacts& facts, StepRange steps) {
   return known_losses(trace.of_rank(trace.ranks().front()), steps);
 }
 
+bool is_of_mask(const RunFacts& facts, const EventRow& event) {
+  return event.tensor >= 0 && facts.selection.contains(static_cast<uint32_t>(event.tensor)) &&
+         facts.ranges().is_mask(static_cast<uint32_t>(event.tensor));
+}
+
 uint64_t first_nonfinite_step(const RunFacts& facts, WhichSteps steps) {
   uint64_t first = UINT64_MAX;
+  bool hides_others = false;  // behind a mask that came first in its step
   for (const EventRow& event : facts.context.trace.events()) {
     const bool is_among = event.step >= facts.context.options.steps.first &&
                           (steps == WhichSteps::all || !facts.steps().skipped.contains(event.step));
-    if (event.kind == EventKind::nonfinite && is_among) first = std::min(first, event.step);
+    if (event.kind != EventKind::nonfinite || !is_among) continue;
+    if (is_of_mask(facts, event))
+      hides_others = true;
+    else
+      first = std::min(first, event.step);
+  }
+  if (!hides_others) return first;
+  for (const RangeJudgement::Tensor& tensor : facts.ranges().tensors()) {
+    const StepSet held = facts.ranges().nonfinite(tensor.index).steps;
+    for (uint64_t step = held.empty() ? first : held.first(); step < first && step <= held.last(); ++step)
+      if (held.contains(step) && (steps == WhichSteps::all || !facts.steps().skipped.contains(step))) first = step;
   }
   return first;
 }
@@ -152,6 +169,11 @@ bool stays_above_start(const RunFacts& facts) {
   const std::optional<Guessing> guessing = guessing_of(facts.context);
   const double bound = std::max(steps.first.loss, guessing ? guessing->loss.value_or(steps.first.loss) : steps.first.loss);
   return std::all_of(ends.begin(), ends.end(), [&](double loss) { return std::isfinite(loss) && loss > bound; });
+}
+
+Severity harm_of_nonfinite_losses(const StepTotals& steps, bool broke) {
+  if (broke) return Severity::error;
+  return wastes_many(steps.nonfinite_losses.size(), steps.count) ? Severity::warning : Severity::info;
 }
 
 std::optional<LossJudgement> judge_losses(const RunFacts& facts, uint64_t first_nonfinite, uint64_t blind) {

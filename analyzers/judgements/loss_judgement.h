@@ -7,11 +7,14 @@
 #include <vector>
 
 #include "ulpscope/analyzers/judgements/loss_ends.h"
+#include "ulpscope/analyzers/report/report.h"
 #include "ulpscope/analyzers/report/sentence.h"
+#include "ulpscope/trace/records.h"
 
 namespace ulpscope {
 
 class RunFacts;
+struct StepTotals;
 
 // Losses that are far above the first one among others that are near zero, as those of a classifier that is sure of whatever it
 // says: a median does not tell of them.
@@ -52,6 +55,8 @@ struct LossJudgement {
 // The first step, of all that are asked for or of those that were taken, in which something was NaN or infinite: in a skipped one
 // that is how a scaler finds its level. UINT64_MAX: none.
 enum class WhichSteps : uint8_t { all, taken };
+// A step's first tensor with NaN or infinity was a mask, so that the event tells of no fault.
+bool is_of_mask(const RunFacts& facts, const EventRow& event);
 uint64_t first_nonfinite_step(const RunFacts& facts, WhichSteps steps);
 
 // `first_nonfinite`: the first step that was taken with something NaN or infinite in it; `blind`: from which on the loss saw
@@ -60,6 +65,9 @@ std::optional<LossJudgement> judge_losses(const RunFacts& facts, uint64_t first_
 
 // Of a run too short for other judgements: each loss of its later half is above its first one, and of a classifier above guessing.
 bool stays_above_start(const RunFacts& facts);
+
+// Losses that were NaN or infinite are an error where the run ended so, and a warning where they wasted many steps.
+Severity harm_of_nonfinite_losses(const StepTotals& steps, bool broke);
 
 // The known losses of the first rank, in order.
 std::vector<StepLoss> losses_of(const RunFacts& facts, StepRange steps);

@@ -162,6 +162,15 @@ constexpr Template kTooLarge{
     "cause.too_large",
     "Element {element} is {op}({operands:commas}){factor} = {result:special}: {exact:.6g} is too large, {format} is infinite from "
     "{limit:.6g} on."};
+constexpr Template kExceeded{
+    "cause.exceeded",
+    "All that it read was finite, and it holds infinities and no NaN: the magnitude of a result was above {largest:g}, the largest "
+    "finite value of {format}."};
+constexpr Template kSumExceeded{
+    "cause.sum_exceeded",
+    "All that it read was finite, and it holds infinities and no NaN: the magnitude of a sum, or of a part of it, was above "
+    "{largest:g}, the largest finite value of {format}."};
+constexpr Template kKeepNarrow{"advice.keep_exceeded", "Keep {place} in FP32 or BF16, or make its inputs smaller."};
 constexpr Template kAddendFlushed{
     "cause.addend_flushed",
     "What was added to keep it from that, {addend:g}, became zero: the least number of {format} is {smallest:.3g}."};
@@ -172,6 +181,34 @@ constexpr Template kAddLarger{"advice.add_what_format_holds", "Add one that {for
 bool divides_by_second(OpFunction function) {
   return function == OpFunction::div || function == OpFunction::sqrt_backward || function == OpFunction::rsqrt_backward ||
          function == OpFunction::reciprocal_backward;
+}
+
+// The function makes infinity of so many operands, where these are finite, only because a result is too large for its type: it
+// neither divides nor takes a logarithm. 0: other reasons may be.
+size_t operands_of_exact(OpFunction function) {
+  switch (function) {
+    case OpFunction::cast:
+    case OpFunction::copy:
+    case OpFunction::scale:
+    case OpFunction::sum:
+    case OpFunction::mean:
+    case OpFunction::accumulate:
+      return 1;
+    case OpFunction::add:
+    case OpFunction::sub:
+    case OpFunction::mul:
+    case OpFunction::matmul:
+    case OpFunction::linear:
+    case OpFunction::convolution:
+    case OpFunction::convolution_backward_input:
+    case OpFunction::convolution_backward_weight:
+    case OpFunction::transposed_convolution:
+    case OpFunction::transposed_convolution_backward_input:
+    case OpFunction::transposed_convolution_backward_weight:
+      return 2;
+    default:
+      return 0;
+  }
 }
 
 // The origin with what its op is, and what was captured of it.
@@ -202,6 +239,8 @@ class Origin {
   NonfiniteExplanation of_masked_row() const;
   NonfiniteExplanation of_running_variance() const;
   NonfiniteExplanation of_operands() const;
+  // The rows alone tell: nothing was captured or counted.
+  NonfiniteExplanation of_rows() const;
 
   NonfiniteCause cause_by_function(double x, double y) const;
   // The cast of a constant that was added so that the operand is not zero, and that became zero itself; nullptr: none.
@@ -333,6 +372,37 @@ NonfiniteExplanation Origin::find() const {
   // Nothing was captured, but the rounding was counted.
   if (found.cause == NonfiniteCause::unknown && origin_.overflowed > 0)
     found.cause = op_.kind == OpKind::cast ? NonfiniteCause::overflow_on_cast : NonfiniteCause::overflow_in_arithmetic;
+  if (found.cause == NonfiniteCause::unknown && !capture_) found = of_rows();
+  return found;
+}
+
+NonfiniteExplanation Origin::of_rows() const {
+  const size_t operands = operands_of_exact(op_.function);
+  if (operands == 0 || !is_float(made_.dtype) || !is_narrow(made_.dtype)) return {};
+  if (op_.function == OpFunction::scale && !std::isfinite(attribute(op_, "factor").value_or(kUnknown))) return {};
+  const auto inputs = facts_.context.trace.graph().inputs(made_.op);
+  if (inputs.size() < operands) return {};
+  for (const GraphEdge& edge : inputs) {
+    const auto tensor = recorded(edge.producer, edge.slot);
+    if (!tensor || !was_written_finite(*tensor)) return {};
+  }
+  bool has_infinity = false;
+  facts_.context.trace.of_rank(origin_.position.rank)
+      .visit_history(origin_.tensor, {origin_.position.step, origin_.position.step + 1}, [&](std::span<const TensorRow> rows) {
+        for (const TensorRow& row : rows)
+          if (position_of(row, origin_.position.rank) == origin_.position)
+            has_infinity = row.statistics.nan == 0 && stored_infinities(row, made_.dtype) > 0;
+        return true;
+      });
+  if (!has_infinity) return {};
+  const FloatFormat& format = *info(made_.dtype).format;
+  const bool adds_up = op_.kind == OpKind::product || op_.kind == OpKind::reduction;
+  NonfiniteExplanation found{
+      op_.kind == OpKind::cast ? NonfiniteCause::overflow_on_cast : NonfiniteCause::overflow_in_arithmetic,
+      (adds_up ? words::kSumExceeded : words::kExceeded)({{"largest", format.largest_finite()}, {"format", format_name(format)}})};
+  if (has_range_of_fp32(made_.dtype)) return found;
+  found.help = words::kKeepNarrow({{"place", typed_place(facts_.precision(), op_)}});
+  note_wide_types(facts_.precision(), op_, made_.dtype, found.help);
   return found;
 }
 
@@ -362,7 +432,8 @@ NonfiniteExplanation Origin::of_adam() const {
     const RangeTotals& totals = facts_.ranges().find(*squares)->judged.totals;
     if (*eps > 0 && *eps <= flushed && totals.seen.flushed.lower + totals.zeros > 0) {
       Advice help;
-      const Setting once = help.set(settings.changed(SettingKind::update_math, "\"param\"", "\"fp32\""));
+      const Setting once =
+          help.set(settings.changed(SettingKind::update_math, "\"param\"", "\"fp32\""));
       const Setting masters = help.set(settings.switched(SettingKind::master_weights, true));
       const Value update =
           once.empty() ? Value(words::kUpdateInFp32({{"math", settings.name(SettingKind::update_math)}})) : Value(once);

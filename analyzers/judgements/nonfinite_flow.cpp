@@ -21,13 +21,14 @@ struct Held {
   uint32_t tensor = 0;
   RowPosition position;
   uint64_t count = 0, nan = 0, infinities = 0, nonfinite = 0, zeros = 0, overflowed = 0;
+  bool has_mask = false;
 };
 
 Held held_by(const TensorRow& row, DType dtype, int rank) {
   const TensorStatistics& statistics = row.statistics;
   return {row.tensor,       position_of(row, rank),        statistics.count,
           statistics.nan,   stored_infinities(row, dtype), stored_nonfinite(row, dtype),
-          statistics.zeros, became_infinite(row, dtype)};
+          statistics.zeros, became_infinite(row, dtype),   holds_mask(row)};
 }
 
 NonfiniteOrigin origin_of(const Held& row) { return {row.tensor, row.position, row.overflowed}; }
@@ -49,7 +50,9 @@ class Flow {
     call_.reset();
   }
   // A row of the step that began last. `handed`: the mark that a collective op got from other ranks.
-  void take(const Held& row, const Visit& visit, const Absorb& absorb = {}, std::optional<uint32_t> handed = {}) {
+  // `is_mask`: the row's tensor holds masks, whose infinities are as good as finite where the op read none.
+  void take(const Held& row, const Visit& visit, const Absorb& absorb = {}, std::optional<uint32_t> handed = {},
+            bool is_mask = false) {
     const TensorInfo& tensor = context_.selection.tensor(row.tensor);
     // An op that works in place read what its outputs were before its call.
     if (!call_ || *call_ != row.position || call_op_ != tensor.op) {
@@ -66,6 +69,7 @@ class Flow {
       if (absorb && read && !context_.trace.graph().edges().empty()) absorb(row, *read);
       return;
     }
+    if (is_mask && row.has_mask && !read) return;
     if (!read) read = handed;
     state.mark = visit(row, read);
     if (!read) read = state.mark;  // the outputs of one call began together
@@ -297,7 +301,8 @@ void add_row(const Held& row, bool skipped, NonfiniteBeginning& beginning) {
 
 }  // namespace
 
-std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, const NonfiniteHarm& harm) {
+std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, const NonfiniteHarm& harm,
+                                                const std::vector<bool>& is_mask) {
   std::vector<NonfiniteBeginning> found;
   std::vector<NonfiniteOrigin> latest;                     // of each
   std::map<std::pair<int, uint32_t>, uint32_t> of_tensor;  // by rank
@@ -345,7 +350,7 @@ std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, 
           if (beginning.zeros.steps == 0 || beginning.zeros.last_step != row.position.step) ++beginning.zeros.steps;
           beginning.zeros.last_step = row.position.step;
         },
-        handed);
+        handed, !is_mask.empty() && is_mask[held.tensor]);
   });
   std::erase_if(found, [&](const NonfiniteBeginning& beginning) {
     return beginning.rows == 0 || !context.selection.contains(beginning.tensor);

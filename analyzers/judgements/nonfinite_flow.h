@@ -49,8 +49,10 @@ struct NonfiniteBeginning {
 bool is_gradient_of_parameters(Role role);
 // Whether an op divides by what it reads.
 bool divides(OpFunction function);
-// All of a run, by when they first began in the steps that are asked for. Of tensors that are.
-std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, const NonfiniteHarm& harm = {});
+// All of a run, by when they first began in the steps that are asked for. Of tensors that are. `is_mask`: tensors in which
+// infinities alone are no fault; empty: none.
+std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, const NonfiniteHarm& harm = {},
+                                                const std::vector<bool>& is_mask = {});
 
 // A tensor on the way of what began in another.
 struct NonfiniteStop {

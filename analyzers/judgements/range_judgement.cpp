@@ -20,6 +20,7 @@ RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& 
     const TensorRanges *const judged = judged_.tensors.find(i), *const broken = broken_.tensors.find(i);
     if (judged || broken) tensors_.push_back({i, judged ? *judged : kNone, broken});
   }
+  is_mask_ = find_masks();
   const AnalysisOptions& options = context.options;
   is_filtered_ = !options.modules.empty() || !options.ops.empty() || !options.phases.empty() || !options.roles.empty() ||
                  !context.trace.run().filters.empty();
@@ -50,10 +51,33 @@ const RangeJudgement::Tensor* RangeJudgement::find(uint32_t tensor) const {
 }
 
 NonfiniteRows RangeJudgement::nonfinite(uint32_t tensor) const {
-  const Tensor& found = *find(tensor);
-  NonfiniteRows rows = found.judged.nonfinite;
-  if (found.broken) rows.add(found.broken->nonfinite);
+  NonfiniteRows rows = held(tensor, &TensorRanges::nonfinite);
+  if (!is_mask(tensor)) rows.add(held(tensor, &TensorRanges::masked));
   return rows;
+}
+
+NonfiniteRows RangeJudgement::held(uint32_t tensor, NonfiniteRows TensorRanges::*rows) const {
+  const Tensor& found = *find(tensor);
+  NonfiniteRows all = found.judged.*rows;
+  if (found.broken) all.add(found.broken->*rows);
+  return all;
+}
+
+std::vector<bool> RangeJudgement::find_masks() const {
+  std::vector<bool> masks(context_.selection.size());
+  for (const Tensor& tensor : tensors_) {
+    if (!context_.masks.may_be(tensor.index)) continue;
+    const NonfiniteRows masked = held(tensor.index, &TensorRanges::masked);
+    const std::vector<uint32_t>& readers = context_.masks.readers(tensor.index);
+    masks[tensor.index] = masked.first &&
+                          std::any_of(readers.begin(), readers.end(), [&](uint32_t i) { return find(i) != nullptr; }) &&
+                          std::all_of(readers.begin(), readers.end(), [&](uint32_t i) {
+                            if (find(i) == nullptr) return true;
+                            const NonfiniteRows read = held(i, &TensorRanges::nonfinite);
+                            return !read.first || read.first->step > masked.first->step;
+                          });
+  }
+  return masks;
 }
 
 uint64_t RangeJudgement::held(uint32_t tensor, uint64_t RangeTotals::*count) const {
@@ -123,7 +147,7 @@ bool RangeJudgement::divides_by_nonfinite() const {
 }
 
 const std::vector<NonfiniteBeginning>& RangeJudgement::beginnings() const {
-  if (!beginnings_) beginnings_ = find_beginnings(context_, harm_done_);
+  if (!beginnings_) beginnings_ = find_beginnings(context_, harm_done_, is_mask_);
   return *beginnings_;
 }
 

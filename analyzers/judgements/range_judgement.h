@@ -2,6 +2,7 @@
 // where its NaN and infinities began, and what became of them.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -42,6 +43,11 @@ class RangeJudgement {
   uint64_t nan(uint32_t tensor) const { return held(tensor, &RangeTotals::nan); }
   uint64_t infinities(uint32_t tensor) const { return held(tensor, &RangeTotals::infinities); }
 
+  // A mask gives elements no weight in a softmax: its infinities are no fault, and count above as nothing. One that left a softmax
+  // nothing, in the step in which it first held them, is none.
+  bool is_mask(uint32_t tensor) const { return is_mask_[tensor]; }
+  bool has_masks() const { return std::find(is_mask_.begin(), is_mask_.end(), true) != is_mask_.end(); }
+
   const std::vector<uint32_t>& nonfinite_in_order() const { return nonfinite_in_order_; }  // by when they first held NaN or Inf
   // All beginnings; found when they are first asked for, by a pass over the rows.
   const std::vector<NonfiniteBeginning>& beginnings() const;
@@ -63,6 +69,8 @@ class RangeJudgement {
 
  private:
   uint64_t held(uint32_t tensor, uint64_t RangeTotals::*count) const;
+  NonfiniteRows held(uint32_t tensor, NonfiniteRows TensorRanges::*rows) const;
+  std::vector<bool> find_masks() const;
   std::vector<uint32_t> find_nonfinite() const;
   bool find_in_weights(const Selection& selection) const;
   Severity judge_harm(const Selection& selection, const StepTotals& steps) const;
@@ -77,6 +85,7 @@ class RangeJudgement {
   const RunRanges &judged_, &broken_;
   const size_t what_if_fp16_;
   std::vector<Tensor> tensors_;
+  std::vector<bool> is_mask_;
   std::vector<uint32_t> nonfinite_in_order_;
   bool broke_ = false, reached_weights_, is_filtered_;
   Severity harm_;

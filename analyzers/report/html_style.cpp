@@ -61,7 +61,7 @@ summary { cursor: pointer; color: var(--accent); font-size: .875rem; }
 .healthy { --tone: var(--good); --ground: var(--good-soft); }
 .loses_accuracy, .warning { --tone: var(--warn); --ground: var(--warn-soft); }
 .broken, .error { --tone: var(--bad); --ground: var(--bad-soft); }
-.info { --tone: var(--note); --ground: var(--note-soft); }
+.loss_unknown, .info { --tone: var(--note); --ground: var(--note-soft); }
 .badge, .severity { color: var(--tone); background: var(--ground); }
 .verdict { background: var(--ground); border: 1px solid var(--tone); border-left-width: 6px; border-radius: 10px; padding: 1rem 1.25rem; }
 .verdict .word { margin: 0 0 .25rem; font-weight: 750; letter-spacing: .06em; color: var(--tone); font-size: 1.0625rem; }

@@ -81,8 +81,9 @@ struct Finding {
   std::string module = {};  // of the first evidence: that of the op, or of the one that it works for where it is in none
 };
 
-// What a run is, all in all: nothing above info was found, something was that costs accuracy or steps, or what it is run for fails.
-enum class Verdict : uint8_t { healthy, loses_accuracy, broken };
+// The verdict on a run: nothing above info was found, with the loss known or not, something was that costs accuracy or steps,
+// or what it is run for fails.
+enum class Verdict : uint8_t { healthy, loss_unknown, loses_accuracy, broken };
 const char* name_of(Verdict verdict);  // "loses_accuracy"
 
 // A finding that came of no other, and what came of it, by their places in Report::findings.

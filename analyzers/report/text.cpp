@@ -198,7 +198,7 @@ std::string finding_text(const Finding& finding, const TextOptions& options, con
 }
 
 std::string verdict_text(const Report& report, const TextOptions& options, const Style& style) {
-  static constexpr const char* kColors[] = {"1;32", "1;33", "1;31"};
+  static constexpr const char* kColors[] = {"1;32", "1;36", "1;33", "1;31"};
   return style(kColors[static_cast<size_t>(*report.verdict)], wrap_text(verdict_line(report), options.width, 2)) + "\n";
 }
 
@@ -240,9 +240,9 @@ std::string findings_text(const Report& report, const TextOptions& options, cons
         fmt::format("          {}\n",
                     wrap_text(fmt::format("and {} (--all){}", count_of(report.causes.size() - shown.causes, "more cause"), further),
                               options.width, 12));
-  // A healthy run has nothing to explain.
+  // A run in which nothing was found has nothing to explain.
   const bool asks_how_it_went = report.analysis == "report" || report.analysis == "train";
-  const size_t most = report.verdict == Verdict::healthy && asks_how_it_went ? 0 : shown.notes;
+  const size_t most = report.verdict && *report.verdict < Verdict::loses_accuracy && asks_how_it_went ? 0 : shown.notes;
   size_t notes = 0, others = 0;
   for (size_t i = 0; i < report.findings.size(); ++i) {
     const Finding& finding = report.findings[i];
@@ -489,7 +489,7 @@ std::string key_text(const RowKey& key) {
 }
 
 const char* verdict_word(Verdict verdict) {
-  static constexpr const char* kWords[] = {"HEALTHY", "LOSES ACCURACY", "BROKEN"};
+  static constexpr const char* kWords[] = {"HEALTHY", "LOSS NOT KNOWN", "LOSES ACCURACY", "BROKEN"};
   return kWords[static_cast<size_t>(verdict)];
 }
 

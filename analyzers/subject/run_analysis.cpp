@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulpscope/analyzers/subject/step_losses.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
 #include "ulpscope/base/error.h"
 
@@ -121,7 +122,7 @@ double fitted_loss(const Snapshot& trace) {
   };
   if (std::any_of(trace.tensors().begin(), trace.tensors().end(), loses)) return kUnknown;
   double first = kUnknown;
-  trace.of_rank(trace.ranks().front()).visit_steps({}, [&](std::span<const StepRow> rows) {
+  visit_steps_with_losses(trace.of_rank(trace.ranks().front()), {}, [&](std::span<const StepRow> rows) {
     if (!rows.empty() && rows.front().loss_known) first = rows.front().loss;
     return rows.empty();
   });
@@ -142,6 +143,7 @@ AnalysisContext::AnalysisContext(const Snapshot& snapshot, const AnalysisOptions
       fitted_loss_(fitted_loss(trace)),
       selection(tables_->selection),
       graph(tables_->graph),
+      masks(tables_->masks),
       settings(tables_->settings) {}
 
 bool visit_blocks(const AnalysisContext& context, PartSteps steps, TablesRead tables,
@@ -155,7 +157,7 @@ bool visit_blocks(const AnalysisContext& context, PartSteps steps, TablesRead ta
     rows.clear();
     return goes_on;
   };
-  context.trace.of_part(steps.part).visit_steps(steps.steps, [&](std::span<const StepRow> more) {
+  visit_steps_with_losses(context.trace.of_part(steps.part), steps.steps, [&](std::span<const StepRow> more) {
     rows.insert(rows.end(), more.begin(), more.end());
     return rows.size() < kStepRowsAtOnce || read();
   });

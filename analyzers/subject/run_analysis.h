@@ -19,6 +19,7 @@
 
 #include "ulpscope/analyzers/subject/selection.h"
 #include "ulpscope/analyzers/subject/setting_names.h"
+#include "ulpscope/analyzers/subject/softmax_masks.h"
 #include "ulpscope/analyzers/subject/step_facts.h"
 #include "ulpscope/analyzers/subject/tensor_graph.h"
 
@@ -40,9 +41,10 @@ struct AnalysisContext {
  private:
   struct Tables {
     Tables(const Snapshot& trace, const AnalysisOptions& options)
-        : selection(trace, options), graph(trace), settings(trace.settings()) {}
+        : selection(trace, options), graph(trace), masks(trace, graph), settings(trace.settings()) {}
     const Selection selection;
     const TensorGraph graph;
+    const SoftmaxMasks masks;
     const SettingNames settings;
   };
   const std::shared_ptr<const Tables> tables_;
@@ -51,6 +53,7 @@ struct AnalysisContext {
  public:
   const Selection& selection;
   const TensorGraph& graph;
+  const SoftmaxMasks& masks;
   const SettingNames& settings;
 };
 

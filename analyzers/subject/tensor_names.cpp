@@ -218,7 +218,12 @@ void Namer::name_gradients(const Members& members) {
     } else if (!info.parameter.empty()) {
       of_parameters[info.parameter].push_back(i);
     } else if (root != kNone && !is_gradient_value(root)) {
-      of_values[root].push_back(i);
+      const std::string& parameter = tensor(root).parameter;
+      const bool is_whole = elements_of(info) >= elements_of(tensor(root));
+      if (!parameter.empty() && is_whole)
+        of_parameters[parameter].push_back(i);
+      else
+        of_values[root].push_back(i);
     } else {
       name_step_of_backward(output, i);
     }
@@ -233,7 +238,9 @@ void Namer::name_gradients(const Members& members) {
         continue;
       }
       const std::string of_input = input_gradient(i);
-      outputs_[i].place = of_input.empty() ? outputs_[value].name() : of_input;
+      // A parameter is called so whoever made it: a source at the start, or updates.
+      const std::string& parameter = tensor(value).parameter;
+      outputs_[i].place = !of_input.empty() ? of_input : parameter.empty() ? outputs_[value].name() : parameter;
       if (of_input.empty()) outputs_[i].what = "gradient part";
     }
     name_gradients_of(outputs_[value].name(), whole);

@@ -10,6 +10,7 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/update_judgement.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/step_losses.h"
 #include "ulpscope/analyzers/tables/nan_plots.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/emulation/rounding.h"
@@ -44,7 +45,7 @@ std::string encoding_text(DType dtype, double value) {
 std::optional<uint64_t> loss_doubled_since(const Snapshot& trace, const RowPosition& before) {
   double least = INFINITY;
   std::optional<uint64_t> since;
-  trace.of_rank(before.rank).visit_steps({0, before.step}, [&](std::span<const StepRow> rows) {
+  visit_steps_with_losses(trace.of_rank(before.rank), {0, before.step}, [&](std::span<const StepRow> rows) {
     for (const StepRow& row : rows) {
       if (!row.loss_known) continue;
       if (row.loss > 2 * least)

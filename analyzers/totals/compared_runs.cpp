@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "ulpscope/analyzers/subject/step_losses.h"
 #include "ulpscope/analyzers/totals/followed.h"
 
 namespace ulpscope {
@@ -39,10 +40,10 @@ class TensorTotals {
 // Of one rank. Reads `a` once and `b` in batches of what `a` gave.
 void visit_common_losses(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options,
                          const std::function<void(const LossComparison::Step&)>& visit) {
-  a.visit_steps(options.steps, [&](std::span<const StepRow> rows) {
+  visit_steps_with_losses(a, options.steps, [&](std::span<const StepRow> rows) {
     if (rows.empty()) return true;
     size_t next = 0;
-    b.visit_steps({rows.front().step, rows.back().step + 1}, [&](std::span<const StepRow> others) {
+    visit_steps_with_losses(b, {rows.front().step, rows.back().step + 1}, [&](std::span<const StepRow> others) {
       for (const StepRow& other : others) {
         while (next < rows.size() && rows[next].step < other.step) ++next;
         if (next == rows.size()) return false;
@@ -148,6 +149,7 @@ ComparedRun::ComparedRun(const Snapshot& snapshot, const AnalysisOptions& option
     : seen_(std::make_unique<Seen>(Seen{Followed<TensorTotals>([] { return TensorTotals(); }, options)})) {
   complete = seen_->analysis.update(snapshot);
   steps = seen_->analysis.steps().whole();
+  broke = seen_->analysis.steps().broken_from() != UINT64_MAX;
   const PerTensor<RangeTotals> totals = seen_->analysis.analysis().whole();
   for (const uint32_t tensor : totals.tensors()) {
     ComparedOutput& output = outputs.try_emplace(selection().output(tensor), ComparedOutput{tensor, {}, {}}).first->second;

@@ -32,6 +32,7 @@ struct ComparedRun {
 
   std::map<OutputId, ComparedOutput> outputs;
   StepTotals steps;
+  bool broke = false;  // to its end every loss was NaN or infinite
   bool complete = true;
 
  private:

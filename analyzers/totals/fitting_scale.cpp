@@ -101,7 +101,8 @@ void FittingScale::see_nonfinite(const TensorRow& row) {
   const TensorInfo& tensor = context_->trace.tensors()[row.tensor];
   const Phase phase = context_->trace.ops()[tensor.op].phase;
   if ((phase == Phase::forward || phase == Phase::loss) && row.scale == 1 &&
-      (row.statistics.nonfinite() > 0 || became_infinite(row, tensor.dtype) > 0))
+      (row.statistics.nonfinite() > 0 || became_infinite(row, tensor.dtype) > 0) &&
+      !(context_->masks.may_be(row.tensor) && holds_mask(row)))
     nonfinite_forward_.insert(row.micro_batch);
   if (is_gradient(tensor.role) && became_infinite(row, tensor.dtype) > 0) overflowed_.insert({row.micro_batch, row.loss_index});
 }

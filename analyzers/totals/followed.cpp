@@ -1,5 +1,7 @@
 #include "ulpscope/analyzers/totals/followed.h"
 
+#include "ulpscope/analyzers/subject/step_losses.h"
+
 namespace ulpscope {
 
 namespace {
@@ -16,18 +18,19 @@ std::vector<std::vector<PartSteps>> StepCursor::advance(const AnalysisContext& c
   next_.resize(context.parts.size());
   for (size_t part = 0; part < context.parts.size(); ++part) {
     const StepRange steps = context.parts[part].steps;
-    context.trace.of_part(part).visit_steps({std::max(next_[part], steps.first), steps.last}, [&](std::span<const StepRow> rows) {
-      for (const StepRow& row : rows) {
-        facts.add(context.parts[part], row, context.is_fitted(row));
-        next_[part] = row.step + 1;
-        if (row.step < asked.first || row.step >= asked.last) continue;
-        ++count;
-        if (fresh.empty() || fresh.back().part != part || fresh.back().steps.last != row.step)
-          fresh.push_back({part, {row.step, row.step}});
-        fresh.back().steps.last = row.step + 1;
-      }
-      return !context.options.cancelled();
-    });
+    visit_steps_with_losses(context.trace.of_part(part), {std::max(next_[part], steps.first), steps.last},
+                            [&](std::span<const StepRow> rows) {
+                              for (const StepRow& row : rows) {
+                                facts.add(context.parts[part], row, context.is_fitted(row));
+                                next_[part] = row.step + 1;
+                                if (row.step < asked.first || row.step >= asked.last) continue;
+                                ++count;
+                                if (fresh.empty() || fresh.back().part != part || fresh.back().steps.last != row.step)
+                                  fresh.push_back({part, {row.step, row.step}});
+                                fresh.back().steps.last = row.step + 1;
+                              }
+                              return !context.options.cancelled();
+                            });
   }
   const uint64_t rows = context.trace.tensor_row_count();
   if (rows < rows_ + kRowsForThreads) pieces = 1;

@@ -71,7 +71,7 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
   if (stored_nonfinite(row, tensor.dtype) > 0 && !(skipped && comes_after_loss(context_->selection.op(row.tensor).phase))) {
     NonfiniteRows held{1, position, became_infinite(row, tensor.dtype), stored_infinities(row, tensor.dtype) > 0 ? uint64_t{1} : 0};
     held.steps.add(row.step);
-    facts.nonfinite.add(held);
+    (context_->masks.may_be(row.tensor) && holds_mask(row) ? facts.masked : facts.nonfinite).add(held);
   }
   facts.noise_rows += noise_->fills(row);
   if (first_rounding_) {

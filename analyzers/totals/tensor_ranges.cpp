@@ -88,6 +88,7 @@ void TensorRanges::beside(const TensorRanges& other) {
   totals.add(other.totals);
   used += other.used;
   nonfinite.add(other.nonfinite);
+  masked.add(other.masked);
   noise_rows += other.noise_rows;
   if (vanished_steps == 0) vanished_after = other.vanished_after;
   vanished_steps += other.vanished_steps;

@@ -60,6 +60,7 @@ struct TensorRanges {
   RangeTotals totals;
   RoundingBounds used;  // as totals.seen, without gradients of steps that were skipped or fitted: what those lost is lost to nobody
   NonfiniteRows nonfinite;
+  NonfiniteRows masked;         // rows of what may be a mask that hold one, which are not among those
   uint64_t noise_rows = 0;      // rows of sums that hold nothing but what their terms were rounded by
   uint64_t vanished_steps = 0;  // rows that were the first rounding of a backward pass, not of a fitted step, and flushed every
                                 // nonzero element

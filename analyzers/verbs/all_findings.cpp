@@ -87,6 +87,7 @@ Report ReportAnalysis::report(const Snapshot& reader) {
                 : !is_whole       ? kNothingInAsked()
                 : skipped > 0     ? kNothingButSkips({{"skipped", skipped}, {"steps", run.facts().steps().count}})
                                   : kNothingCosts());
+    admit_unknown_loss(run.context().trace, report);
     // What is said of some steps or tensors is not said of the run.
     if (options.selects()) report.verdict_text.begin_with(kOfWhatWasAsked);
   } else {

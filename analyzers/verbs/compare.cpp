@@ -9,6 +9,7 @@
 #include "ulpscope/analyzers/findings/all.h"
 #include "ulpscope/analyzers/findings/verdict.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
+#include "ulpscope/analyzers/subject/step_losses.h"
 #include "ulpscope/analyzers/tables/compared_steps.h"
 #include "ulpscope/analyzers/totals/compared_runs.h"
 #include "ulpscope/base/text.h"
@@ -24,6 +25,10 @@ constexpr Template kNoMeansCompared{
     "verdict.no_means_compared",
     "the second run's losses are finite; the first run's are NaN or infinite in {steps:count step}, so that no means were "
     "compared."};
+constexpr Template kNoMeansOfSecond{
+    "verdict.no_means_of_second",
+    "nothing was found that costs accuracy or steps; the second run's losses are NaN or infinite in {steps:count step}, so that no "
+    "means were compared."};
 constexpr Template kSeedsUnjudged{"verdict.other_seeds",
                                   "nothing was found, but losses were not judged: runs of different seeds end with different "
                                   "losses."};
@@ -180,6 +185,7 @@ Sentences without_cause(const ComparedRuns& runs) {
   const LossComparison& losses = runs.losses;
   if (losses.common == 0) return kNoLossCompared();
   if (losses.equal == losses.common) return kLossesAreEqual({{"steps", losses.common}});
+  if (const size_t broken = runs.b.steps.nonfinite_losses.size(); broken > 0) return kNoMeansOfSecond({{"steps", broken}});
   if (const size_t broken = runs.a.steps.nonfinite_losses.size(); broken > 0) return kNoMeansCompared({{"steps", broken}});
   if (!runs.have_equal_seeds) return kSeedsUnjudged();
   if (!runs.have_equal_samples) return kSamplesUnjudged();
@@ -198,6 +204,7 @@ Report analyze_compare(const Snapshot& a, const Snapshot& b, const AnalysisOptio
   report.complete = runs.a.complete && runs.b.complete;
   find_all(runs, report);
   add_verdict(b, report, without_cause(runs));
+  if (report.verdict == Verdict::healthy && !(knows_a_loss(a) && knows_a_loss(b))) report.verdict = Verdict::loss_unknown;
   const ComparedSteps steps = compare_steps(runs, options, options.limit);
   const auto of_first = [&](auto&& cell) {
     return steps.first ? Cell(cell(*steps.first)) : steps.rows > 0 ? Cell(NotApplicable{}) : Cell(Unknown{});

@@ -39,7 +39,8 @@ Report NanAnalysis::report(const Snapshot& trace) {
   leave_out_advice_on_nan(report);
 
   const std::vector<NonfiniteBeginning>& beginnings = facts.ranges().beginnings();
-  const Template& healthy = run_.whole().facts().ranges().beginnings().empty() ? kNoTensorHeldNan : kNanDidNoHarm;
+  const RangeJudgement& whole = run_.whole().facts().ranges();
+  const Template& healthy = whole.beginnings().empty() && !whole.has_masks() ? kNoTensorHeldNan : kNanDidNoHarm;
   const Matter matter{healthy(), kNoMatterOfNan, kOfNan, [](const Finding& finding) { return kOnNonfinite.contain(finding.code); }};
   add_verdict_on(matter, trace, report);
   const NanTables tables(facts);

@@ -708,6 +708,28 @@ TEST(Compare, ASecondRunThatBreaksIsAnError) {
       << "no run that is NaN is fine";
 }
 
+TEST(Compare, OneSkippedStepOfTheSecondRunIsWhatAReportSaysThatItIs) {
+  SyntheticTrace first, second;
+  for (int step = 0; step < 60; ++step) {
+    StepRow row = SyntheticTrace::default_step(1.0 / (1 + step));
+    first.end_step(row);
+    if (step == 20) {
+      row.loss = NAN;
+      row.skipped = true;
+    }
+    second.end_step(row);
+  }
+  const Snapshot a = first.read(), b = second.read();
+  EXPECT_EQ(analyze_all(b, {}).verdict, Verdict::healthy);
+  const Report compared = analyze_compare(a, b, {});
+  EXPECT_EQ(compared.verdict, Verdict::healthy) << compared.verdict_text;
+  EXPECT_EQ(find_finding(compared, "compare.loss_nonfinite")->severity, Severity::info);
+  EXPECT_EQ(
+      compared.verdict_text,
+      "nothing was found that costs accuracy or steps; the second run's losses are NaN or infinite in 1 step, so that no means "
+      "were compared.");
+}
+
 TEST(Compare, NamesWhatOnlyOneTraceHasAndHowFarLossesLieApart) {
   SyntheticTrace left, right;
   left.add(left.add_tensor("fc", "linear", Phase::forward, Role::activation, DType::f32), make_row({1.0}, DType::f32));
@@ -748,6 +770,29 @@ TEST(Report, PaddingCountsAProductOnceWhateverItsArithmetic) {
   const Evidence& evidence = report.findings[0].evidence.at(0);
   EXPECT_EQ(evidence.values.at(3).name, "products");
   EXPECT_EQ(evidence.values.at(3).value, Cell(int64_t{1}));
+}
+
+// The bias comes first: which input is which factor only our own engine's ops say.
+TEST(Report, PaddingIsNotGuessedOfOtherProducers) {
+  for (const char* producer : {"torch", "ulpscope train"}) {
+    RunInfo run;
+    run.run_id = "0123456789abcdef0123456789abcdef";
+    run.producer = producer;
+    SyntheticTrace trace(run);
+    TensorInfo tensor;
+    tensor.dtype = DType::f16;
+    uint64_t id = 0;
+    for (const std::vector<int64_t>& shape : {std::vector<int64_t>{16, 10}, {32, 10}, {16, 32}}) {
+      tensor.shape = shape;
+      const char* const name = id < 2 ? "source" : "linear";
+      trace.add(trace.add_output({++id, 0, name, "fc", Phase::forward, "", {}}, tensor), make_row({1.0}, DType::f16));
+    }
+    for (const uint8_t input : {0, 1}) trace.sink().add_edge({0, 2, input, input, 0});
+    trace.end_step();
+    ReportOptions options;
+    options.only = {"tensor_cores"};
+    EXPECT_EQ(analyze_all(trace.read(), options).findings.size(), producer == std::string("torch") ? 0u : 1u) << producer;
+  }
 }
 
 TEST(Report, OfARangeOfStepsHoldsNoFigureOfOtherSteps) {

@@ -15,6 +15,7 @@
 #include "synthetic_trace.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/trace/other_minor.h"
+#include "ulpscope/analyzers/judgements/loss_ends.h"
 #include "ulpscope/analyzers/subject/trend.h"
 #include "ulpscope/analyzers/verbs/all_findings.h"
 #include "ulpscope/analyzers/verbs/compare.h"
@@ -58,6 +59,103 @@ TEST(RankSum, StandsWhereChanceWouldPutIt) {
 TEST(RankSum, EqualValuesCountHalfAndNanIsInfinite) {
   EXPECT_EQ(rank_sum_deviations(std::vector<double>{1, 1}, std::vector<double>{1, 1}), 0);
   EXPECT_GT(rank_sum_deviations(std::vector<double>{1, 2, 3}, std::vector<double>{NAN, NAN, 4}), 0);
+}
+
+// A producer that has no losses in its step table.
+class LossesOfTensors : public ::testing::Test {
+ protected:
+  LossesOfTensors() {
+    for (const DType dtype : {DType::f32, DType::f16})
+      tensors_.push_back(trace_.add_tensor("", "mse_" + std::to_string(tensors_.size()), Phase::forward, Role::loss, dtype));
+  }
+  static RunInfo run() {
+    RunInfo run;
+    run.run_id = "0123456789abcdef0123456789abcdef";
+    run.producer = "torch";
+    run.precision = "fp16";
+    return run;
+  }
+  static StepRow without_loss() {
+    StepRow row;
+    row.scale_before = row.scale_after = 1;
+    return row;
+  }
+  void add(double value, double scale = 1, uint32_t micro_batch = 0, uint8_t loss_index = 0, size_t tensor = 0) {
+    TensorRow row = make_stored_row({value}, tensor == 0 ? DType::f32 : DType::f16, scale);
+    row.micro_batch = micro_batch;
+    row.loss_index = loss_index;
+    trace_.add(tensors_[tensor], row);
+  }
+  std::vector<double> losses() {
+    std::vector<double> all;
+    for (const StepLoss& loss : known_losses(trace_.read(), {})) all.push_back(loss.loss);
+    return all;
+  }
+  SyntheticTrace trace_{run()};
+  std::vector<uint32_t> tensors_;
+};
+
+TEST_F(LossesOfTensors, AreThoseOfTheirStepsWithoutTheLossScale) {
+  add(3 * 1024.0, 1024);
+  trace_.end_step(without_loss());
+  // Micro-batches are averaged, losses added up, and the scaled one, which FP16 cannot hold, is not asked beside the other.
+  add(4);
+  add(INFINITY, 65536, 0, 0, 1);
+  add(0.5, 1, 0, 1);
+  add(6, 1, 1);
+  trace_.end_step(without_loss());
+  // The last one computed in a pass is what the earlier ones were added up to.
+  add(1);
+  add(5);
+  trace_.end_step(without_loss());
+  trace_.end_step(without_loss());
+  add(7);
+  trace_.end_step(SyntheticTrace::default_step(8));
+  EXPECT_EQ(losses(), (std::vector<double>{3, (4 + 0.5 + 6) / 2, 5, 8}));
+}
+
+TEST_F(LossesOfTensors, AreNoneOfEvaluationOrOfManyElements) {
+  const uint32_t evaluated = trace_.add_tensor("", "mse", Phase::evaluation, Role::loss, DType::f32);
+  const uint32_t gradient = trace_.add_tensor("", "seed", Phase::backward, Role::loss, DType::f32);
+  for (const uint32_t tensor : {evaluated, gradient}) trace_.add(tensor, make_stored_row({2}, DType::f32));
+  trace_.add(tensors_[0], make_stored_row({1, 3}, DType::f32));
+  trace_.end_step(without_loss());
+  trace_.add(tensors_[0], make_health_row({2}, DType::f32));
+  trace_.end_step(without_loss());
+  trace_.add(tensors_[0], make_health_row({-INFINITY}, DType::f32));
+  trace_.end_step(without_loss());
+  EXPECT_EQ(losses(), (std::vector<double>{-INFINITY}));
+}
+
+TEST_F(LossesOfTensors, ThatEndInNanBreakTheRun) {
+  for (int step = 0; step < 6; ++step) {
+    add(step < 4 ? 2.0 : NAN);
+    trace_.end_step(without_loss());
+  }
+  const Snapshot trace = trace_.read();
+  const Report report = analyze_all(trace, {});
+  EXPECT_EQ(report.verdict, Verdict::broken) << report.verdict_text;
+  const Finding* nan = find_finding(report, "run.loss_nonfinite");
+  ASSERT_NE(nan, nullptr);
+  EXPECT_THAT(nan->title.text(), HasSubstr("in 2 of 6 steps, first in step 4"));
+  EXPECT_EQ(analyze_compare(trace, trace, {}).verdict, Verdict::broken);
+}
+
+TEST_F(LossesOfTensors, AreNotKnownWhereNothingTellsThem) {
+  const uint32_t hidden = trace_.add_tensor("0", "linear", Phase::forward, Role::activation, DType::f32);
+  for (int step = 0; step < 3; ++step) {
+    trace_.add(hidden, make_stored_row({1}, DType::f32));
+    trace_.end_step(without_loss());
+  }
+  const Snapshot trace = trace_.read();
+  const Report report = analyze_all(trace, {});
+  EXPECT_EQ(report.verdict, Verdict::loss_unknown);
+  EXPECT_EQ(
+      report.verdict_text,
+      "the trace has no loss of any step, so it does not show whether the run trains; nothing was found that costs accuracy or "
+      "steps.");
+  EXPECT_EQ(analyze_scale(trace, {}).verdict, Verdict::loss_unknown);
+  EXPECT_EQ(analyze_compare(trace, trace, {}).verdict, Verdict::loss_unknown);
 }
 
 Report report_of(const std::function<double(size_t)>& loss, size_t steps) {

@@ -104,6 +104,136 @@ TEST(NonfiniteFlow, WhatGoesOnIsNoBeginningAndWhatIsTakenAwayEnds) {
 }
 
 // An op that reads several has what it gives of one that it did not give a finite output with before.
+// Attention as other producers tell it: scores, to which a mask adds infinities, or in which it puts them, and their softmax.
+class Attention {
+ public:
+  enum class By { buffer, argument, fill };
+  explicit Attention(By by) {
+    TensorInfo tensor;
+    tensor.dtype = DType::f32;
+    const auto add = [&](uint64_t id, const char* name, Phase phase, Role role) {
+      tensor.role = role;
+      return trace_.add_output({id, 0, name, "attention", phase, "", {}}, tensor);
+    };
+    mask_ = add(1, "source", Phase::data, by == By::argument ? Role::input : Role::buffer);
+    scores_ = add(2, "matmul", Phase::forward, Role::activation);
+    masked_ = add(3, by == By::fill ? "masked_fill" : "add", Phase::forward, Role::activation);
+    softmax_ = add(4, "softmax", Phase::forward, Role::activation);
+    loss_ = add(5, "mse", Phase::loss, Role::loss);
+    if (by != By::fill) trace_.sink().add_edge({0, 2, 1, 0, 0});
+    for (const uint32_t op : {2, 3, 4}) trace_.sink().add_edge({0, op, 0, op - 1, 0});
+    mask_holds_it_ = by != By::fill;
+  }
+  void step(double score, bool leaves_row = true) {
+    trace_.add(mask_, row({0, mask_holds_it_ ? -INFINITY : 1}));
+    trace_.add(scores_, row({score, score}));
+    trace_.add(masked_, row({leaves_row ? score : -INFINITY, -INFINITY}));
+    const bool is_nan = std::isnan(score) || !leaves_row;
+    trace_.add(softmax_, row(is_nan ? std::vector<double>{NAN, NAN} : std::vector<double>{1, 0}));
+    trace_.add(loss_, row({is_nan ? NAN : 1}));
+    trace_.add_event(EventKind::nonfinite, mask_holds_it_ ? mask_ : masked_, 1);
+    trace_.end_step(SyntheticTrace::default_step(is_nan ? NAN : 1.0 / static_cast<double>(1 + trace_.step())));
+  }
+  Snapshot read() { return trace_.read(); }
+
+ private:
+  static TensorRow row(const std::vector<double>& values) { return make_stored_row(values, DType::f32); }
+
+  SyntheticTrace trace_;
+  uint32_t mask_ = 0, scores_ = 0, masked_ = 0, softmax_ = 0, loss_ = 0;
+  bool mask_holds_it_ = true;
+};
+
+TEST(SoftmaxMasks, AreNoFaultOfTheDataAndNoBeginning) {
+  for (const Attention::By by : {Attention::By::buffer, Attention::By::argument, Attention::By::fill}) {
+    Attention attention(by);
+    for (int step = 0; step < 5; ++step) attention.step(2);
+    const Snapshot trace = attention.read();
+    const Report report = analyze_all(trace, {});
+    EXPECT_EQ(report.verdict, Verdict::healthy) << report.verdict_text;
+    for (const char* code : {"data.nonfinite", "range.nonfinite"}) EXPECT_EQ(find_finding(report, code), nullptr) << code;
+    const Report nan = analyze_nan(trace, {});
+    EXPECT_EQ(fact(nan, "beginnings"), Cell(int64_t{0}));
+    EXPECT_EQ(nan.verdict_text, "no NaN or infinity was found to do harm.");
+  }
+}
+
+TEST(SoftmaxMasks, AreNotBlamedForWhatComesLater) {
+  Attention attention(Attention::By::buffer);
+  for (int step = 0; step < 6; ++step) attention.step(step < 4 ? 2 : NAN);
+  const Report nan = analyze_nan(attention.read(), {});
+  EXPECT_EQ(nan.verdict, Verdict::broken);
+  EXPECT_EQ(fact(nan, "tensor"), Cell(std::string("attention matmul")));
+  EXPECT_EQ(fact(nan, "step"), Cell(int64_t{4}));
+}
+
+TEST(SoftmaxMasks, ThatLeaveASoftmaxNothingAreNone) {
+  Attention attention(Attention::By::fill);
+  for (int step = 0; step < 3; ++step) attention.step(2, false);
+  const Report nan = analyze_nan(attention.read(), {});
+  EXPECT_EQ(nan.verdict, Verdict::broken);
+  EXPECT_EQ(fact(nan, "tensor"), Cell(std::string("attention masked_fill")));
+}
+
+// A product of another producer, of which no rounding was counted and no element captured.
+class Uncounted {
+ public:
+  struct Given {
+    const char* function = "matmul";
+    double output = INFINITY, input = 300;
+    bool told = true;
+    DType dtype = DType::f16;
+  };
+  static Report report(const Given& given) {
+    SyntheticTrace trace;
+    TensorInfo tensor;
+    tensor.dtype = given.dtype;
+    tensor.role = Role::activation;
+    std::vector<uint32_t> made;
+    for (uint64_t id = 1; id <= 2; ++id) made.push_back(trace.add_output({id, 0, "relu", "in", Phase::forward, "", {}}, tensor));
+    made.push_back(trace.add_output({3, 0, given.function, "out", Phase::forward, "", {}}, tensor));
+    tensor.role = Role::loss;
+    made.push_back(trace.add_output({4, 0, "mse", "", Phase::loss, "", {}}, tensor));
+    if (given.told)
+      for (const uint8_t input : {0, 1}) trace.sink().add_edge({0, 2, input, input, 0});
+    trace.sink().add_edge({0, 3, 0, 2, 0});
+    for (int step = 0; step < 2; ++step) {
+      for (const double value : {given.input, 400.0}) trace.add(made[value == 400.0], make_stored_row({value, 1}, given.dtype));
+      trace.add(made[2], make_stored_row({given.output, 1}, given.dtype));
+      trace.add(made[3], make_stored_row({NAN}, given.dtype));
+      trace.end_step(SyntheticTrace::default_step(NAN));
+    }
+    return analyze_nan(trace.read(), {});
+  }
+};
+
+TEST(UncountedOverflow, IsKnownByFiniteInputsAndAnInfiniteOutput) {
+  const auto cause = [](const Uncounted::Given& given) { return fact(Uncounted::report(given), "cause"); };
+  EXPECT_EQ(cause({}), Cell(std::string("overflow_in_arithmetic")));
+  EXPECT_EQ(cause({.function = "mul", .output = -INFINITY}), Cell(std::string("overflow_in_arithmetic")));
+  EXPECT_EQ(cause({.function = "cast"}), Cell(std::string("overflow_on_cast")));
+  for (const Uncounted::Given& given :
+       {Uncounted::Given{.output = NAN}, Uncounted::Given{.function = "div"}, Uncounted::Given{.function = "log"},
+        Uncounted::Given{.told = false}, Uncounted::Given{.dtype = DType::f32}})
+    EXPECT_EQ(cause(given), Cell(std::string("unknown"))) << given.function << ' ' << given.output << ' ' << given.told;
+}
+
+TEST(UncountedOverflow, IsToldWithoutANumberThatIsNotKnown) {
+  const auto text = [](const char* function) {
+    const Report report = Uncounted::report({.function = function});
+    const Finding* const found = find_finding(report, "range.nonfinite");
+    return found == nullptr ? "" : found->suggestion.text();
+  };
+  EXPECT_EQ(text("mul").find("All that it read was finite, and it holds infinities and no NaN: the magnitude of a result was above "
+                             "65504, the largest finite value of fp16. Keep this op in FP32 or BF16, or make its inputs smaller."),
+            0u)
+      << text("mul");
+  EXPECT_EQ(text("matmul").find("All that it read was finite, and it holds infinities and no NaN: the magnitude of a sum, or of a "
+                                "part of it, was above 65504, the largest finite value of fp16."),
+            0u)
+      << text("matmul");
+}
+
 TEST(NonfiniteFlow, WhatWasHarmlessBeforeIsNotTheCause) {
   for (const bool is_harmless : {true, false}) {
     Model model;

@@ -99,6 +99,22 @@ TEST(TensorNames, WhatWouldBeCalledTheSameIsToldApart) {
                                            "matmul in backward", "a first matmul backward mul"));
 }
 
+// A producer that tells of what a gradient is, and not that this is a parameter's.
+TEST(TensorNames, GradientsOfAParameterAreCalledAfterItAndNotAfterItsSource) {
+  SyntheticTrace trace;
+  TensorInfo weight = named_tensor(Role::weight);
+  weight.parameter = "4.weight";
+  trace.add_output(named_op(1, "source", "4", Phase::data, OpFunction::source), weight);
+  TensorInfo gradient = gradient_of(1);
+  gradient.role = Role::weight_gradient;
+  trace.add_output(named_op(2, "mm", "4", Phase::backward, OpFunction::matmul), gradient);
+  TensorInfo part = gradient;
+  part.shape = {2};
+  trace.add_output(named_op(3, "slice", "4", Phase::backward, OpFunction::other), part);
+  trace.add_output(named_op(4, "adam_update", "4", Phase::optimizer, OpFunction::adam_update), weight);
+  EXPECT_THAT(names_of(trace), ElementsAre("4.weight at the start", "4.weight gradient", "4.weight gradient part", "4.weight"));
+}
+
 TEST(TensorNames, ManyAreCountedInWords) {
   SyntheticTrace trace;
   for (uint64_t i = 1; i <= 113; ++i)

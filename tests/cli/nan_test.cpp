@@ -5,6 +5,7 @@
 #include <map>
 
 #include "train_fixture.h"
+#include "ulpscope/trace/sink.h"
 
 namespace ulpscope::cli_test {
 namespace {
@@ -184,6 +185,30 @@ TEST_F(Nan, OfAHealthyRunSaysSo) {
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.err, "");
   EXPECT_THAT(result.out, StartsWith("HEALTHY: no recorded tensor held NaN or infinity.\n"));
+}
+
+// The report says once that the run cannot be run again, and nothing goes before it.
+TEST_F(Nan, OfATraceOfAnotherProducerSaysOnceThatNothingWasTried) {
+  RunInfo run;
+  run.run_id = "0123456789abcdef0123456789abcdef";
+  run.producer = "torch";
+  const auto sink = create_trace(file("torch.h5"), run);
+  for (uint64_t step = 0; step < 3; ++step) {
+    StepRow row;
+    row.step = step;
+    row.loss_known = true;
+    row.loss = step == 0 ? 1 : NAN;
+    sink->end_step(row);
+  }
+  ASSERT_TRUE(sink->close());
+  const Result result = nan({"torch.h5"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(result.out, StartsWith("BROKEN: "));
+  const std::string said = "only runs of `ulpscope train` and capsules can be run again; nothing was tried";
+  EXPECT_EQ(Json::parse(nan({"torch.h5", "--json"}).out)["run_again"], said);
+  EXPECT_THAT(result.out, HasSubstr("nothing was tried"));
+  EXPECT_EQ(result.out.find("nothing was tried"), result.out.rfind("nothing was tried"));
 }
 
 TEST_F(Nan, OfAResumedRunSaysWhatIsMissing) {

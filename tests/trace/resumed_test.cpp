@@ -272,5 +272,17 @@ TEST_F(Resumed, TracesOfSeveralRunsAreRefused) {
   EXPECT_THAT(error(), HasSubstr("each was resumed from another of them"));
 }
 
+// A producer that names no runs.
+TEST_F(Resumed, RunsWithoutAnIdWereNotResumedFromEachOther) {
+  write({"", ""}, 0, 2);
+  EXPECT_EQ(Snapshot("all", paths_).step_count(), 2u);
+  write({"", ""}, 0, 2);
+  EXPECT_THAT(error(), HasSubstr("'all' is a folder with 2 traces, and one is read at a time: '" + paths_[0] +
+                                 "', for example; neither '" + paths_[0]));
+  paths_.clear();
+  write({"c", "c", 3}, 3, 4);
+  EXPECT_THAT(error(), HasSubstr("'" + paths_[0] + "' says that its run was resumed from itself"));
+}
+
 }  // namespace
 }  // namespace ulpscope::trace_test

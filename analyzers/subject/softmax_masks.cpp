@@ -1,0 +1,67 @@
+#include "ulpscope/analyzers/subject/softmax_masks.h"
+
+#include <algorithm>
+#include <set>
+
+namespace ulpscope {
+
+namespace {
+
+bool takes_softmax(OpFunction function) {
+  return function == OpFunction::softmax || function == OpFunction::masked_softmax || function == OpFunction::log_softmax ||
+         function == OpFunction::attention;
+}
+bool hands_on(OpFunction function) {
+  return function == OpFunction::add || function == OpFunction::cast || function == OpFunction::copy;
+}
+bool puts_constants(OpFunction function) { return function == OpFunction::masked_fill || function == OpFunction::where; }
+
+}  // namespace
+
+SoftmaxMasks::SoftmaxMasks(const Snapshot& trace, const TensorGraph& graph) {
+  const std::vector<OpInfo>& ops = trace.ops();
+  const bool has_softmax = std::any_of(ops.begin(), ops.end(), [](const OpInfo& op) { return takes_softmax(op.function); });
+  if (!has_softmax || trace.edges().empty()) return;
+  // Ops that make masks, or values with a mask on them, in order: the table has the ops in the order in which they first ran.
+  std::vector<bool> makes(ops.size());
+  for (uint32_t op = 0; op < ops.size(); ++op) {
+    const auto inputs = trace.graph().inputs(op);
+    // A bias that is added is no mask.
+    const auto outputs = graph.made_by(op);
+    const bool is_source = ops[op].kind == OpKind::source && std::any_of(outputs.begin(), outputs.end(), [&](uint32_t tensor) {
+                             return trace.tensors()[tensor].parameter.empty();
+                           });
+    makes[op] = is_source || puts_constants(ops[op].function) ||
+                (hands_on(ops[op].function) &&
+                 std::any_of(inputs.begin(), inputs.end(), [&](const GraphEdge& edge) { return makes[edge.producer]; }));
+  }
+  readers_.resize(trace.tensors().size());
+  for (uint32_t i = 0; i < readers_.size(); ++i) {
+    const TensorInfo& tensor = trace.tensors()[i];
+    if (!makes[tensor.op] || !tensor.parameter.empty()) continue;
+    std::set<uint32_t> seen;
+    std::vector<GraphEdge> open;
+    const auto follow = [&](uint32_t op, uint8_t slot) {
+      for (const GraphEdge& use : trace.graph().uses(op))
+        if (use.slot == slot && seen.insert(use.consumer).second) open.push_back(use);
+    };
+    follow(tensor.op, tensor.slot);
+    while (!open.empty()) {
+      const uint32_t op = open.back().consumer;
+      open.pop_back();
+      const OpFunction function = ops[op].function;
+      if (takes_softmax(function))
+        for (const uint32_t output : graph.made_by(op, 0)) readers_[i].push_back(output);
+      if (hands_on(function) || puts_constants(function)) follow(op, 0);
+    }
+  }
+}
+
+bool holds_mask(const TensorRow& row) {
+  const TensorStatistics& statistics = row.statistics;
+  return row.known != StatisticsLevel::none && statistics.nan == 0 &&
+         (statistics.positive_infinity > 0) != (statistics.negative_infinity > 0) &&
+         !(row.before_rounding && row.rounding_known && row.rounding.infinite() > 0);
+}
+
+}  // namespace ulpscope
