@@ -10,7 +10,11 @@ from ._library import Error, find_program
 
 
 def _run(*arguments: str) -> str:
-    done = subprocess.run([find_program(), *arguments], capture_output=True, text=True, encoding="utf-8", check=False)
+    program = find_program()
+    try:
+        done = subprocess.run([program, *arguments], capture_output=True, text=True, encoding="utf-8", check=False)
+    except OSError as error:
+        raise Error(f"the program {program} cannot be run: {error.strerror}") from error
     if done.returncode != 0:
         raise Error(done.stderr.strip() or f"ulpscope {arguments[0]} ended with {done.returncode}")
     return done.stdout

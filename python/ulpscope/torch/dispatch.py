@@ -50,10 +50,8 @@ def tensors_in(value: Any) -> List[torch.Tensor]:
 
 def on_host(tensor: torch.Tensor) -> Tensor:
     """A tensor's memory as the recorder reads it; of a device, a copy."""
-    held = tensor.detach()
-    if held.device.type != "cpu":
-        held = held.cpu()
-    return Tensor(held.data_ptr(), DTYPES[held.dtype], tuple(held.shape), tuple(held.stride()), held)
+    held = tensor if tensor.is_cpu else tensor.detach().cpu()
+    return Tensor(held.data_ptr(), DTYPES[held.dtype], held.shape, held.stride(), held)
 
 
 def narrows(given: torch.Tensor, cast: torch.Tensor) -> bool:
@@ -108,7 +106,7 @@ class Mode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Tuple[Any, ...] = (), kwargs: Optional[Dict[str, Any]] = None) -> Any:
         kwargs = kwargs or {}
         session = self._session
-        if session.muted:
+        if session.muted or session.steps.quiet:
             return func(*args, **kwargs)
         with session.guard():
             self._before(func, args, kwargs)
@@ -271,7 +269,7 @@ class Mode(TorchDispatchMode):
         made = session.values.find(reads[0]).last
         if made is None or made.step < 0:
             return
-        op, module = made.value.op, ""
+        op, module = made.value.op, made.module
         if schema.base in _VIEWS_WITH_GRADIENTS and task == -1 and session.stack:
             module = session.stack[-1].name
             token, op = session.recorder.begin_op(Call(schema.base, "forward", module=module, inputs=[made.value]))
@@ -510,8 +508,8 @@ class Mode(TorchDispatchMode):
             return []
         results = []
         for slot, tensor, label in outputs:
-            made = Made(op, Value(identity, slot), session.steps.number, call.phase, call.function, label.role, label.parameter,
-                        label.name, label.scale)
+            made = Made(op, Value(identity, slot), session.steps.number, call.phase, call.module, call.function, label.role,
+                        label.parameter, label.name, label.scale)
             if tensor.dtype in DTYPES:
                 try:
                     session.recorder.output(op, slot, on_host(tensor), label, None if cast_from is None else on_host(cast_from))

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from .._library import Call, Label, Recorder, Refused, Value
+from .._library import Call, Label, Recorder, Refused, Value, load_library
 from . import backward, updates
 from .dispatch import Mode, on_host, tensors_in
 from .steps import Steps
@@ -296,6 +296,8 @@ class Session:
             evaluating = not torch.is_grad_enabled()
             if self.stack:
                 evaluating = self.stack[-1].evaluating
+            if self.steps.quiet:  # a step that did not end, for its optimizer raised
+                self.steps.quiet, self.steps.optimizing = False, 0
             if not self.stack and task == -1:
                 self.enter(evaluating)
                 for tensor in _leaves((args, kwargs)):
@@ -424,19 +426,21 @@ class Session:
         return any(name is not None for name in names)
 
     def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        with self.guard():
+        with self.guard(), torch._C._DisableTorchDispatch():
             if self.failed or not self._concerns(optimizer):
                 return
             self.steps.optimizing += 1
             if self.steps.optimizing == 1:
                 has_closure = (args[1] if len(args) > 1 else kwargs.get("closure")) is not None
                 self._copies[id(optimizer)] = updates.copies_before(optimizer, has_closure)
+                self.steps.quiet = not has_closure
 
     def optimizer_ends(self, optimizer: Any) -> None:
-        with self.guard():
+        with self.guard(), torch._C._DisableTorchDispatch():
             if self.failed or not self._concerns(optimizer) or self.steps.optimizing == 0:
                 return
             self.steps.optimizing -= 1
+            self.steps.quiet = False
             copies = self._copies.pop(id(optimizer), None)
             if self.steps.optimizing or copies is None or not self.steps.open:
                 return
@@ -520,6 +524,8 @@ class Recording:
             raise ValueError(f'accumulate is neither "mean" nor "sum": {accumulate}')
         models, optimizers = named_models(model), listed_optimizers(optimizer)
         path, run = _of_rank(os.fspath(path))
+        if make_recorder is Recorder:
+            load_library()
         if not overwrite and os.path.exists(path):
             raise FileExistsError(f"{path} exists; overwrite=True replaces it")
         run.update(producer="torch", producer_version=torch.__version__, name=name, precision=precision,

@@ -51,6 +51,7 @@ class Steps:
         self.state = "idle"  # idle, forward, backward or ended
         self.loss_index = self.micro_batch = 0
         self.optimizing = 0  # depth of optimizer.step()
+        self.quiet = False  # in one without a closure, whose ops are not looked at
         self.told_accumulation = False
         self._clear()
 

@@ -42,12 +42,13 @@ def unreadable(tensor: torch.Tensor) -> str:
 class Made:
     """An output of an op that was recorded."""
 
-    __slots__ = ("op", "value", "step", "phase", "function", "role", "parameter", "name", "scale", "source", "unscaled_loss",
+    __slots__ = ("op", "value", "step", "phase", "module", "function", "role", "parameter", "name", "scale", "source", "unscaled_loss",
                  "divisor", "has_gradient_of")
 
-    def __init__(self, op: int, value: Value, step: int, phase: str, function: str, role: str, parameter: str, name: str,
+    def __init__(self, op: int, value: Value, step: int, phase: str, module: str, function: str, role: str, parameter: str, name: str,
                  scale: float) -> None:
-        self.op, self.value, self.step, self.phase, self.function = op, value, step, phase, function
+        self.op, self.value, self.step = op, value, step
+        self.phase, self.module, self.function = phase, module, function
         self.role, self.parameter, self.name, self.scale = role, parameter, name, scale
         self.source: Optional["Made"] = None  # of a cast: what was cast; of a scaled loss: the loss
         self.unscaled_loss: Optional[float] = None
@@ -56,8 +57,8 @@ class Made:
 
 
 # Memory that no recorded op made: of `empty`, which may hold anything, and zeros.
-UNMADE = Made(0, Value(0, 0), -1, "", "", "", "", "", 1.0)
-CONSTANT = Made(0, Value(0, 0), -1, "", "", "", "", "", 1.0)
+UNMADE = Made(0, Value(0, 0), -1, "", "", "", "", "", "", 1.0)
+CONSTANT = Made(0, Value(0, 0), -1, "", "", "", "", "", "", 1.0)
 
 
 class Found(NamedTuple):
