@@ -2,11 +2,15 @@
 
 import html
 import json
+import math
 import os
 import subprocess
 from typing import Any, Dict, List, Union
 
 from ._library import Error, find_program
+
+# How JSON of the program writes them.
+_NOT_FINITE: Dict[str, Any] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def _run(*arguments: str) -> str:
@@ -55,9 +59,10 @@ class Trace:
         self.path = os.fspath(path)
 
     def table(self, name: str) -> List[Dict[str, Any]]:
-        """The rows of a table that docs/trace_format.md describes."""
-        data = json.loads(_run("export", self.path, "--table", name, "--format", "json"))
-        return data["rows"] if isinstance(data, dict) and "rows" in data else data
+        """The rows of a table that docs/trace_format.md describes; None: not known."""
+        rows: List[Dict[str, Any]] = json.loads(_run("export", self.path, "--table", name, "--format", "json"))
+        return [{column: _NOT_FINITE.get(value, value) if isinstance(value, str) else value for column, value in row.items()}
+                for row in rows]
 
     def __repr__(self) -> str:
         return f"<ulpscope trace {self.path}>"

@@ -306,6 +306,116 @@ class Memory(unittest.TestCase):
 
 
 @unittest.skipIf(torch is None, NEEDS_TORCH)
+class Unusual(unittest.TestCase):
+    """Programs that do more than layers and losses: recording lives, and steps have the losses that they had."""
+
+    def check(self, train, losses):
+        torch.manual_seed(4)
+        model = nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        with recording(model, optimizer) as run:
+            said = train(model, optimizer, lambda: torch.randn(2, 4))
+            model(torch.randn(2, 4)).sum().backward()
+            optimizer.step()
+        self.assertEqual((run._session.failed, dict(run._session._refusals)), ("", {}))
+        expected = [None] * losses if said is None else said
+        self.assertEqual([step.result.loss for step in run.made[0].steps][:len(expected)], expected)
+        return run.made[0]
+
+    def test_functional_transforms(self):
+        def train(model, _, data):
+            def loss(parameters, x):
+                return torch.func.functional_call(model, parameters, (x,)).sum()
+
+            torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(dict(model.named_parameters()), torch.randn(5, 4))
+            torch.func.jvp(model, (data(),), (data(),))
+
+        self.check(train, 0)
+
+    def test_scripts_and_inference_mode(self):
+        def train(model, optimizer, data):
+            @torch.jit.script
+            def doubled(x):
+                return x * 2 + x.exp()
+
+            with torch.inference_mode():
+                model(data())
+            loss = doubled(model(data())).sum()
+            loss.backward()
+            optimizer.step()
+            return [loss.item()]
+
+        self.assertIn(("evaluation", 0, 0), self.check(train, 1).steps[0].passes)
+
+    def test_two_losses_at_once(self):
+        def train(model, optimizer, data):
+            hidden = model(data())
+            first, second = hidden.sum(), (hidden * hidden).sum()
+            torch.autograd.backward([first, second])
+            optimizer.step()
+            return [first.item() + second.item()]
+
+        self.check(train, 1)
+
+    def test_gradients_given(self):
+        def train(model, optimizer, data):
+            model(data()).backward(torch.ones(2, 3))
+            optimizer.step()
+
+        self.check(train, 1)
+
+    def test_hook_of_the_user_that_raises(self):
+        def train(model, optimizer, data):
+            hidden = model(data())
+            loss = hidden.sum()
+            hidden.register_hook(lambda gradient: 1 / 0)
+            with self.assertRaises(ZeroDivisionError):
+                loss.backward()
+            optimizer.step()
+
+        self.check(train, 0)
+
+    def test_optimizer_that_raises(self):
+        def train(model, optimizer, data):
+            class Broken(torch.optim.SGD):
+                def step(self, closure=None):
+                    raise ArithmeticError("no")
+
+            model(data()).sum().backward()
+            with self.assertRaises(ArithmeticError):
+                Broken(model.parameters(), 0.1).step()
+            optimizer.step()
+
+        recorded = self.check(train, 0)
+        self.assertEqual(len(recorded.steps), 2)
+        self.assertTrue(any(call.call.phase == "forward" for call in recorded.steps[1].calls))
+
+    def test_losses_that_are_logged(self):
+        def train(model, optimizer, data):
+            total, losses = 0, []
+            for _ in range(3):
+                optimizer.zero_grad()
+                loss = model(data()).sum()
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+                total += loss
+            return losses
+
+        recorded = self.check(train, 3)
+        self.assertNotIn("add", [call.call.name for step in recorded.steps for call in step.calls])
+
+    def test_sparse_gradients(self):
+        embedding = nn.Embedding(9, 4, sparse=True)
+        optimizer = torch.optim.SGD(embedding.parameters(), 0.1)
+        with recording(embedding, optimizer) as run:
+            embedding(torch.tensor([1, 2])).sum().backward()
+            optimizer.step()
+        self.assertEqual(run._session.failed, "")
+        self.assertIn("sparse", run.made[0].notes[0])
+
+
+@unittest.skipIf(torch is None, NEEDS_TORCH)
 class Updates(unittest.TestCase):
     def check(self, make, function, tolerance=1e-6):
         torch.manual_seed(1)

@@ -111,6 +111,7 @@ class Steps(unittest.TestCase):
         steps, losses = self.scaled([torch.optim.SGD(self.model.parameters(), 0.1)], scaler, 1)
         self.assertEqual([step.result.scales for step in steps], [(1024, 2048), (2048, 1024), (1024, 2048)])
         self.assertEqual([step.result.skipped for step in steps], [False, True, False])
+        self.assertEqual([step.result.learning_rate for step in steps], [0.1] * 3)
         self.assertEqual([step.result.loss for step in steps], losses)
         self.assertEqual([bool(self.labels(step, "update")) for step in steps], [True, False, True])
         self.assertTrue(torch.tensor(steps[1].result.norms[0]).isnan() or steps[1].result.norms[0] == float("inf"))

@@ -22,6 +22,8 @@ from .values import DTYPES, Made, Values, storage_of, unreadable
 
 _GRAD_SCALER = torch.amp.GradScaler.scale.__code__.co_filename
 
+_OPTIMIZER = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
+
 
 class Entry(NamedTuple):
     """A module that is being called."""
@@ -230,7 +232,6 @@ class Session:
     def enter(self, evaluating: bool) -> None:
         """The model is called from outside of it."""
         self.open()
-        number = self.steps.number
         if self.steps.state == "ended" and not evaluating:
             self.end_step()
         before = self.steps.state
@@ -238,11 +239,10 @@ class Session:
         if before != self.steps.state or evaluating:
             self.mode.new_pass()
             self._inputs.clear()
+            self.values.prune()
         if not self._sourced:
             self._sourced = True
             self._sources()
-        if number != self.steps.number:
-            self.values.prune()
 
     def end_step(self) -> None:
         if not self.steps.open:
@@ -400,12 +400,15 @@ class Session:
 
     def unscaled(self, overflowed: bool, fused: bool) -> None:
         """The scaler looked at the gradients of one optimizer."""
-        if not overflowed or fused:
+        if fused:
             return
         frame: Optional[FrameType] = sys._getframe(1)
         while frame is not None:
             if frame.f_code.co_filename == _GRAD_SCALER and "optimizer" in frame.f_locals:
-                self.steps.overflowed.add(id(frame.f_locals["optimizer"]))
+                optimizer = frame.f_locals["optimizer"]
+                self.steps.rate(updates.number(optimizer.param_groups[0]["lr"]))
+                if overflowed:
+                    self.steps.overflowed.add(id(optimizer))
                 return
             frame = frame.f_back
 
@@ -429,6 +432,8 @@ class Session:
         with self.guard(), torch._C._DisableTorchDispatch():
             if self.failed or not self._concerns(optimizer):
                 return
+            if self.steps.optimizing and _optimizers_stepping() == 1:  # the one before did not end, for it raised
+                self.steps.optimizing = 0
             self.steps.optimizing += 1
             if self.steps.optimizing == 1:
                 has_closure = (args[1] if len(args) > 1 else kwargs.get("closure")) is not None
@@ -495,6 +500,16 @@ class Session:
             self.refused(str(refusal))
 
 
+def _optimizers_stepping() -> int:
+    """How many calls of step() are on the stack."""
+    count = 0
+    frame: Optional[FrameType] = sys._getframe(1)
+    while frame is not None:
+        count += frame.f_code.co_filename == _OPTIMIZER and frame.f_code.co_name == "wrapper"
+        frame = frame.f_back
+    return count
+
+
 def _leaves(value: Any) -> List[torch.Tensor]:
     if isinstance(value, dict):
         return [each for item in value.values() for each in _leaves(item)]
@@ -526,6 +541,9 @@ class Recording:
         path, run = _of_rank(os.fspath(path))
         if make_recorder is Recorder:
             load_library()
+        folder = os.path.dirname(os.path.abspath(path))
+        if not os.path.isdir(folder):
+            raise FileNotFoundError(f"{folder} is no folder, so that {os.path.basename(path)} cannot be written")
         if not overwrite and os.path.exists(path):
             raise FileExistsError(f"{path} exists; overwrite=True replaces it")
         run.update(producer="torch", producer_version=torch.__version__, name=name, precision=precision,

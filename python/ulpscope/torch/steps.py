@@ -130,10 +130,14 @@ class Steps:
         first, second = self.squares or (0.0, 0.0)
         self.squares = (first + before, second + after)
 
-    def step_taken(self, optimizer: Any, rate: Optional[float], skipped: bool) -> None:
-        (self.skipped if skipped else self.stepped).add(id(optimizer))
+    def rate(self, value: float) -> None:
+        """The learning rate of the step: that of the optimizer that comes first."""
         if self.learning_rate is None:
-            self.learning_rate = rate
+            self.learning_rate = value
+
+    def step_taken(self, optimizer: Any, rate: float, skipped: bool) -> None:
+        (self.skipped if skipped else self.stepped).add(id(optimizer))
+        self.rate(rate)
         self.moved_on = True
         self._complete()
 
