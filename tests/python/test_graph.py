@@ -145,6 +145,28 @@ class Graph(unittest.TestCase):
         self.assertTrue(torch.allclose(found["addmm"], expected["addmm"], rtol=1e-5, atol=1e-7))
         self.assertTrue(torch.allclose(found["tanh"], expected["tanh"], rtol=1e-5, atol=1e-7))
 
+    def test_inputs_that_gradients_belong_to(self):
+        torch.manual_seed(2)
+        model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+        x = torch.randn(3, 4)
+        with recording(model, torch.optim.SGD(model.parameters(), 0.1)) as run:
+            first = model[0](x)
+            second = model[2](model[1](first))
+            positive = first > 0
+            ((first * second) * positive).sum().backward()
+        step, = run.made[0].steps
+        calls = {call.id: call for call in step.calls}
+        handed_on = {}
+        for call in step.calls:
+            for slot, (value, index) in call.gradient_of.items():
+                forward = calls.get(call.call.forward_id)
+                if forward is not None and index >= 0:
+                    handed_on.setdefault((forward.call.name, forward.call.module), []).append((index, calls[value.op].call.module))
+                    self.assertEqual(forward.call.inputs[index], value, "it is the gradient of that input")
+        self.assertEqual(sorted(handed_on["mul", ""]), [(0, ""), (0, "0"), (1, "2")])
+        self.assertEqual(handed_on["addmm", "2"], [(0, "1")])
+        self.assertEqual(handed_on["tanh", "1"], [(0, "0")])
+
     def test_ids_are_those_of_any_precision(self):
         for name, (make, data) in models().items():
             with self.subTest(model=name):
@@ -235,6 +257,21 @@ class Memory(unittest.TestCase):
         seen, step = self.forward_of(lambda model, x: x * model.weight + torch.empty(4), torch.ones(4))
         self.assertEqual(seen["add"], (["mul"], True))
         self.assertNotIn("empty", [call.call.name for call in step.calls])
+
+    def test_memory_of_empty_is_no_input_of_a_loss(self):
+        model = nn.Linear(3, 2)
+        with recording(model, torch.optim.SGD(model.parameters(), 0.1)) as run:
+            (model(torch.ones(4, 3)) * torch.empty(2)).sum().backward()
+        step, = run.made[0].steps
+        self.assertNotIn("target", [call.call.name for call in step.calls])
+        self.assertTrue(next(call for call in step.calls if call.call.name == "mul").call.inputs_unknown)
+
+    def test_gradients_of_views_are_ops_of_their_own(self):
+        _, step = self.forward_of(lambda model, x: (x * model.weight).expand(3, 4).exp(), torch.ones(4))
+        back = next(call for call in step.calls if call.call.phase == "backward" and call.call.name == "sum")
+        made = next(call for call in step.calls if call.call.name == "mul" and call.call.phase == "forward")
+        self.assertNotIn(back.call.forward_id, [0, made.id])
+        self.assertEqual(back.gradient_of[0][0].op, made.id)
 
     def test_parts_make_a_whole(self):
         def body(model, x):
@@ -441,7 +478,7 @@ class Updates(unittest.TestCase):
 
     def test_rules(self):
         optim = torch.optim
-        for make in (lambda p: optim.SGD(p, 0.01), lambda p: optim.SGD(p, 0.01, momentum=0.9, weight_decay=0.1),
+        for make in (lambda p: optim.SGD(p, 0.01, weight_decay=0.1), lambda p: optim.SGD(p, 0.01, momentum=0.9, weight_decay=0.1),
                      lambda p: optim.SGD(p, 0.01, momentum=0.9, nesterov=True, foreach=True),
                      lambda p: optim.SGD(p, 0.01, momentum=0.9, dampening=0.5, maximize=True)):
             steps, calls = self.check(make, "sgd_update")

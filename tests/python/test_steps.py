@@ -146,6 +146,22 @@ class Steps(unittest.TestCase):
             clipped = [call for call in step.calls if call.call.function == "clip_norm"]
             self.assertEqual([call.call.parameter for call in clipped], ["0.weight", "0.bias", "2.weight", "2.bias"])
 
+    def test_clipping_of_scaled_gradients(self):
+        scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+        optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        (x, y), = batches(1)
+        self.loss(self.model(x), y).backward()
+        norm = torch.cat([p.grad.flatten().double() for p in self.model.parameters()]).norm().item()
+        optimizer.zero_grad()
+        with recording(self.model, optimizer, scaler) as run:
+            scaler.scale(self.loss(self.model(x), y)).backward()
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 2.56)
+            scaler.step(optimizer)
+            scaler.update()
+        step, = self.recorded(run)
+        self.assertAlmostEqual(step.result.norms[0], norm, places=5)
+        self.assertAlmostEqual(step.result.norms[1], 0.01, places=5)
+
     def test_adversaries(self):
         generator, critic = model_of(1), torch.nn.Linear(3, 1)
         of_generator = torch.optim.SGD(generator.parameters(), 0.1)
