@@ -1,0 +1,41 @@
+"""Records PyTorch training, op by op, and says what went wrong in it.
+
+    with ulpscope.record("run.h5", model, optimizer, scaler):
+        train()
+    print(ulpscope.report("run.h5"))
+"""
+
+import os
+from typing import TYPE_CHECKING, Any, Dict, List, Union
+
+from ._library import Error
+from ._report import Report, Trace
+
+if TYPE_CHECKING:
+    from .torch.record import Recording
+
+__all__ = ["Error", "Report", "Trace", "findings", "load", "record", "report"]
+
+_Path = Union[str, "os.PathLike[str]"]
+
+
+def record(path: _Path, model: Any, optimizer: Any = None, scaler: Any = None, **options: Any) -> "Recording":
+    """Records what happens from here until the block is left, or close() is called. docs/pytorch.md lists the options."""
+    from .torch.record import Recording
+
+    return Recording(path, model, optimizer, scaler, **options)
+
+
+def report(path: _Path) -> Report:
+    """The report of a trace: .text, .verdict and .findings."""
+    return Report(path)
+
+
+def findings(path: _Path) -> List[Dict[str, Any]]:
+    """What the report of a trace found."""
+    return Report(path).findings
+
+
+def load(path: _Path) -> Trace:
+    """A trace, whose table() gives rows."""
+    return Trace(path)

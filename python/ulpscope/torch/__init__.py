@@ -1,0 +1,1 @@
+"""Recording of PyTorch. Nothing here is imported before ulpscope.record()."""

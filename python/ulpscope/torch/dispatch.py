@@ -1,0 +1,525 @@
+"""The dispatch mode: every op of ATen below autograd, described for the recorder once it has run."""
+
+import os
+import sys
+from types import FrameType
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .._library import Call, Label, Refused, Tensor, Value
+from . import backward, functions, updates
+from .values import CONSTANT, DTYPES, GRADIENTS, KEPT, UNMADE, Found, Made, storage_of, unreadable
+
+_NOT_RECORDED = frozenset(("prim", "c10d", "_c10d_functional", "c10d_functional", "fsdp", "profiler", "debugprims"))
+# Views whose gradients are computed: they are ops of their own to their backward ops.
+_VIEWS_WITH_GRADIENTS = frozenset(("expand", "select", "slice", "as_strided", "unfold", "diagonal"))
+_CLIPS = frozenset(("mul", "div", "clamp", "clamp_min", "clamp_max", "copy", "minimum", "maximum"))
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_WRAPPERS = ("contextlib.py", "functools.py")
+
+
+class Place(NamedTuple):
+    """Where an op stands in the step."""
+
+    phase: str
+    module: str
+
+
+class _Row(NamedTuple):
+    """One op call to be recorded: of ops over lists, that of one element."""
+
+    name: str
+    bound: Dict[str, Any]
+    reads: List[torch.Tensor]
+    positions: Tuple[int, ...]
+    outputs: List[Tuple[int, torch.Tensor]]
+    written: bool
+
+
+def tensors_in(value: Any) -> List[torch.Tensor]:
+    """Tensors of an argument or a result, lists and tuples looked into."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [each for item in value for each in tensors_in(item)]
+    return []
+
+
+def on_host(tensor: torch.Tensor) -> Tensor:
+    """A tensor's memory as the recorder reads it; of a device, a copy."""
+    held = tensor if tensor.is_cpu else tensor.detach().cpu()
+    return Tensor(held.data_ptr(), DTYPES[held.dtype], held.shape, held.stride(), held)
+
+
+def narrows(given: torch.Tensor, cast: torch.Tensor) -> bool:
+    """Whether a cast may round."""
+    narrower = cast.element_size() < given.element_size() or (cast.element_size() == 2 and given.dtype != cast.dtype)
+    return narrower and given.shape == cast.shape
+
+
+_shown: Dict[str, str] = {}  # by file: how its lines are named, or an empty text where they are not
+
+
+def _show(path: str) -> str:
+    whole = os.path.abspath(path)
+    if path.startswith("<frozen") or whole.startswith((_TORCH, _PACKAGE)) or os.path.basename(path) in _WRAPPERS:
+        return ""
+    below = os.path.relpath(whole)
+    return os.path.basename(path) if below.startswith(os.pardir) else below
+
+
+def line_of_user() -> str:
+    """The innermost line outside of torch and of this package."""
+    frame: Optional[FrameType] = sys._getframe(1)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        shown = _shown.get(path)
+        if shown is None:
+            shown = _shown[path] = _show(path)
+        if shown:
+            return f"{shown}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+class Mode(TorchDispatchMode):
+    """Looks at ops and never changes what they do."""
+
+    def __init__(self, session: Any) -> None:
+        super().__init__()
+        self._session = session
+        self._schemas: Dict[Any, functions.Schema] = {}
+        self._locations: Dict[Tuple[str, str, str, int], str] = {}
+        self._calls: Dict[Tuple[str, str, str], int] = {}
+        self._sequence = torch._C._autograd._get_sequence_nr
+        self._task = -1  # the graph task that began last
+        self._scale = 1.0  # the loss scale in the gradients of the pass that goes on
+        self._started: Optional[int] = None  # the frame that made a starting gradient
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Tuple[Any, ...] = (), kwargs: Optional[Dict[str, Any]] = None) -> Any:
+        kwargs = kwargs or {}
+        session = self._session
+        if session.muted or session.steps.quiet:
+            return func(*args, **kwargs)
+        with session.guard():
+            self._before(func, args, kwargs)
+        result = func(*args, **kwargs)
+        with session.guard():
+            self._after(func, args, kwargs, result)
+        return result
+
+    def new_pass(self) -> None:
+        """Ops are counted anew."""
+        self._calls = {}
+
+    def _schema(self, func: Any) -> functions.Schema:
+        schema = self._schemas.get(func)
+        if schema is None:
+            schema = self._schemas[func] = functions.Schema(func)
+        return schema
+
+    def _before(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
+        """What clipping is about to change: norms of gradients are taken while they are whole."""
+        session = self._session
+        if session.steps.state != "backward" or session.steps.optimizing:
+            return
+        schema = self._schema(func)
+        if not schema.writes or schema.base not in _CLIPS or torch._C._current_graph_task_id() != -1:
+            return
+        bound = schema.bind(args, kwargs)
+        for argument in schema.arguments:
+            if argument.written:
+                for tensor in tensors_in(bound[argument.name]):
+                    made = session.values.find(tensor).last
+                    if made is not None and made.parameter and made.role in GRADIENTS:
+                        session.gradient_before_clipping(made, tensor)
+
+    def _after(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], result: Any) -> None:
+        schema = self._schema(func)
+        if schema.namespace in _NOT_RECORDED:
+            return
+        session = self._session
+        bound = schema.bind(args, kwargs)
+        reads = [tensor for argument in schema.arguments if argument.is_tensor for tensor in tensors_in(bound[argument.name])]
+        outputs = tensors_in(result)
+        written = [tensor for argument in schema.arguments if argument.written for tensor in tensors_in(bound[argument.name])]
+        if not outputs and not written:
+            return
+        reasons = [reason for reason in map(unreadable, reads + outputs) if reason]
+        if reasons:
+            session.not_read.update(reasons[:1])
+            for tensor in outputs:
+                if not unreadable(tensor):
+                    session.values.forget(tensor)
+            return
+        task = torch._C._current_graph_task_id()
+        self._follow_backward(schema, task, written)
+        if schema.name == "_amp_foreach_non_finite_check_and_unscale_":
+            self._unscale(bound)
+            return
+        if schema.name == "_amp_update_scale_":
+            session.scaler_updated(bound)
+            return
+        if schema.is_empty:
+            for tensor in outputs:
+                session.values.write(tensor, UNMADE)
+            return
+        if not schema.writes and reads and outputs:
+            memory = {storage_of(tensor) for tensor in reads}
+            if schema.is_view or all(storage_of(tensor) in memory for tensor in outputs):
+                self._view(schema, reads, task)
+                return
+        place = self._place(schema, task, reads, written)
+        if place is None:
+            for tensor in written or outputs:
+                if schema.base == "zero":
+                    session.values.write(tensor, CONSTANT)
+                elif not (session.steps.optimizing and self._is_kept(tensor)):
+                    session.values.forget(tensor)
+            return
+        for row in self._rows(schema, bound, written, outputs):
+            self._record(schema, row, place, task)
+
+    def _is_kept(self, tensor: torch.Tensor) -> bool:
+        made = self._session.values.find(tensor).last
+        return made is not None and made.role in KEPT
+
+    def _follow_backward(self, schema: functions.Schema, task: int, written: List[torch.Tensor]) -> None:
+        """Where a backward pass begins: its loss, the scale in it, and hooks on its nodes."""
+        session = self._session
+        if task == -1:
+            if schema.base == "ones_like" and backward.is_starting_gradient():
+                start = backward.find_start()
+                if start is not None and self._started != id(start.frame):
+                    self._started = id(start.frame)
+                    self._scale = session.backward_begins(start)
+            elif self._task != -1:
+                self._task = -1
+                session.watch.release()
+            return
+        if task == self._task:
+            return
+        start = backward.find_start()
+        outer = self._task == -1 or start is None or not start.nested
+        if outer:
+            self._task = task
+        if start is not None and self._started != id(start.frame):
+            scale = session.backward_begins(start)
+            if outer:
+                self._scale = scale
+        self._started = None
+
+    def _place(self, schema: functions.Schema, task: int, reads: Sequence[torch.Tensor],
+               written: Sequence[torch.Tensor]) -> Optional[Place]:
+        """Where the op stands; None: it is no part of a step, as what prepares data."""
+        session = self._session
+        steps = session.steps
+        top = session.stack[-1] if session.stack else None
+        if task != -1:
+            if not steps.open:
+                return None
+            if top is not None and top.task == task:
+                return Place("recompute", top.name)
+            return Place("backward", "")
+        if top is not None and steps.open:
+            return Place("evaluation" if top.evaluating else "forward", top.name)
+        made = [session.values.find(tensor).last for tensor in reads]
+        grows = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in reads)
+        if steps.optimizing and not grows:
+            return None
+        if schema.base == "ones_like" and self._started is not None and steps.open:
+            return Place("backward", "")
+        if steps.state in ("idle", "ended"):
+            if grows and any(each is not None and each.role == "weight" for each in made):
+                session.enter(False)
+                return Place("forward", "")
+            if not grows and steps.open:
+                if written and schema.base != "zero" and any(self._is_kept(tensor) for tensor in written):
+                    return Place("optimizer", "")
+                if any(each is not None and each.phase == "evaluation" and each.step == steps.number for each in made):
+                    return Place("evaluation", "")
+            return None
+        if written and schema.base == "zero":
+            return None
+        if not any(each is not None and each.step >= 0 for each in made):
+            if not (grows and steps.state == "backward"):
+                return None
+        if any(each is not None and each.phase == "evaluation" for each in made) and not grows:
+            return Place("evaluation", "")
+        if steps.state == "backward" and grows and any(each is not None and each.role == "weight" for each in made):
+            session.enter(False)
+            return Place("forward", "")
+        return Place("loss" if steps.state == "forward" else "scaling", "")
+
+    def _makes_node(self, reads: Sequence[torch.Tensor]) -> bool:
+        return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in reads)
+
+    def _view(self, schema: functions.Schema, reads: Sequence[torch.Tensor], task: int) -> None:
+        """A view counts as its value: it makes a node, and no row."""
+        session = self._session
+        if not session.steps.open or not self._makes_node(reads):
+            return
+        made = session.values.find(reads[0]).last
+        if made is None or made.step < 0:
+            return
+        op, module = made.value.op, made.module
+        if schema.base in _VIEWS_WITH_GRADIENTS and task == -1 and session.stack:
+            module = session.stack[-1].name
+            token, op = session.recorder.begin_op(Call(schema.base, "forward", module=module, inputs=[made.value]))
+            session.recorder.drop_op(token)
+        session.nodes.add(self._sequence() - 1, backward.Node(op, module, made.value, made.role in ("weight", "weight_cast"), (0,)))
+
+    def _unscale(self, bound: Dict[str, Any]) -> None:
+        """The scaler's unscaling: of each gradient a row, unless a fused optimizer does it."""
+        session = self._session
+        found = bound["found_inf"]
+        overflowed = bool(updates.number(found) > 0)
+        session.unscaled(overflowed, fused=updates.number(bound["inv_scale"]) == 1)
+        if updates.number(bound["inv_scale"]) == 1 or not session.steps.open:
+            return
+        for gradient in bound["self"]:
+            made = session.values.find(gradient).last
+            inputs = [made.value] if made is not None and made.step >= 0 else []
+            parameter = made.parameter if made is not None else ""
+            call = Call("unscale", "scaling", "unscale", module=session.module_of(parameter), parameter=parameter, inputs=inputs,
+                        inputs_unknown=not inputs)
+            self._emit(call, [(0, gradient, Label("unscaled_gradient", parameter))], None)
+        if overflowed:
+            total = sum(updates.squares(list(bound["self"])))
+            session.steps.norms(total, total)
+
+    def _rows(self, schema: functions.Schema, bound: Dict[str, Any], written: List[torch.Tensor],
+              outputs: List[torch.Tensor]) -> List[_Row]:
+        if not schema.is_list:
+            reads = [tensor for argument in schema.arguments if argument.is_tensor and self._reads(schema, argument)
+                     for tensor in tensors_in(bound[argument.name])]
+            order = schema.order
+            if order is not None and len(reads) == len(order):
+                positions = tuple(order.index(index) for index in range(len(reads)))
+                reads = [reads[index] for index in order]
+            else:
+                positions = tuple(range(len(reads)))
+            made = list(enumerate(written)) if written else list(enumerate(outputs))
+            if functions.function_of(schema.name, bound) == "batch_norm" and not written and bound.get("training"):
+                for slot, name in ((3, "running_mean"), (4, "running_var")):
+                    if isinstance(bound.get(name), torch.Tensor):
+                        made.append((slot, bound[name]))
+            return [_Row(schema.name, bound, reads, positions, made, bool(written))]
+        rows = []
+        lists = [argument for argument in schema.arguments if argument.is_tensor and isinstance(bound[argument.name], (list, tuple))]
+        changed = [argument for argument in lists if argument.written]
+        for index in range(max((len(bound[argument.name]) for argument in lists), default=0)):
+            element = dict(bound)
+            for argument in lists:
+                given = bound[argument.name]
+                element[argument.name] = given[index] if index < len(given) else None
+            reads = [tensor for argument in schema.arguments if argument.is_tensor and self._reads(schema, argument)
+                     for tensor in tensors_in(element[argument.name])]
+            if changed:
+                made = list(enumerate(tensor for argument in changed for tensor in tensors_in(element[argument.name])))
+            else:
+                made = [(0, outputs[index])] if index < len(outputs) else []
+            rows.append(_Row(schema.name, element, reads, tuple(range(len(reads))), made, bool(changed)))
+        return rows
+
+    @staticmethod
+    def _reads(schema: functions.Schema, argument: functions.Argument) -> bool:
+        if argument.out or not schema.reads_values:
+            return False
+        return not (argument.written and schema.overwrites)
+
+    def _record(self, schema: functions.Schema, row: _Row, place: Place, task: int) -> None:
+        session = self._session
+        function = functions.function_of(row.name, row.bound)
+        name, parameter, forward_id, module = row.name, "", 0, place.module
+        scaled_by: Optional[float] = None
+        label = Label()
+        edge: Optional[backward.Edge] = None
+        node = torch._C._current_autograd_node() if task != -1 else None
+        found = [session.values.find(tensor) for tensor in row.reads]
+        made = [each.last for each in found]
+        if place.phase == "backward":
+            label = Label("activation_gradient", scale=self._scale if task != -1 else 1.0)
+            if node is not None and node.name() == backward.ACCUMULATE_GRAD:
+                parameter = session.name_of(node.variable) or ""
+                label = Label("accumulated_gradient", parameter, scale=self._scale)
+                if schema.base == "add":
+                    name, function = "accumulate", "accumulate"
+            else:
+                edge = self._sum_of(schema, row, node)
+                forward = self._forward_of(node)
+                if edge is not None:
+                    name, function = "accumulate", "accumulate"
+                    if edge.parameter:
+                        parameter = edge.parameter
+                        label = Label("accumulated_gradient", parameter, scale=self._scale)
+                    else:
+                        forward = session.nodes.find(edge.sequence)
+                if forward is not None:
+                    forward_id, module = forward.op, forward.module
+                elif node is not None:
+                    session.unmapped.update([node.name()])
+            if parameter:
+                forward_id, module = 0, session.module_of(parameter)
+        elif function == "mul" and place.phase == "loss":
+            scaler = session.scaler_of_call()
+            if scaler is not None:
+                function = "scale"
+                for tensor in row.reads[1:]:
+                    session.values.write(tensor, CONSTANT)
+                row.reads[1:], found[1:], made[1:] = [], [], []
+                scaled_by = session.scale_in_force(scaler)
+                label = Label(scale=scaled_by)
+        elif place.phase == "scaling":
+            gradient = next((each for each in made if each is not None and each.role in GRADIENTS), None)
+            if gradient is not None:
+                label = Label(scale=gradient.scale)
+                parameter, module = gradient.parameter, session.module_of(gradient.parameter)
+        if schema.base == "copy" and row.reads and row.outputs and row.reads[0].dtype != row.outputs[0][1].dtype:
+            function = "cast"
+        source = made[0] if made else None
+        if function == "cast":
+            if source is not None and source.role in ("weight", "weight_cast") and place.phase != "backward":
+                parameter = source.parameter
+                label = Label("weight_cast", parameter)
+            elif source is not None and source.role == "loss":
+                label = Label("loss", scale=source.scale)
+            if not (row.reads and row.reads[0].dtype in DTYPES and row.outputs and row.outputs[0][1].dtype in DTYPES):
+                function = "copy" if row.reads and row.outputs and row.reads[0].dtype == row.outputs[0][1].dtype else "other"
+            elif row.reads[0].dtype == row.outputs[0][1].dtype:
+                function = "copy"
+        inputs, unknown = self._inputs(row.reads, found, place)
+        attributes = schema.attributes(row.bound)
+        labels = []
+        for slot, tensor in row.outputs:
+            of_output = label
+            before = session.values.find(tensor).last
+            if (row.written or slot >= 3) and before is not None and before.role in KEPT and place.phase != "backward":
+                of_output = Label(before.role, before.parameter, before.name, before.scale)
+                if before.role in GRADIENTS and place.phase == "scaling" and schema.base == "mul":
+                    function = "clip_norm"
+                if place.phase in ("scaling", "optimizer") and before.parameter:
+                    parameter, module = before.parameter, session.module_of(before.parameter)
+            labels.append((slot, tensor, of_output))
+        product = functions.product_of(row.name, row.bound)
+        if function in ("convolution", "transposed_convolution"):
+            product = functions.product_of_convolution(row.bound, row.outputs[0][1].shape)
+        location = "" if place.phase not in ("forward", "loss") else self._location(place.phase, module, name)
+        call = Call(name, place.phase, function, "", module, attributes, location, parameter, forward_id, inputs, unknown, product)
+        results = self._emit(call, labels, row.reads[0] if function == "cast" and narrows(row.reads[0], labels[0][1]) else None)
+        if not results:
+            return
+        result = results[0]
+        if function == "cast":
+            result.source = source
+        elif scaled_by is not None:
+            result.source, result.unscaled_loss = source, session.number_in(row.reads[0])
+        if schema.base in ("div", "mul") and isinstance(row.bound.get("other"), (int, float)) and row.bound["other"]:
+            result.divisor = float(row.bound["other"]) if schema.base == "div" else 1.0 / float(row.bound["other"])
+        if edge is not None and not parameter:
+            target = session.watch.target(edge)
+            if target is not None:
+                session.gradient_of(result, target, -1)
+        if place.phase == "backward" and task == -1:
+            for each in row.bound.values():
+                of_loss = session.values.find(each).last if isinstance(each, torch.Tensor) else None
+                if of_loss is not None and of_loss.step >= 0:
+                    session.gradient_of(result, of_loss.value, -1)
+        self._map(schema, row, result, module)
+
+    def _map(self, schema: functions.Schema, row: _Row, made: Made, module: str) -> None:
+        """The node that autograd made for this op, if it made one."""
+        nodes, sequence = self._session.nodes, self._sequence() - 1
+        given: List[int] = []
+        position = 0
+        for argument in schema.arguments:
+            if not argument.is_tensor:
+                continue
+            value = row.bound[argument.name]
+            if value is None:
+                given.append(-1)
+            for tensor in tensors_in(value):
+                if tensor.dtype in DTYPES:
+                    given.append(row.positions[position] if position < len(row.positions) else -1)
+                position += 1
+        node = backward.Node(made.value.op, module, None, made.role == "weight_cast", tuple(given),
+                             row.written and any(tensor._is_view() for _, tensor in row.outputs))
+        tensors = tensors_in(list(row.bound.values()))
+        if self._makes_node(tensors):
+            nodes.add(sequence, node)
+        elif not torch.is_grad_enabled():
+            nodes.add_custom(sequence, node)
+
+    def _forward_of(self, node: Any) -> Optional[backward.Node]:
+        return None if node is None else self._session.nodes.find(node._sequence_nr())
+
+    def _sum_of(self, schema: functions.Schema, row: _Row, node: Any) -> Optional[backward.Edge]:
+        """Where autograd adds up gradients that meet: the edge along which they came."""
+        watch = self._session.watch
+        if schema.base != "add" or len(row.reads) != 2:
+            return None
+        if node is not None and node._sequence_nr() != watch.last:
+            return None
+        for tensor in row.reads:
+            edge = watch.handed_on.get(storage_of(tensor))
+            if edge is not None:
+                return edge
+        return None
+
+    def _location(self, phase: str, module: str, name: str) -> str:
+        count = self._calls.get((phase, module, name), 0)
+        self._calls[phase, module, name] = count + 1
+        key = (phase, module, name, count)
+        location = self._locations.get(key)
+        if location is None:
+            location = self._locations[key] = line_of_user()
+        return location
+
+    def _inputs(self, reads: Sequence[torch.Tensor], found: List[Found], place: Place) -> Tuple[List[Value], bool]:
+        session = self._session
+        inputs: List[Value] = []
+        others: List[Value] = []
+        unknown = False
+        for tensor, each in zip(reads, found):
+            if each.last is CONSTANT and not each.others:
+                continue
+            if place.phase == "loss" and session.is_new_input(each.last):
+                each = Found(session.source(tensor, "input", "", "target"), (), True)
+            if each.last is not None and each.last.step >= 0:
+                inputs.append(each.last.value)
+                others += [made.value for made in each.others if made.step >= 0]
+            unknown = unknown or (not each.complete and tensor.dtype in DTYPES and tensor.numel() > 0)
+        return inputs + others, unknown
+
+    def _emit(self, call: Call, outputs: List[Tuple[int, torch.Tensor, Label]], cast_from: Optional[torch.Tensor]) -> List[Made]:
+        """Tells the recorder of a call that has run."""
+        session = self._session
+        try:
+            op, identity = session.recorder.begin_op(call)
+        except Refused as refusal:
+            session.refused(str(refusal))
+            return []
+        results = []
+        for slot, tensor, label in outputs:
+            made = Made(op, Value(identity, slot), session.steps.number, call.phase, call.module, call.function, label.role,
+                        label.parameter, label.name, label.scale)
+            if tensor.dtype in DTYPES:
+                try:
+                    session.recorder.output(op, slot, on_host(tensor), label, None if cast_from is None else on_host(cast_from))
+                except Refused as refusal:
+                    session.refused(str(refusal))
+            session.values.write(tensor, made)
+            results.append(made)
+        session.recorder.end_op(op)
+        return results
+
+    def emit(self, call: Call, outputs: List[Tuple[int, torch.Tensor, Label]]) -> List[Made]:
+        """As _emit, for what is no op of torch."""
+        return self._emit(call, outputs, None)

@@ -1,0 +1,653 @@
+"""Recording of a training loop: hooks on the model, optimizers and backward passes, around the dispatch mode."""
+
+import contextlib
+import os
+import platform
+import secrets
+import sys
+import threading
+import warnings
+from collections import Counter
+from types import FrameType, TracebackType
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, Type
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from .._library import Call, Label, Recorder, Refused, Value, load_library
+from . import backward, updates
+from .dispatch import Mode, on_host, tensors_in
+from .steps import Steps
+from .values import DTYPES, Made, Values, storage_of, unreadable
+
+_GRAD_SCALER = torch.amp.GradScaler.scale.__code__.co_filename
+
+_OPTIMIZER = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
+
+
+class Entry(NamedTuple):
+    """A module that is being called."""
+
+    name: str
+    evaluating: bool
+    task: int  # the graph task in which it was called, or -1
+
+
+class Stack(threading.local):
+    """The modules that this thread is in."""
+
+    def __init__(self) -> None:
+        self.entries: List[Entry] = []
+
+
+def named_models(model: Any) -> List[Tuple[str, torch.nn.Module]]:
+    """The models given, each with what its names begin with."""
+    if isinstance(model, torch.nn.Module):
+        return [("", _unwrapped(model))]
+    if isinstance(model, dict):
+        return [(str(name), _unwrapped(each)) for name, each in model.items()]
+    if isinstance(model, (list, tuple)):
+        return [(str(index), _unwrapped(each)) for index, each in enumerate(model)]
+    raise TypeError(f"model is no torch.nn.Module, and no list or dict of them: {type(model).__name__}")
+
+
+def _unwrapped(model: Any) -> torch.nn.Module:
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model is no torch.nn.Module, and no list or dict of them: {type(model).__name__}")
+    inner = getattr(model, "_orig_mod", None)  # of torch.compile(model)
+    return inner if isinstance(inner, torch.nn.Module) else model
+
+
+def listed_optimizers(given: Any) -> List[Any]:
+    """The optimizers given; wrappers, as of Accelerate, by what they wrap."""
+    if given is None:
+        return []
+    optimizers = []
+    for each in given if isinstance(given, (list, tuple)) else [given]:
+        while not isinstance(each, torch.optim.Optimizer) and hasattr(each, "optimizer"):
+            each = each.optimizer
+        if not hasattr(each, "param_groups"):
+            raise TypeError(f"optimizer has no param_groups: {type(each).__name__}")
+        optimizers.append(each)
+    return optimizers
+
+
+class Guard:
+    """A block in which nothing is recorded, and from which no exception comes."""
+
+    __slots__ = ("_session", "_before")
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+
+    def __enter__(self) -> None:
+        self._session.lock.acquire()
+        self._before, self._session.muted = self._session.muted, True
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                 traceback: Optional[TracebackType]) -> bool:
+        session = self._session
+        try:
+            if isinstance(error, Exception) and not session.failed:
+                session.fail(error)
+        finally:
+            session.muted = self._before or bool(session.failed)
+            session.lock.release()
+        return isinstance(error, Exception)
+
+
+class Session:
+    """What a recording knows while it goes on. Nothing in it raises into the program that it records."""
+
+    def __init__(self, models: List[Tuple[str, torch.nn.Module]], optimizers: List[Any], scaler: Any, options: Dict[str, Any],
+                 run: Dict[str, Any], accumulate: Optional[str], make_recorder: Callable[..., Any]) -> None:
+        self._models, self._scaler, self._options, self._run = models, scaler, options, run
+        self._make_recorder = make_recorder
+        self.recorder: Any = None
+        self.muted = False
+        self.failed = ""
+        self.not_read: "Counter[str]" = Counter()
+        self.unmapped: "Counter[str]" = Counter()
+        self._refusals: "Counter[str]" = Counter()
+        self.lock = threading.RLock()
+        self._stack = Stack()
+        self._names: Dict[int, str] = {}
+        self._modules: Dict[str, str] = {}
+        self._sourced = False
+        self._inputs: Set[Value] = set()  # of this pass
+        self._copies: Dict[int, List[updates.Copy]] = {}
+        self.values = Values()
+        self.nodes = backward.Nodes()
+        self.watch = backward.Watch(self.nodes, self.name_of, self._handed_on)
+        self.mode = Mode(self)
+        self.steps = Steps(None, list(optimizers), accumulate)
+        self._name_parameters(optimizers)
+
+    # Names.
+
+    def _name_parameters(self, optimizers: Iterable[Any]) -> None:
+        for prefix, model in self._models:
+            for name, module in self.modules_of(prefix, model):
+                for own, parameter in module.named_parameters(recurse=False):
+                    full = f"{name}.{own}" if name else own
+                    if id(parameter) not in self._names:
+                        self._names[id(parameter)] = full
+                        self._modules[full] = name
+        for number, optimizer in enumerate(optimizers):
+            for index, (parameter, _) in enumerate(updates.parameters_of(optimizer)):
+                self._names.setdefault(id(parameter), f"optimizer{number}.parameter{index}")
+
+    @staticmethod
+    def modules_of(prefix: str, model: torch.nn.Module) -> Iterator[Tuple[str, torch.nn.Module]]:
+        for name, module in model.named_modules():
+            yield ".".join(part for part in (prefix, name) if part), module
+
+    def name_of(self, parameter: Any) -> Optional[str]:
+        return self._names.get(id(parameter))
+
+    def module_of(self, parameter: str) -> str:
+        return self._modules.get(parameter, "")
+
+    # Failures.
+
+    def guard(self) -> "Guard":
+        """What goes wrong inside ends the recording and nothing else; ops inside are not recorded."""
+        return Guard(self)
+
+    def fail(self, error: BaseException) -> None:
+        where = f"in step {self.steps.number}" if self.steps.number >= 0 else "before the first step"
+        self.failed = f"ulpscope stopped recording {where}: {type(error).__name__}: {error}"
+        self.muted = True
+        warn(self.failed)
+
+    def refused(self, why: str) -> None:
+        self._refusals[why] += 1
+
+    # The recorder.
+
+    def open(self) -> None:
+        """Opens the file, once it is known in which types the model computes."""
+        if self.recorder is not None:
+            return
+        run = dict(self._run)
+        run["precision"] = run.get("precision") or self._precision()
+        scaler = self._scaler
+        if scaler is not None and scaler.is_enabled():
+            run.update(dynamic_loss_scale=1, growth_factor=scaler.get_growth_factor(),
+                       backoff_factor=scaler.get_backoff_factor(), growth_interval=scaler.get_growth_interval())
+        self.recorder = self._make_recorder(run, self._options)
+        self.steps.recorder = self.recorder
+        for optimizer in self.steps.expected[:1]:
+            for name, value, kind in updates.settings_of(optimizer):
+                self.recorder.setting(name, value, kind, True)
+        if scaler is not None and scaler.is_enabled():
+            for name, value, kind in (("init_scale", scaler.get_scale(), "scale_initial"),
+                                      ("growth_factor", scaler.get_growth_factor(), "scale_growth_factor"),
+                                      ("backoff_factor", scaler.get_backoff_factor(), "scale_backoff_factor"),
+                                      ("growth_interval", scaler.get_growth_interval(), "scale_growth_interval")):
+                self.recorder.setting(name, f"{value:g}", kind, True)
+        self.recorder.setting("precision", run["precision"], "precision", True)
+
+    def _precision(self) -> str:
+        device = next((parameter.device.type for _, model in self._models for parameter in model.parameters()), "cpu")
+        narrow = {torch.float16: "fp16", torch.bfloat16: "bf16"}
+        if torch.is_autocast_enabled(device):
+            return narrow.get(torch.get_autocast_dtype(device), "fp32")
+        types = {parameter.dtype for _, model in self._models for parameter in model.parameters()}
+        return narrow.get(next(iter(types)), "fp32") if len(types) == 1 else "fp32"
+
+    def close(self) -> None:
+        self.watch.release()
+        if self.recorder is None and not self.failed:
+            self.open()
+        if self.recorder is None:
+            return
+        if not self.failed:
+            self.end_step()
+            self._tell()
+        recorder, self.recorder = self.recorder, None
+        recorder.close()
+
+    def _tell(self) -> None:
+        recorder = self.recorder
+        if self.not_read:
+            kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(self.not_read.items()))
+            recorder.note(f"Ops on tensors of kinds that are not read were left out: {kinds}.")
+        if self.unmapped:
+            total = sum(self.unmapped.values())
+            kinds = ", ".join(sorted(self.unmapped)[:5])
+            recorder.note(f"{total} backward ops have no known forward op: {kinds}.")
+        for why, count in self._refusals.most_common(3):
+            recorder.warning(f"{count} calls were refused by the recorder: {why}")
+        why = recorder.failure()
+        if why:
+            warn(f"ulpscope stopped recording: {why}")
+
+    # Steps and passes.
+
+    @property
+    def stack(self) -> List[Entry]:
+        return self._stack.entries
+
+    def enter(self, evaluating: bool) -> None:
+        """The model is called from outside of it."""
+        self.open()
+        if self.steps.state == "ended" and not evaluating:
+            self.end_step()
+        before = self.steps.state
+        self.steps.forward(evaluating)
+        if before != self.steps.state or evaluating:
+            self.mode.new_pass()
+            self._inputs.clear()
+            self.values.prune()
+        if not self._sourced:
+            self._sourced = True
+            self._sources()
+
+    def end_step(self) -> None:
+        if not self.steps.open:
+            return
+        try:
+            self.steps.end()
+        except Refused as refusal:
+            self.refused(str(refusal))
+        self.nodes.end_step()
+
+    def _sources(self) -> None:
+        seen: Set[int] = set()
+        for prefix, model in self._models:
+            for name, module in self.modules_of(prefix, model):
+                for role, tensors in (("weight", module.named_parameters(recurse=False)),
+                                      ("buffer", module.named_buffers(recurse=False))):
+                    for own, tensor in tensors:
+                        if id(tensor) in seen or unreadable(tensor):
+                            continue
+                        seen.add(id(tensor))
+                        full = f"{name}.{own}" if name else own
+                        self._modules.setdefault(full, name)
+                        self.source(tensor, role, full, own)
+        for optimizer in self.steps.expected:
+            for parameter, _ in updates.parameters_of(optimizer):
+                if id(parameter) not in seen and not unreadable(parameter):
+                    seen.add(id(parameter))
+                    self.source(parameter, "weight", self._names[id(parameter)], "")
+
+    def source(self, tensor: torch.Tensor, role: str, parameter: str, name: str) -> Optional[Made]:
+        """A row for what no op made."""
+        call = Call("source" if parameter else name, "data", "source", "source", self.module_of(parameter), parameter=parameter)
+        made = self.mode.emit(call, [(0, tensor, Label(role, parameter, name))])
+        if role == "input":
+            self._inputs.update(each.value for each in made)
+        return made[0] if made else None
+
+    def is_new_input(self, made: Optional[Made]) -> bool:
+        """Whether nobody made a tensor, or it was the input of another pass."""
+        return made is None or (made.role == "input" and made.value not in self._inputs)
+
+    # Modules.
+
+    def module_begins(self, name: str, args: Any, kwargs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        with self.guard():
+            if self.failed:
+                return
+            task = torch._C._current_graph_task_id()
+            evaluating = not torch.is_grad_enabled()
+            if self.stack:
+                evaluating = self.stack[-1].evaluating
+            if self.steps.quiet:  # a step that did not end, for its optimizer raised
+                self.steps.quiet, self.steps.optimizing = False, 0
+            if not self.stack and task == -1:
+                self.enter(evaluating)
+                for tensor in _leaves((args, kwargs)):
+                    if not unreadable(tensor) and self.is_new_input(self.values.find(tensor).last):
+                        self.source(tensor, "input", "", "input")
+            self.stack.append(Entry(name, evaluating, task))
+
+    def module_ends(self, name: str) -> None:
+        if torch.compiler.is_compiling():
+            return
+        entries = self.stack
+        if any(entry.name == name for entry in entries):
+            while entries.pop().name != name:
+                pass
+
+    # Backward passes.
+
+    def backward_begins(self, start: backward.Start) -> float:
+        """The loss scale in the gradients of the pass that begins."""
+        if not self.steps.open:
+            return 1.0
+        roots = [root for root in start.roots if root.grad_fn is not None and not unreadable(root)]
+        reaches = self.watch.follow(roots, not start.nested)
+        scale = 1.0
+        total: Optional[float] = None
+        divisor: Optional[float] = None
+        for root in roots:
+            made = self.values.find(root).last
+            if made is None or made.step < 0:
+                continue
+            scale = made.scale
+            if start.is_grad or start.nested or not reaches or root.numel() != 1:
+                continue
+            value = made.unscaled_loss if made.unscaled_loss is not None else self.number_in(root)
+            total = value if total is None else total + value
+            loss = made.source if made.function == "scale" else made
+            if loss is not None:
+                divisor = loss.divisor
+                self._label(loss, Label("loss", loss.parameter, loss.name, loss.scale))
+        if total is not None:
+            self.steps.backward(total, divisor)
+        elif reaches and not start.nested and not start.is_grad:
+            self.steps.state = "backward"
+        return scale
+
+    def _label(self, made: Made, label: Label) -> None:
+        made.role, made.parameter = label.role, label.parameter
+        if made.step == self.steps.number and self.steps.open:
+            self.recorder.set_label(made.op, made.value.slot, label)
+
+    def gradient_of(self, made: Made, value: Value, index: int) -> None:
+        if made.has_gradient_of or made.step != self.steps.number or made.parameter or made.value == value:
+            return
+        made.has_gradient_of = True
+        self.recorder.set_gradient_of(made.op, made.value.slot, value, index)
+
+    def _handed_on(self, sequence: int, index: int, edge: backward.Edge, gradient: torch.Tensor) -> None:
+        with self.guard():
+            if self.failed or unreadable(gradient) or gradient.dtype not in DTYPES:
+                return
+            self.watch.handed_on[storage_of(gradient)] = edge
+            made = self.values.find(gradient).last
+            if made is None or made.step != self.steps.number or made.phase != "backward":
+                return
+            if edge.parameter is None:
+                target = self.watch.target(edge)
+                if target is not None:
+                    self.gradient_of(made, target, self.watch.input_of(sequence, index))
+            elif edge.parameter and made.role == "activation_gradient":
+                source = made.source
+                role = "weight_gradient"
+                if made.function == "cast" and source is not None and source.step == made.step:
+                    self._label(source, Label("weight_gradient", edge.parameter, source.name, source.scale))
+                    role = "accumulated_gradient"
+                self._label(made, Label(role, edge.parameter, made.name, made.scale))
+
+    # The scaler.
+
+    def scaler_of_call(self) -> Any:
+        """The gradient scaler that multiplies the loss just now, or None."""
+        frame: Optional[FrameType] = sys._getframe(1)
+        for _ in range(12):
+            if frame is None:
+                return None
+            if frame.f_code.co_filename == _GRAD_SCALER:
+                while frame is not None and "self" not in frame.f_locals:
+                    frame = frame.f_back
+                return None if frame is None else frame.f_locals["self"]
+            frame = frame.f_back
+        return None
+
+    def scale_in_force(self, scaler: Any) -> float:
+        scale = float(scaler.get_scale())
+        self.steps.scale(scale)
+        return scale
+
+    @staticmethod
+    def number_in(tensor: torch.Tensor) -> float:
+        return float(tensor.detach().item())
+
+    def unscaled(self, overflowed: bool, fused: bool) -> None:
+        """The scaler looked at the gradients of one optimizer."""
+        if fused:
+            return
+        frame: Optional[FrameType] = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_filename == _GRAD_SCALER and "optimizer" in frame.f_locals:
+                optimizer = frame.f_locals["optimizer"]
+                self.steps.rate(updates.number(optimizer.param_groups[0]["lr"]))
+                if overflowed:
+                    self.steps.overflowed.add(id(optimizer))
+                return
+            frame = frame.f_back
+
+    def scaler_updated(self, bound: Dict[str, Any]) -> None:
+        if self.steps.open:
+            self.steps.scaler_updated(updates.number(bound["self"]))
+
+    def gradient_before_clipping(self, made: Made, gradient: torch.Tensor) -> None:
+        if made.parameter not in self.steps.unclipped:
+            self.steps.unclipped[made.parameter] = updates.squares([gradient])[0] / made.scale**2
+
+    # Optimizers.
+
+    def _concerns(self, optimizer: Any) -> bool:
+        if any(each is optimizer for each in self.steps.expected):
+            return True
+        names = [self.name_of(parameter) for parameter, _ in updates.parameters_of(optimizer)]
+        return any(name is not None for name in names)
+
+    def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        with self.guard(), torch._C._DisableTorchDispatch():
+            if self.failed or not self._concerns(optimizer):
+                return
+            if self.steps.optimizing and _optimizers_stepping() == 1:  # the one before did not end, for it raised
+                self.steps.optimizing = 0
+            self.steps.optimizing += 1
+            if self.steps.optimizing == 1:
+                has_closure = (args[1] if len(args) > 1 else kwargs.get("closure")) is not None
+                self._copies[id(optimizer)] = updates.copies_before(optimizer, has_closure)
+                self.steps.quiet = not has_closure
+
+    def optimizer_ends(self, optimizer: Any) -> None:
+        with self.guard(), torch._C._DisableTorchDispatch():
+            if self.failed or not self._concerns(optimizer) or self.steps.optimizing == 0:
+                return
+            self.steps.optimizing -= 1
+            self.steps.quiet = False
+            copies = self._copies.pop(id(optimizer), None)
+            if self.steps.optimizing or copies is None or not self.steps.open:
+                return
+            found, scale = getattr(optimizer, "found_inf", None), getattr(optimizer, "grad_scale", None)
+            skipped = found is not None and updates.number(found) > 0
+            factor = 1.0 if scale is None else updates.number(scale)
+            rate = updates.number(optimizer.param_groups[0]["lr"])
+            before = after = 0.0
+            for copy in copies:
+                gradient = copy.gradient if copy.gradient is not None else copy.parameter.grad
+                if gradient is None or gradient.layout is not torch.strided:
+                    continue
+                name = self.name_of(copy.parameter) or ""
+                square = updates.squares([gradient])[0] / factor**2
+                after += square
+                before += self.steps.unclipped.pop(name, square)
+                if not skipped:
+                    self._update(optimizer, copy, gradient if factor == 1.0 else gradient / factor)
+            self.steps.norms(before, after)
+            self.steps.step_taken(optimizer, rate, skipped)
+
+    def _update(self, optimizer: Any, copy: updates.Copy, gradient: torch.Tensor) -> None:
+        parameter, group = copy.parameter, copy.group
+        if unreadable(parameter) or parameter.dtype not in DTYPES:
+            return
+        name, function = self.name_of(parameter) or "", updates.function_of(optimizer)
+        wide = torch.float64 if parameter.dtype is torch.float64 else torch.float32
+        asked = updates.asked_for(optimizer, copy, gradient)
+        update = None if asked is None else asked.to(wide)
+        states = [(state, value) for state, value in updates.states_of(optimizer, parameter) if value.dtype in DTYPES]
+        read = [parameter] + ([parameter.grad] if parameter.grad is not None else []) + [value for _, value in states]
+        inputs, unknown = [], False
+        for index, tensor in enumerate(read):
+            found = self.values.find(tensor)
+            if found.last is not None and found.last.step >= 0:
+                inputs.append(found.last.value)
+            elif index < 2 and not found.complete:
+                unknown = True
+        outputs = [(0, parameter, Label("weight", name))]
+        outputs += [(slot, value, Label("optimizer_state", name, state)) for slot, (state, value) in enumerate(states, 1)]
+        if update is not None:
+            outputs.append((len(outputs), update, Label("update", name)))
+        call = Call(function if function != "assign" else type(optimizer).__name__, "optimizer", function,
+                    module=self.module_of(name), parameter=name, inputs=inputs, inputs_unknown=unknown)
+        made = self.mode.emit(call, outputs)
+        if not made:
+            return
+        try:
+            self.recorder.set_update(made[0].op, 0, updates.number(group["lr"]), on_host(copy.before), on_host(parameter),
+                                     on_host(gradient), None if update is None else on_host(update))
+        except Refused as refusal:
+            self.refused(str(refusal))
+
+
+def _optimizers_stepping() -> int:
+    """How many calls of step() are on the stack."""
+    count = 0
+    frame: Optional[FrameType] = sys._getframe(1)
+    while frame is not None:
+        count += frame.f_code.co_filename == _OPTIMIZER and frame.f_code.co_name == "wrapper"
+        frame = frame.f_back
+    return count
+
+
+def _leaves(value: Any) -> List[torch.Tensor]:
+    if isinstance(value, dict):
+        return [each for item in value.values() for each in _leaves(item)]
+    if isinstance(value, (list, tuple)):
+        return [each for item in value for each in _leaves(item)]
+    return tensors_in(value)
+
+
+def warn(text: str) -> None:
+    """A warning that raises nothing, whatever the filters of warnings are."""
+    try:
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+    except Warning:
+        print(text, file=sys.stderr)
+
+
+class Recording:
+    """A recording that goes on until its block is left, or close() is called."""
+
+    def __init__(self, path: str, model: Any, optimizer: Any = None, scaler: Any = None, *, level: str = "stats", every: int = 1,
+                 modules: str = "", ops: str = "", phases: str = "", max_bytes: int = 0, overwrite: bool = False, name: str = "",
+                 precision: str = "", accumulate: Optional[str] = None, compile: str = "see",
+                 make_recorder: Callable[..., Any] = Recorder) -> None:
+        if compile not in ("see", "eager"):
+            raise ValueError(f'compile is neither "see" nor "eager": {compile}')
+        if accumulate not in (None, "mean", "sum"):
+            raise ValueError(f'accumulate is neither "mean" nor "sum": {accumulate}')
+        models, optimizers = named_models(model), listed_optimizers(optimizer)
+        path, run = _of_rank(os.fspath(path))
+        if make_recorder is Recorder:
+            load_library()
+        folder = os.path.dirname(os.path.abspath(path))
+        if not os.path.isdir(folder):
+            raise FileNotFoundError(f"{folder} is no folder, so that {os.path.basename(path)} cannot be written")
+        if not overwrite and os.path.exists(path):
+            raise FileExistsError(f"{path} exists; overwrite=True replaces it")
+        run.update(producer="torch", producer_version=torch.__version__, name=name, precision=precision,
+                   backend=_device_of(models), machine=_machine(), seed=torch.initial_seed() & (2**64 - 1))
+        options = dict(path=path, level=level, every=every, modules=modules, ops=ops, phases=phases, max_bytes=max_bytes,
+                       overwrite=int(overwrite))
+        self.path = path
+        self._session = Session(models, optimizers, scaler, options, run, accumulate, make_recorder)
+        self._handles: List[Any] = []
+        self._exits = contextlib.ExitStack()
+        self._closed = False
+        self._begin(models, compile)
+
+    def _begin(self, models: List[Tuple[str, torch.nn.Module]], compile: str) -> None:
+        session = self._session
+        seen: Set[int] = set()
+        for prefix, model in models:
+            for name, module in session.modules_of(prefix, model):
+                if id(module) in seen or isinstance(module, torch.jit.ScriptModule):
+                    continue
+                seen.add(id(module))
+                self._handles += _hook_module(session, name, module)
+        self._handles.append(register_optimizer_step_pre_hook(
+            lambda optimizer, args, kwargs: session.optimizer_begins(optimizer, args, kwargs)))
+        self._handles.append(register_optimizer_step_post_hook(lambda optimizer, args, kwargs: session.optimizer_ends(optimizer)))
+        if compile == "eager":
+            self._exits.enter_context(torch.compiler.set_stance("force_eager"))
+        self._exits.enter_context(session.mode)
+
+    def __enter__(self) -> "Recording":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                 traceback: Optional[TracebackType]) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the recording; the file then has all that was recorded."""
+        if self._closed:
+            return
+        self._closed = True
+        self._exits.close()
+        for handle in self._handles:
+            handle.remove()
+        session = self._session
+        session.muted = True
+        try:
+            session.close()
+        except Exception as error:  # the program goes on
+            if not session.failed:
+                warn(f"ulpscope could not close {self.path}: {type(error).__name__}: {error}")
+
+    def step(self) -> None:
+        """Ends the step, in loops whose weights no torch.optim.Optimizer changes."""
+        with self._session.guard():
+            self._session.end_step()
+
+    def metric(self, name: str, value: float, kind: str = "other") -> None:
+        """A number of the step, as the accuracy of an evaluation."""
+        with self._session.guard():
+            self._session.open()
+            self._session.recorder.metric(name, kind, float(value))
+
+    @contextlib.contextmanager
+    def pause(self) -> Iterator[None]:
+        """Ops in the block are not recorded."""
+        session = self._session
+        before, session.muted = session.muted, True
+        try:
+            yield
+        finally:
+            session.muted = before or bool(session.failed) or self._closed
+
+
+def _hook_module(session: Session, name: str, module: torch.nn.Module) -> List[Any]:
+    def begins(_: Any, args: Any, kwargs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        if not session.muted:
+            session.module_begins(name, args, kwargs)
+
+    def ends(_: Any, args: Any, output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        session.module_ends(name)
+
+    return [module.register_forward_pre_hook(begins, with_kwargs=True), module.register_forward_hook(ends, always_call=True)]
+
+
+def _device_of(models: List[Tuple[str, torch.nn.Module]]) -> str:
+    return next((parameter.device.type for _, model in models for parameter in model.parameters()), "cpu")
+
+
+def _machine() -> str:
+    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}"
+
+
+def _of_rank(path: str) -> Tuple[str, Dict[str, Any]]:
+    """The file of this process; of a run of several, one in the folder `path`."""
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
+        return path, {}
+    identity = [secrets.token_hex(16)]
+    distributed.broadcast_object_list(identity, src=0)
+    rank = distributed.get_rank()
+    os.makedirs(path, exist_ok=True)
+    return os.path.join(path, f"rank{rank}.h5"), dict(run_id=identity[0], rank=rank, world_size=distributed.get_world_size())

@@ -1,0 +1,305 @@
+"""Steps, passes and losses of training loops."""
+
+import unittest
+import warnings
+
+from recorded import NEEDS_TORCH, recording, torch
+
+
+def model_of(seed=3):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 3))
+
+
+def batches(count):
+    return [(torch.randn(5, 4), torch.randint(0, 3, (5,))) for _ in range(count)]
+
+
+@unittest.skipIf(torch is None, NEEDS_TORCH)
+class Steps(unittest.TestCase):
+    def setUp(self):
+        self.model = model_of()
+        self.loss = torch.nn.CrossEntropyLoss()
+
+    def recorded(self, run):
+        self.assertEqual(run._session.failed, "")
+        self.assertEqual(dict(run._session._refusals), {})
+        return run.made[0].steps
+
+    def labels(self, step, role):
+        return [output for call in step.calls for output in call.outputs.values() if output.label.role == role]
+
+    def test_plain(self):
+        optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+        losses, norms = [], []
+        with recording(self.model, optimizer) as run:
+            for x, y in batches(4):
+                optimizer.zero_grad()
+                loss = self.loss(self.model(x), y)
+                loss.backward()
+                losses.append(loss.item())
+                norms.append(torch.cat([p.grad.flatten().double() for p in self.model.parameters()]).norm().item())
+                optimizer.step()
+                schedule.step()
+        steps = self.recorded(run)
+        self.assertEqual([step.number for step in steps], [0, 1, 2, 3])
+        self.assertEqual([step.result.loss for step in steps], losses)
+        self.assertEqual([step.result.learning_rate for step in steps], [0.1, 0.1, 0.05, 0.05])
+        for step, norm in zip(steps, norms):
+            self.assertAlmostEqual(step.result.norms[0], norm, places=12)
+            self.assertEqual(step.result.norms[0], step.result.norms[1])
+            self.assertIsNone(step.result.scales)
+            self.assertFalse(step.result.skipped)
+            self.assertEqual([float(output.values) for output in self.labels(step, "loss")], [losses[step.number]])
+
+    def accumulate(self, divided, **options):
+        optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        losses = []
+        with recording(self.model, optimizer, **options) as run:
+            for _ in range(2):
+                for x, y in batches(3):
+                    loss = self.loss(self.model(x), y)
+                    loss = loss / 3 if divided else loss
+                    loss.backward()
+                    losses.append(loss.item())
+                optimizer.step()
+                optimizer.zero_grad()
+        steps = self.recorded(run)
+        self.assertEqual(len(steps), 2)
+        self.assertEqual([each[1] for each in steps[0].passes], [0, 1, 2])
+        names = [call.call.name for call in steps[0].calls if call.call.parameter == "0.weight" and call.call.phase == "backward"]
+        self.assertEqual(names, ["accumulate"] * 2)
+        return steps, losses
+
+    def test_accumulation_of_means(self):
+        steps, losses = self.accumulate(False)
+        self.assertAlmostEqual(steps[0].result.loss, sum(losses[:3]) / 3, places=14)
+        self.assertAlmostEqual(steps[1].result.loss, sum(losses[3:]) / 3, places=14)
+
+    def test_accumulation_of_parts(self):
+        steps, losses = self.accumulate(True)
+        self.assertAlmostEqual(steps[0].result.loss, sum(losses[:3]), places=14)
+
+    def test_accumulation_as_told(self):
+        steps, losses = self.accumulate(False, accumulate="sum")
+        self.assertAlmostEqual(steps[0].result.loss, sum(losses[:3]), places=14)
+
+    def scaled(self, optimizers, scaler, spoil, clip=None):
+        """Steps with a gradient scaler; in step `spoil` the first optimizer's gradients overflow."""
+        losses = []
+        with recording(self.model, optimizers, scaler) as run:
+            for number, (x, y) in enumerate(batches(3)):
+                loss = self.loss(self.model(x), y)
+                scaler.scale(loss).backward()
+                losses.append(loss.item())
+                if number == spoil:
+                    with torch.no_grad():
+                        optimizers[0].param_groups[0]["params"][0].grad.mul_(float("inf"))
+                for optimizer in optimizers:
+                    if clip:
+                        scaler.unscale_(optimizer)
+                        torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip)
+                    scaler.step(optimizer)
+                scaler.update()
+                for optimizer in optimizers:
+                    optimizer.zero_grad()
+        return self.recorded(run), losses
+
+    def test_scaler_that_skips(self):
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1)
+        steps, losses = self.scaled([torch.optim.SGD(self.model.parameters(), 0.1)], scaler, 1)
+        self.assertEqual([step.result.scales for step in steps], [(1024, 2048), (2048, 1024), (1024, 2048)])
+        self.assertEqual([step.result.skipped for step in steps], [False, True, False])
+        self.assertEqual([step.result.learning_rate for step in steps], [0.1] * 3)
+        self.assertEqual([step.result.loss for step in steps], losses)
+        self.assertEqual([bool(self.labels(step, "update")) for step in steps], [True, False, True])
+        self.assertTrue(torch.tensor(steps[1].result.norms[0]).isnan() or steps[1].result.norms[0] == float("inf"))
+        scales = {output.label.scale for output in self.labels(steps[0], "weight_gradient")}
+        self.assertEqual(scales, {1024.0})
+        self.assertEqual({output.label.scale for output in self.labels(steps[0], "unscaled_gradient")}, {1.0})
+
+    def test_two_optimizers_of_which_one_overflows(self):
+        scaler = torch.amp.GradScaler("cpu", init_scale=64.0)
+        first, second = (torch.optim.SGD(self.model[index].parameters(), 0.1) for index in (0, 2))
+        steps, losses = self.scaled([first, second], scaler, 1)
+        self.assertEqual([step.result.loss for step in steps], losses)
+        self.assertEqual([step.result.skipped for step in steps], [False] * 3)
+        self.assertEqual([{output.label.parameter for output in self.labels(step, "update")} for step in steps],
+                         [{"0.weight", "0.bias", "2.weight", "2.bias"}, {"2.weight", "2.bias"},
+                          {"0.weight", "0.bias", "2.weight", "2.bias"}])
+        self.assertEqual(steps[1].result.scales, (64.0, 32.0))
+
+    def test_fused_optimizer_that_skips(self):
+        scaler = torch.amp.GradScaler("cpu", init_scale=512.0)
+        steps, losses = self.scaled([torch.optim.AdamW(self.model.parameters(), 0.1, fused=True)], scaler, 1)
+        self.assertEqual([step.result.skipped for step in steps], [False, True, False])
+        self.assertEqual([step.result.loss for step in steps], losses)
+        self.assertLess(steps[0].result.norms[0], 10.0)
+
+    def test_clipping(self):
+        scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+        steps, _ = self.scaled([torch.optim.SGD(self.model.parameters(), 0.1)], scaler, None, clip=0.01)
+        for step in steps:
+            self.assertGreater(step.result.norms[0], 0.02)
+            self.assertAlmostEqual(step.result.norms[1], 0.01, places=4)
+            clipped = [call for call in step.calls if call.call.function == "clip_norm"]
+            self.assertEqual([call.call.parameter for call in clipped], ["0.weight", "0.bias", "2.weight", "2.bias"])
+
+    def test_clipping_of_scaled_gradients(self):
+        scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+        optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        (x, y), = batches(1)
+        self.loss(self.model(x), y).backward()
+        norm = torch.cat([p.grad.flatten().double() for p in self.model.parameters()]).norm().item()
+        optimizer.zero_grad()
+        with recording(self.model, optimizer, scaler) as run:
+            scaler.scale(self.loss(self.model(x), y)).backward()
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 2.56)
+            scaler.step(optimizer)
+            scaler.update()
+        step, = self.recorded(run)
+        self.assertAlmostEqual(step.result.norms[0], norm, places=5)
+        self.assertAlmostEqual(step.result.norms[1], 0.01, places=5)
+
+    def test_adversaries(self):
+        generator, critic = model_of(1), torch.nn.Linear(3, 1)
+        of_generator = torch.optim.SGD(generator.parameters(), 0.1)
+        of_critic = torch.optim.SGD(critic.parameters(), 0.1)
+        losses = []
+        with recording({"G": generator, "D": critic}, [of_critic, of_generator]) as run:
+            for x, _ in batches(2):
+                of_critic.zero_grad()
+                loss = critic(generator(x).detach()).mean() - critic(torch.randn(5, 3)).mean()
+                loss.backward()
+                of_critic.step()
+                of_generator.zero_grad()
+                other = -critic(generator(x)).mean()
+                other.backward()
+                of_generator.step()
+                losses.append((loss.item(), other.item()))
+        steps = self.recorded(run)
+        self.assertEqual([step.passes for step in steps], [[("forward", 0, 0), ("forward", 0, 1)]] * 2)
+        self.assertEqual([step.result.loss for step in steps], [sum(pair) for pair in losses])
+        modules = {call.call.module for call in steps[0].calls if call.call.phase == "forward"}
+        self.assertEqual(modules, {"G.0", "G.1", "G.2", "D"})
+
+    def test_closures_of_lbfgs(self):
+        optimizer = torch.optim.LBFGS(self.model.parameters(), 0.5, max_iter=3)
+        firsts = []
+        with recording(self.model, optimizer) as run:
+            for x, y in batches(2):
+                def closure():
+                    optimizer.zero_grad()
+                    loss = self.loss(self.model(x), y)
+                    loss.backward()
+                    return loss
+                firsts.append(float(optimizer.step(closure).detach()))
+        steps = self.recorded(run)
+        self.assertEqual([step.result.loss for step in steps], firsts)
+        self.assertGreater(len(steps[0].passes), 1)
+        updated = [call.call.parameter for call in steps[0].calls if call.call.function == "assign"]
+        self.assertEqual(updated, ["0.weight", "0.bias", "2.weight", "2.bias"])
+
+    def test_evaluation_between(self):
+        optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        with recording(self.model, optimizer) as run:
+            for x, y in batches(3):
+                optimizer.zero_grad()
+                self.loss(self.model(x), y).backward()
+                optimizer.step()
+                with torch.no_grad():
+                    for a, b in batches(2):
+                        self.loss(self.model(a), b)
+                run.metric("val_accuracy", 0.5)
+        steps = self.recorded(run)
+        self.assertEqual([step.passes for step in steps],
+                         [[("forward", 0, 0), ("evaluation", 0, 0), ("evaluation", 1, 0)]] * 3)
+        evaluated = [call.call.name for call in steps[0].calls if call.call.phase == "evaluation"]
+        self.assertEqual(evaluated, ["addmm", "tanh", "addmm", "_log_softmax", "nll_loss_forward"] * 2)
+        self.assertEqual(steps[2].metrics, [("val_accuracy", "other", 0.5)])
+
+    def test_exception_in_a_module(self):
+        optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+
+        class Broken(torch.nn.Module):
+            def forward(self, x):
+                raise ArithmeticError("no")
+
+        (x, y), = batches(1)
+        with self.assertRaises(ArithmeticError):
+            with recording(self.model, optimizer) as run:
+                for _ in range(2):
+                    self.loss(self.model(x), y).backward()
+                    optimizer.step()
+                self.model[1].forward = Broken().forward
+                self.model(x)
+        steps = self.recorded(run)
+        self.assertEqual([step.number for step in steps], [0, 1, 2])
+        self.assertIsNone(steps[2].result.loss)
+        self.assertEqual(run._session.stack, [])
+        self.assertTrue(run.made[0].closed)
+
+    def test_exception_of_ours_stops_recording_alone(self):
+        optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            with recording(self.model, optimizer) as run:
+                for number, (x, y) in enumerate(batches(3)):
+                    if number == 1:
+                        run.made[0].output = None
+                    self.loss(self.model(x), y).backward()
+                    optimizer.step()
+        self.assertEqual([str(each.message).split(":")[0] for each in said], ["ulpscope stopped recording in step 1"])
+        self.assertEqual([step.number for step in run.made[0].steps], [0])
+        self.assertTrue(run.made[0].closed)
+
+    def test_gradient_penalty_is_no_loss(self):
+        optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        with recording(self.model, optimizer) as run:
+            x, y = batches(1)[0]
+            x.requires_grad_()
+            out = self.model(x)
+            slope, = torch.autograd.grad(out.sum(), x, create_graph=True)
+            loss = self.loss(out, y) + slope.square().mean()
+            loss.backward()
+            optimizer.step()
+        step, = self.recorded(run)
+        self.assertEqual(step.result.loss, loss.item())
+        self.assertEqual(len(self.labels(step, "loss")), 1)
+        self.assertFalse(run._session.unmapped)
+
+    def test_weights_changed_by_hand(self):
+        with recording(self.model) as run:
+            for x, y in batches(2):
+                self.loss(self.model(x), y).backward()
+                with torch.no_grad():
+                    for parameter in self.model.parameters():
+                        parameter -= 0.1 * parameter.grad
+                        parameter.grad = None
+                run.step()
+        steps = self.recorded(run)
+        self.assertEqual(len(steps), 2)
+        written = {output.label.parameter for call in steps[0].calls if call.call.name == "sub_"
+                   for output in call.outputs.values() if output.label.role == "weight"}
+        self.assertEqual(written, {"0.weight", "0.bias", "2.weight", "2.bias"})
+
+    def test_checkpoint_recomputes(self):
+        optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        for reentrant in (False, True):
+            with recording(self.model, optimizer) as run:
+                x, y = batches(1)[0]
+                hidden = torch.utils.checkpoint.checkpoint(self.model[:2], x.requires_grad_(), use_reentrant=reentrant)
+                loss = self.loss(self.model[2](hidden), y)
+                loss.backward()
+                optimizer.step()
+            step, = self.recorded(run)
+            again = [call.call.module for call in step.calls if call.call.phase == "recompute"]
+            self.assertEqual(again[:2], ["0", "1"])
+            self.assertEqual(step.result.loss, loss.item())
+            gradients = {output.label.parameter for output in self.labels(step, "weight_gradient")}
+            self.assertTrue({"0.weight", "2.weight"} <= gradients, gradients)
+
+
+if __name__ == "__main__":
+    unittest.main()
