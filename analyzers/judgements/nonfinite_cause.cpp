@@ -378,7 +378,7 @@ NonfiniteExplanation Origin::find() const {
 
 NonfiniteExplanation Origin::of_rows() const {
   const size_t operands = operands_of_exact(op_.function);
-  if (operands == 0 || !is_float(made_.dtype) || !is_narrow(made_.dtype)) return {};
+  if (operands == 0 || !op_.inputs_told || !is_float(made_.dtype) || !is_narrow(made_.dtype)) return {};
   if (op_.function == OpFunction::scale && !std::isfinite(attribute(op_, "factor").value_or(kUnknown))) return {};
   const auto inputs = facts_.context.trace.graph().inputs(made_.op);
   if (inputs.size() < operands) return {};

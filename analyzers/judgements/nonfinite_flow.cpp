@@ -123,6 +123,7 @@ class Flow {
       of_all = std::min(of_all.value_or(rank), rank);
       if (!is_training || edge.input < kRunningStatisticsSlot) least = std::min(least.value_or(rank), rank);
     });
+    if (!info.inputs_told && !of_all) return {last_in_step_, last_in_step_};  // it may have read any of what was there
     const auto mark_of = [](const std::optional<Rank>& rank) { return rank ? std::optional(rank->second) : std::nullopt; };
     return {mark_of(least), mark_of(of_all)};
   }

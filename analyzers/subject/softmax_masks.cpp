@@ -41,7 +41,7 @@ SoftmaxMasks::SoftmaxMasks(const Snapshot& trace, const TensorGraph& graph) {
     if (!makes[tensor.op] || !tensor.parameter.empty()) continue;
     std::set<uint32_t> seen;
     std::vector<GraphEdge> open;
-    const auto follow = [&](uint32_t op, uint8_t slot) {
+    const auto follow = [&](uint32_t op, uint32_t slot) {
       for (const GraphEdge& use : trace.graph().uses(op))
         if (use.slot == slot && seen.insert(use.consumer).second) open.push_back(use);
     };
