@@ -313,7 +313,8 @@ class Mode(TorchDispatchMode):
                         made.append((slot, bound[name]))
             return [_Row(schema.name, bound, reads, positions, made, bool(written))]
         rows = []
-        lists = [argument for argument in schema.arguments if argument.is_tensor and isinstance(bound[argument.name], (list, tuple))]
+        lists = [argument for argument in schema.arguments
+                 if argument.is_tensor and isinstance(bound[argument.name], (list, tuple))]
         changed = [argument for argument in lists if argument.written]
         for index in range(max((len(bound[argument.name]) for argument in lists), default=0)):
             element = dict(bound)
@@ -348,7 +349,7 @@ class Mode(TorchDispatchMode):
         if place.phase == "backward":
             label = Label("activation_gradient", scale=self._scale if task != -1 else 1.0)
             if node is not None and node.name() == backward.ACCUMULATE_GRAD:
-                parameter = session.name_of(node.variable) or ""
+                parameter = session.name_of(getattr(node, "variable", None)) or ""
                 label = Label("accumulated_gradient", parameter, scale=self._scale)
                 if schema.base == "add":
                     name, function = "accumulate", "accumulate"
