@@ -292,7 +292,7 @@ class Recorder:
         described.function = self._number("function", call.function)
         described.kind = self._number("kind", call.kind) if call.kind else -1
         described.forward_id = call.forward_id
-        inputs = (_Value * max(1, len(call.inputs)))(*call.inputs)
+        inputs = (_Value * max(1, len(call.inputs)))(*(_Value(*value) for value in call.inputs))
         described.inputs = inputs
         described.inputs_count = len(call.inputs)
         described.inputs_unknown = int(call.inputs_unknown)

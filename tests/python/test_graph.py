@@ -1,5 +1,6 @@
 """What calls say of each other: inputs, backward ops and their forward ops, whose gradients there are, roles and ids."""
 
+import tempfile
 import unittest
 
 from recorded import NEEDS_TORCH, recording, torch
@@ -180,7 +181,7 @@ class Graph(unittest.TestCase):
                     ids = [[[each for each in step if each[1] in ("addmm", "mm", "native_layer_norm", "adam_update", "source")]
                             for step in steps] for steps in ids]
                 self.assertEqual([set(step) for step in ids[0]], [set(step) for step in ids[1]])
-                self.assertEqual({call for call in ids[0][1]}, {call for call in ids[0][0] if call[1] != "source" or call in ids[0][1]})
+                self.assertEqual(set(ids[0][1]), {call for call in ids[0][0] if call[1] != "source"})
 
     def test_casts(self):
         run, _ = run_steps(*models()["mlp"], torch.bfloat16)
@@ -207,8 +208,16 @@ class Graph(unittest.TestCase):
     def test_inputs_and_targets(self):
         run, _ = run_steps(*models()["mlp"], steps=3)
         for step in run.made[0].steps:
-            given = [(call.call.name, call.call.phase) for call in step.calls if call.call.function == "source" and not call.call.parameter]
+            given = [(call.call.name, call.call.phase) for call in step.calls
+                     if call.call.function == "source" and not call.call.parameter]
             self.assertEqual(given, [("input", "data"), ("target", "data")])
+        x, y = torch.randn(3, 4), torch.randint(0, 5, (3,))
+        again, _ = run_steps(lambda: nn.Linear(4, 5), lambda: x, steps=3)
+        self.assertEqual([[call.call.name for call in step.calls].count("input") for step in again.made[0].steps], [1] * 3)
+        model = nn.Linear(4, 5)
+        with recording(model, torch.optim.SGD(model.parameters(), 0.1)) as run:
+            functional.cross_entropy(model(x) + model(x), y).backward()
+        self.assertEqual([call.call.name for call in run.made[0].steps[0].calls].count("input"), 1)
 
     def test_products(self):
         torch.manual_seed(0)
@@ -441,6 +450,22 @@ class Unusual(unittest.TestCase):
 
         recorded = self.check(train, 3)
         self.assertNotIn("add", [call.call.name for step in recorded.steps for call in step.calls])
+
+    @unittest.skipIf(torch is None or not torch.distributed.is_available(), "torch.distributed is not there")
+    def test_what_other_processes_sent_is_not_known(self):
+        with tempfile.TemporaryDirectory() as folder:
+            store = torch.distributed.FileStore(folder + "/store", 1)
+            torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+            self.addCleanup(torch.distributed.destroy_process_group)
+            model = nn.Linear(4, 3)
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            with recording(model, optimizer) as run:
+                model(torch.randn(2, 4)).sum().backward()
+                torch.distributed.all_reduce(model.weight.grad)
+                optimizer.step()
+        step, = run.made[0].steps
+        unknown = {call.call.parameter: call.call.inputs_unknown for call in step.calls if call.call.function == "sgd_update"}
+        self.assertEqual(unknown, {"weight": True, "bias": False})
 
     def test_sparse_gradients(self):
         embedding = nn.Embedding(9, 4, sparse=True)

@@ -52,7 +52,8 @@ class Package(unittest.TestCase):
         self.assertEqual(str(report), "BROKEN: a < b\n")
         self.assertEqual(report._repr_html_(), "<pre>BROKEN: a &lt; b\n</pre>")
         self.assertEqual(ulpscope.findings("run.h5"), [{"code": "nonfinite"}])
-        self.assertEqual(ulpscope.load("run.h5").table("steps"), [{"step": 0, "loss": 1.5, "gradient_norm": -math.inf, "level": "stats"}])
+        self.assertEqual(ulpscope.load("run.h5").table("steps"),
+                         [{"step": 0, "loss": 1.5, "gradient_norm": -math.inf, "level": "stats"}])
 
     def test_errors_of_the_program_are_told(self):
         with self.assertRaisesRegex(ulpscope.Error, "^ulpscope: 'missing.h5': no such file$"):

@@ -219,6 +219,15 @@ class Steps(unittest.TestCase):
         self.assertEqual(evaluated, ["addmm", "tanh", "addmm", "_log_softmax", "nll_loss_forward"] * 2)
         self.assertEqual(steps[2].metrics, [("val_accuracy", "other", 0.5)])
 
+    def test_mistakes_are_told_at_once(self):
+        for options in ({"level": "all"}, {"compile": "yes"}, {"accumulate": "max"}):
+            with self.assertRaisesRegex(ValueError, next(iter(options))):
+                recording(self.model, **options)
+        with self.assertRaisesRegex(TypeError, "model is no torch.nn.Module"):
+            recording("model")
+        with self.assertRaisesRegex(TypeError, "optimizer has no param_groups"):
+            recording(self.model, self.loss)
+
     def test_exception_in_a_module(self):
         optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
 

@@ -131,7 +131,7 @@ class Watch:
                     edges.append(None)
                     continue
                 if below.name() == ACCUMULATE_GRAD:
-                    name = self._name_of(below.variable)
+                    name = self._name_of(getattr(below, "variable", None))
                     reaches = reaches or name is not None
                     edges.append(Edge(name or "", -1, slot))
                     continue

@@ -12,7 +12,7 @@ from .._library import Call, Label, Refused, Tensor, Value
 from . import backward, functions, updates
 from .values import CONSTANT, DTYPES, GRADIENTS, KEPT, UNMADE, Found, Made, storage_of, unreadable
 
-_NOT_RECORDED = frozenset(("prim", "c10d", "_c10d_functional", "c10d_functional", "fsdp", "profiler", "debugprims"))
+_NOT_RECORDED = frozenset(("prim", "_c10d_functional", "c10d_functional", "fsdp", "profiler", "debugprims"))
 # Views whose gradients are computed: they are ops of their own to their backward ops.
 _VIEWS_WITH_GRADIENTS = frozenset(("expand", "select", "slice", "as_strided", "unfold", "diagonal"))
 _CLIPS = frozenset(("mul", "div", "clamp", "clamp_min", "clamp_max", "copy", "minimum", "maximum"))
@@ -147,6 +147,11 @@ class Mode(TorchDispatchMode):
             return
         session = self._session
         bound = schema.bind(args, kwargs)
+        if schema.namespace == "c10d":  # other processes write what it is given
+            for tensor in tensors_in(list(bound.values())):
+                if not unreadable(tensor):
+                    session.values.forget(tensor)
+            return
         reads = [tensor for argument in schema.arguments if argument.is_tensor for tensor in tensors_in(bound[argument.name])]
         outputs = tensors_in(result)
         written = [tensor for argument in schema.arguments if argument.written for tensor in tensors_in(bound[argument.name])]
@@ -313,7 +318,8 @@ class Mode(TorchDispatchMode):
                         made.append((slot, bound[name]))
             return [_Row(schema.name, bound, reads, positions, made, bool(written))]
         rows = []
-        lists = [argument for argument in schema.arguments if argument.is_tensor and isinstance(bound[argument.name], (list, tuple))]
+        lists = [argument for argument in schema.arguments
+                 if argument.is_tensor and isinstance(bound[argument.name], (list, tuple))]
         changed = [argument for argument in lists if argument.written]
         for index in range(max((len(bound[argument.name]) for argument in lists), default=0)):
             element = dict(bound)
@@ -348,7 +354,7 @@ class Mode(TorchDispatchMode):
         if place.phase == "backward":
             label = Label("activation_gradient", scale=self._scale if task != -1 else 1.0)
             if node is not None and node.name() == backward.ACCUMULATE_GRAD:
-                parameter = session.name_of(node.variable) or ""
+                parameter = session.name_of(getattr(node, "variable", None)) or ""
                 label = Label("accumulated_gradient", parameter, scale=self._scale)
                 if schema.base == "add":
                     name, function = "accumulate", "accumulate"

@@ -167,8 +167,8 @@ def product_of(name: str, arguments: Dict[str, Any]) -> Optional[Product]:
         return tuple(arguments[argument].shape)
 
     if base in ("mm", "addmm"):
-        first, second = ("self", "mat2") if base == "mm" else ("mat1", "mat2")
-        return shape(first)[0], shape(second)[1], shape(first)[1], 1, 1
+        first, second = shape("self" if base == "mm" else "mat1"), shape("mat2")
+        return first[0], second[1], first[1], 1, 1
     if base in ("bmm", "baddbmm", "addbmm"):
         first, second = shape("self" if base == "bmm" else "batch1"), shape("mat2" if base == "bmm" else "batch2")
         return first[1], second[2], first[2], first[0], 1

@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections import Counter
 from types import FrameType, TracebackType
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, Type
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, Type, Union
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -134,8 +134,8 @@ class Session:
                         self._names[id(parameter)] = full
                         self._modules[full] = name
         for number, optimizer in enumerate(optimizers):
-            for index, (parameter, _) in enumerate(updates.parameters_of(optimizer)):
-                self._names.setdefault(id(parameter), f"optimizer{number}.parameter{index}")
+            for index, (tensor, _) in enumerate(updates.parameters_of(optimizer)):
+                self._names.setdefault(id(tensor), f"optimizer{number}.parameter{index}")
 
     @staticmethod
     def modules_of(prefix: str, model: torch.nn.Module) -> Iterator[Tuple[str, torch.nn.Module]]:
@@ -529,12 +529,14 @@ def warn(text: str) -> None:
 class Recording:
     """A recording that goes on until its block is left, or close() is called."""
 
-    def __init__(self, path: str, model: Any, optimizer: Any = None, scaler: Any = None, *, level: str = "stats", every: int = 1,
-                 modules: str = "", ops: str = "", phases: str = "", max_bytes: int = 0, overwrite: bool = False, name: str = "",
-                 precision: str = "", accumulate: Optional[str] = None, compile: str = "see",
-                 make_recorder: Callable[..., Any] = Recorder) -> None:
+    def __init__(self, path: Union[str, "os.PathLike[str]"], model: Any, optimizer: Any = None, scaler: Any = None, *,
+                 level: str = "stats", every: int = 1, modules: str = "", ops: str = "", phases: str = "", max_bytes: int = 0,
+                 overwrite: bool = False, name: str = "", precision: str = "", accumulate: Optional[str] = None,
+                 compile: str = "see", make_recorder: Callable[..., Any] = Recorder) -> None:
         if compile not in ("see", "eager"):
             raise ValueError(f'compile is neither "see" nor "eager": {compile}')
+        if level not in ("health", "stats", "full"):
+            raise ValueError(f'level is none of "health", "stats" and "full": {level}')
         if accumulate not in (None, "mean", "sum"):
             raise ValueError(f'accumulate is neither "mean" nor "sum": {accumulate}')
         models, optimizers = named_models(model), listed_optimizers(optimizer)

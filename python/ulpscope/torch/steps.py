@@ -12,7 +12,7 @@ from .._library import StepResult
 class Loss(NamedTuple):
     """The loss of one backward pass."""
 
-    index: int
+    number: int  # which of the step's losses
     value: float
     divisor: Optional[float]  # where the loss was divided by a number
     in_optimizer: bool  # it was computed in a closure
@@ -23,8 +23,8 @@ def loss_of_step(losses: List[Loss], accumulate: Optional[str]) -> Optional[floa
     if not losses:
         return None
     total = 0.0
-    for index in sorted({loss.index for loss in losses}):
-        group = [loss for loss in losses if loss.index == index]
+    for number in sorted({loss.number for loss in losses}):
+        group = [loss for loss in losses if loss.number == number]
         if group[0].in_optimizer:
             total += group[0].value
         elif sums_up(group, accumulate):
@@ -157,7 +157,7 @@ class Steps:
             self.state = "ended"
 
     def _tell_accumulation(self) -> None:
-        group = [loss for loss in self.losses if loss.index == 0]
+        group = [loss for loss in self.losses if loss.number == 0]
         if self.told_accumulation or len(group) < 2 or group[0].in_optimizer:
             return
         self.told_accumulation = True

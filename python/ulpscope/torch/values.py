@@ -42,11 +42,11 @@ def unreadable(tensor: torch.Tensor) -> str:
 class Made:
     """An output of an op that was recorded."""
 
-    __slots__ = ("op", "value", "step", "phase", "module", "function", "role", "parameter", "name", "scale", "source", "unscaled_loss",
-                 "divisor", "has_gradient_of")
+    __slots__ = ("op", "value", "step", "phase", "module", "function", "role", "parameter", "name", "scale", "source",
+                 "unscaled_loss", "divisor", "has_gradient_of")
 
-    def __init__(self, op: int, value: Value, step: int, phase: str, module: str, function: str, role: str, parameter: str, name: str,
-                 scale: float) -> None:
+    def __init__(self, op: int, value: Value, step: int, phase: str, module: str, function: str, role: str, parameter: str,
+                 name: str, scale: float) -> None:
         self.op, self.value, self.step = op, value, step
         self.phase, self.module, self.function = phase, module, function
         self.role, self.parameter, self.name, self.scale = role, parameter, name, scale
