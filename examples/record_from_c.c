@@ -35,10 +35,9 @@ static uint64_t op(const char *name, const char *phase, const ulpscope_value *in
   tensor.rank = 1;
   tensor.shape = &n;
   label.role = ulpscope_role(role);
-  if (check(ulpscope_begin_op(recorder, &call, &token))) return 0;
+  if (check(ulpscope_begin_op(recorder, &call, &token, &id))) return 0;
   check(ulpscope_output(recorder, token, 0, &tensor, &label, NULL));
   check(ulpscope_end_op(recorder, token));
-  check(ulpscope_id_of(recorder, token, &id));
   return id;
 }
 

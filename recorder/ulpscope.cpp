@@ -390,7 +390,7 @@ int ulpscope_end_step(ulpscope_recorder* recorder, const ulpscope_step* step) {
   });
 }
 
-int ulpscope_begin_op(ulpscope_recorder* recorder, const ulpscope_call* call, ulpscope_op* op) {
+int ulpscope_begin_op(ulpscope_recorder* recorder, const ulpscope_call* call, ulpscope_op* op, uint64_t* id) {
   return with(recorder, "ulpscope_begin_op", [&](CallRecorder& calls) {
     if (op == nullptr) throw usage_error("expected where to put the op, got NULL");
     *op = 0;
@@ -417,6 +417,7 @@ int ulpscope_begin_op(ulpscope_recorder* recorder, const ulpscope_call* call, ul
       begun.product = ProductShape{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4] == 1};
     }
     *op = calls.begin(begun);
+    if (id != nullptr) *id = calls.id_of(*op);
   });
 }
 
@@ -426,13 +427,6 @@ int ulpscope_end_op(ulpscope_recorder* recorder, ulpscope_op op) {
 int ulpscope_drop_op(ulpscope_recorder* recorder, ulpscope_op op) {
   return with(recorder, "ulpscope_drop_op", [&](CallRecorder& calls) { calls.drop(op); });
 }
-int ulpscope_id_of(ulpscope_recorder* recorder, ulpscope_op op, uint64_t* id) {
-  return with(recorder, "ulpscope_id_of", [&](CallRecorder& calls) {
-    if (id == nullptr) throw usage_error("expected where to put the id, got NULL");
-    *id = calls.id_of(op);
-  });
-}
-
 int ulpscope_output(ulpscope_recorder* recorder, ulpscope_op op, uint32_t slot, const ulpscope_tensor* tensor,
                     const ulpscope_label* label, const ulpscope_statistics* statistics) {
   return with(recorder, "ulpscope_output", [&](CallRecorder& calls) {

@@ -168,13 +168,12 @@ typedef struct {
   uint8_t inputs_unknown; /* 1: the op reads what is not among the inputs, so that nothing is said of where its values came from */
   const int64_t *product; /* of a matrix product, five numbers: M, N, K, how many products, 1 where M is padded on a GPU; NULL */
 } ulpscope_call;
-/* May be nested, and several threads may each have calls that began. Calls are numbered as they begin. */
-ULPSCOPE_EXPORT int ulpscope_begin_op(ulpscope_recorder *recorder, const ulpscope_call *call, ulpscope_op *op);
+/* May be nested, and several threads may each have calls that began. Calls are numbered as they begin. `id`, where not NULL, is the
+ * op's id, by which others name its outputs. */
+ULPSCOPE_EXPORT int ulpscope_begin_op(ulpscope_recorder *recorder, const ulpscope_call *call, ulpscope_op *op, uint64_t *id);
 ULPSCOPE_EXPORT int ulpscope_end_op(ulpscope_recorder *recorder, ulpscope_op op);
-/* Leaves the call out. */
+/* Leaves the call out. Its id was counted: what a producer records nothing of, as a view, still has one. */
 ULPSCOPE_EXPORT int ulpscope_drop_op(ulpscope_recorder *recorder, ulpscope_op op);
-/* The id of a call of this step, by which others name its outputs. */
-ULPSCOPE_EXPORT int ulpscope_id_of(ulpscope_recorder *recorder, ulpscope_op op, uint64_t *id);
 
 /* A tensor of the host's memory. `data` NULL with statistics given: only those are recorded. */
 typedef struct {
@@ -206,7 +205,8 @@ typedef struct {
   uint64_t flushed, subnormal, inexact_subnormal, overflowed, rescued, saturated;
 } ulpscope_statistics;
 
-/* Output `slot` of a call, once. statistics NULL: taken now, of the tensor's memory. label NULL: an activation. */
+/* Output `slot` of a call, once. statistics NULL: taken now, of the tensor's memory. label NULL: an activation. Outputs that are not told
+ * have no rows, and may still be inputs of others. */
 ULPSCOPE_EXPORT int ulpscope_output(ulpscope_recorder *recorder, ulpscope_op op, uint32_t slot, const ulpscope_tensor *tensor,
                                     const ulpscope_label *label, const ulpscope_statistics *statistics);
 /* Until the step ends, of an output that was told: another label; other statistics; the value that it is the gradient of, and

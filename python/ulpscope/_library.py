@@ -147,10 +147,9 @@ _SIGNATURES = {
     "begin_step": [_pointer, _u64],
     "begin_pass": [_pointer, _i32, _u32, _u32],
     "end_step": [_pointer, ctypes.POINTER(_Step)],
-    "begin_op": [_pointer, ctypes.POINTER(_Call), ctypes.POINTER(_u64)],
+    "begin_op": [_pointer, ctypes.POINTER(_Call), ctypes.POINTER(_u64), ctypes.POINTER(_u64)],
     "end_op": [_pointer, _u64],
     "drop_op": [_pointer, _u64],
-    "id_of": [_pointer, _u64, ctypes.POINTER(_u64)],
     "output": [_pointer, _u64, _u32, ctypes.POINTER(_Tensor), ctypes.POINTER(_Label), ctypes.POINTER(_Statistics)],
     "set_label": [_pointer, _u64, _u32, ctypes.POINTER(_Label)],
     "set_gradient_of": [_pointer, _u64, _u32, _Value, _i32],
@@ -300,8 +299,7 @@ class Recorder:
         if product is not None:
             described.product = product
         op, number = _u64(), _u64()
-        self._check(self._library.ulpscope_begin_op(self._handle, described, ctypes.byref(op)))
-        self._check(self._library.ulpscope_id_of(self._handle, op, ctypes.byref(number)))
+        self._check(self._library.ulpscope_begin_op(self._handle, described, ctypes.byref(op), ctypes.byref(number)))
         return op.value, number.value
 
     def end_op(self, op: int) -> None:
