@@ -377,7 +377,9 @@ NonfiniteExplanation Origin::find() const {
 }
 
 NonfiniteExplanation Origin::of_rows() const {
-  const size_t operands = operands_of_exact(op_.function);
+  size_t operands = operands_of_exact(op_.function);
+  const std::optional<double> constant = attribute(op_, "other");  // the second operand, where that is a number
+  if (operands == 2 && op_.kind == OpKind::elementwise && constant && std::isfinite(*constant)) operands = 1;
   if (operands == 0 || !op_.inputs_told || !is_float(made_.dtype) || !is_narrow(made_.dtype)) return {};
   if (op_.function == OpFunction::scale && !std::isfinite(attribute(op_, "factor").value_or(kUnknown))) return {};
   const auto inputs = facts_.context.trace.graph().inputs(made_.op);

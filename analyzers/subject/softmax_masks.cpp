@@ -14,6 +14,9 @@ bool takes_softmax(OpFunction function) {
 bool hands_on(OpFunction function) {
   return function == OpFunction::add || function == OpFunction::cast || function == OpFunction::copy;
 }
+bool holds_weights(Role role) {
+  return role == Role::weight || role == Role::weight_cast || role == Role::master_weight || role == Role::optimizer_state;
+}
 bool puts_constants(OpFunction function) { return function == OpFunction::masked_fill || function == OpFunction::where; }
 
 }  // namespace
@@ -23,22 +26,30 @@ SoftmaxMasks::SoftmaxMasks(const Snapshot& trace, const TensorGraph& graph) {
   const bool has_softmax = std::any_of(ops.begin(), ops.end(), [](const OpInfo& op) { return takes_softmax(op.function); });
   if (!has_softmax || trace.edges().empty()) return;
   // Ops that make masks, or values with a mask on them, in order: the table has the ops in the order in which they first ran.
-  std::vector<bool> makes(ops.size());
+  // A mask that is written out in the model follows from constants and buffers alone, whatever ops it takes.
+  std::vector<bool> makes(ops.size()), is_constant(ops.size());
   for (uint32_t op = 0; op < ops.size(); ++op) {
     const auto inputs = trace.graph().inputs(op);
     // A bias that is added is no mask.
     const auto outputs = graph.made_by(op);
     const bool is_source = ops[op].kind == OpKind::source && std::any_of(outputs.begin(), outputs.end(), [&](uint32_t tensor) {
-                             return trace.tensors()[tensor].parameter.empty();
+                             return !holds_weights(trace.tensors()[tensor].role);
                            });
-    makes[op] = is_source || puts_constants(ops[op].function) ||
+    const bool is_buffer = ops[op].kind == OpKind::source && std::all_of(outputs.begin(), outputs.end(), [&](uint32_t tensor) {
+                             return trace.tensors()[tensor].role == Role::buffer;
+                           });
+    is_constant[op] =
+        ops[op].function == OpFunction::fill || is_buffer ||
+        (!inputs.empty() && ops[op].inputs_told &&
+         std::all_of(inputs.begin(), inputs.end(), [&](const GraphEdge& edge) { return is_constant[edge.producer]; }));
+    makes[op] = is_source || is_constant[op] || puts_constants(ops[op].function) ||
                 (hands_on(ops[op].function) &&
                  std::any_of(inputs.begin(), inputs.end(), [&](const GraphEdge& edge) { return makes[edge.producer]; }));
   }
   readers_.resize(trace.tensors().size());
   for (uint32_t i = 0; i < readers_.size(); ++i) {
     const TensorInfo& tensor = trace.tensors()[i];
-    if (!makes[tensor.op] || !tensor.parameter.empty()) continue;
+    if (!makes[tensor.op] || holds_weights(tensor.role)) continue;
     std::set<uint32_t> seen;
     std::vector<GraphEdge> open;
     const auto follow = [&](uint32_t op, uint32_t slot) {

@@ -97,8 +97,10 @@ TEST(CallRecorder, GivesTheBytesOfARecorder) {
                      {"mul_backward", OpFunction::mul, 33, {{22, 0}}, Role::activation_gradient, g}});
   }
   const int64_t shape[] = {10, 100};
+  TraceOptions once;  // both are committed at their end
+  once.flush_interval = std::chrono::hours(1);
   {
-    const auto sink = create_trace((folder / "whole.h5").string(), run);
+    const auto sink = create_trace((folder / "whole.h5").string(), run, once);
     Recorder recorder(*sink, options);
     for (size_t step = 0; step < steps.size(); ++step) {
       recorder.begin_step(step);
@@ -125,7 +127,7 @@ TEST(CallRecorder, GivesTheBytesOfARecorder) {
     ASSERT_TRUE(sink->close());
   }
   {
-    const auto sink = create_trace((folder / "pieces.h5").string(), run);
+    const auto sink = create_trace((folder / "pieces.h5").string(), run, once);
     CallRecorder recorder(*sink, options);
     for (size_t step = 0; step < steps.size(); ++step) {
       recorder.begin_step(step);

@@ -126,8 +126,12 @@ class Mode(TorchDispatchMode):
         return schema
 
     def _before(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
-        """What clipping is about to change: norms of gradients are taken while they are whole."""
+        """What is about to change: buffers that were not read yet, and gradients, whose norms are taken while they are whole."""
         session = self._session
+        if session.unread and session.steps.open:
+            schema = self._schema(func)
+            if schema.writes or "batch_norm" in schema.base:
+                self._source_buffers(schema, schema.bind(args, kwargs))
         if session.steps.state != "backward" or session.steps.optimizing:
             return
         schema = self._schema(func)
@@ -164,6 +168,8 @@ class Mode(TorchDispatchMode):
                 if not unreadable(tensor):
                     session.values.forget(tensor)
             return
+        if session.unread and session.steps.open:
+            self._source_buffers(schema, bound)
         task = torch._C._current_graph_task_id()
         self._follow_backward(schema, task, written)
         if schema.name == "_amp_foreach_non_finite_check_and_unscale_":
@@ -191,6 +197,10 @@ class Mode(TorchDispatchMode):
             return
         for row in self._rows(schema, bound, written, outputs):
             self._record(schema, row, place, task)
+
+    def _source_buffers(self, schema: functions.Schema, bound: Dict[str, Any]) -> None:
+        self._session.source_buffers([tensor for argument in schema.arguments if argument.is_tensor and self._reads(schema, argument)
+                                      for tensor in tensors_in(bound[argument.name])])
 
     def _is_kept(self, tensor: torch.Tensor) -> bool:
         made = self._session.values.find(tensor).last

@@ -114,6 +114,7 @@ class Session:
         self._names: Dict[int, str] = {}
         self._modules: Dict[str, str] = {}
         self._sourced = False
+        self.unread: Dict[int, Tuple[torch.Tensor, str, str]] = {}  # by storage: buffers that nothing has read, and their names
         self._inputs: Set[Value] = set()  # of this pass
         self._copies: Dict[int, List[updates.Copy]] = {}
         self.values = Values()
@@ -265,12 +266,22 @@ class Session:
                         seen.add(id(tensor))
                         full = f"{name}.{own}" if name else own
                         self._modules.setdefault(full, name)
-                        self.source(tensor, role, full, own)
+                        if role == "buffer":
+                            self.unread[storage_of(tensor)] = (tensor, full, own)
+                        else:
+                            self.source(tensor, role, full, own)
         for optimizer in self.steps.expected:
             for parameter, _ in updates.parameters_of(optimizer):
                 if id(parameter) not in seen and not unreadable(parameter):
                     seen.add(id(parameter))
                     self.source(parameter, "weight", self._names[id(parameter)], "")
+
+    def source_buffers(self, reads: List[torch.Tensor]) -> None:
+        """Rows for buffers that are read for the first time: what nothing reads may hold anything."""
+        for tensor in reads:
+            buffer = self.unread.pop(storage_of(tensor), None)
+            if buffer is not None:
+                self.source(buffer[0], "buffer", *buffer[1:])
 
     def source(self, tensor: torch.Tensor, role: str, parameter: str, name: str) -> Optional[Made]:
         """A row for what no op made."""

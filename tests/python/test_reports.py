@@ -1,0 +1,151 @@
+"""What reports say of a small transformer in PyTorch, healthy and broken, in three precisions. ULPSCOPE_LIBRARY and ULPSCOPE_PROGRAM
+say which library and program."""
+
+import math
+import os
+import tempfile
+import unittest
+
+from recorded import NEEDS_TORCH, torch
+
+import ulpscope
+
+BUILT = os.environ.get("ULPSCOPE_LIBRARY") and os.environ.get("ULPSCOPE_PROGRAM")
+MODULE = torch.nn.Module if torch is not None else object
+
+WIDTH, HEADS, LENGTH, TOKENS = 32, 2, 12, 16
+
+
+class Attention(MODULE):
+    """Written out, with a causal mask of -inf in a buffer, as tutorials have it."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = torch.nn.Linear(WIDTH, 3 * WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+        mask = torch.full((LENGTH, LENGTH), -math.inf).triu(1)
+        self.register_buffer("mask", mask)
+        self.register_buffer("cache", torch.empty(LENGTH, WIDTH).fill_(math.nan))  # memory that nobody reads
+
+    def forward(self, x):
+        batch = x.shape[0]
+        q, k, v = self.qkv(x).view(batch, LENGTH, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(-1, -2) / math.sqrt(WIDTH // HEADS) + self.mask
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(batch, LENGTH, WIDTH))
+
+
+class Block(MODULE):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.LayerNorm(WIDTH), torch.nn.LayerNorm(WIDTH)
+        self.attention = Attention()
+        self.feed = torch.nn.Sequential(torch.nn.Linear(WIDTH, 64), torch.nn.GELU(), torch.nn.Dropout(0.1), torch.nn.Linear(64, WIDTH))
+
+    def forward(self, x):
+        x = x + self.attention(self.first(x))
+        return x + self.feed(self.second(x))
+
+
+class Transformer(MODULE):
+    def __init__(self, between=None):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(TOKENS, WIDTH)
+        self.position = torch.nn.Parameter(torch.zeros(LENGTH, WIDTH))
+        self.blocks = torch.nn.ModuleList(Block() for _ in range(2))
+        self.between = between or torch.nn.Identity()
+        self.head = torch.nn.Linear(WIDTH, TOKENS)
+
+    def forward(self, tokens):
+        x = self.embedding(tokens) + self.position
+        for number, block in enumerate(self.blocks):
+            x = block(x)
+            if number == 0:
+                x = self.between(x)
+        return self.head(x)
+
+
+class Break(MODULE):
+    """From its tenth call on, an op that breaks."""
+
+    def __init__(self, op):
+        super().__init__()
+        self.op, self.calls = op, 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.op(x) if self.calls > 9 else x
+
+
+@unittest.skipIf(torch is None, NEEDS_TORCH)
+@unittest.skipIf(not BUILT, "ULPSCOPE_LIBRARY and ULPSCOPE_PROGRAM are not set")
+class Reports(unittest.TestCase):
+    PRECISIONS = (("fp32", None), ("bf16", "bfloat16"), ("fp16", "float16"))
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def train(self, precision, between=None, steps=14):
+        """Copies the token before; returns the report and the losses."""
+        name, lower = precision
+        torch.manual_seed(0)
+        model = Transformer(between)
+        optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12, enabled=name == "fp16")
+        losses = []
+        path = os.path.join(self.folder, f"{name}.h5")
+        with ulpscope.record(path, model, optimizer, scaler, overwrite=True):
+            for _ in range(steps):
+                tokens = torch.randint(0, TOKENS, (8, LENGTH))
+                targets = tokens.roll(1, 1)
+                optimizer.zero_grad()
+                with torch.autocast("cpu", getattr(torch, lower or "bfloat16"), enabled=lower is not None):
+                    logits = model(tokens)
+                    loss = torch.nn.functional.cross_entropy(logits.view(-1, TOKENS), targets.reshape(-1))
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+                losses.append(loss.item())
+        return ulpscope.report(path), losses
+
+    def test_a_healthy_transformer(self):
+        for precision in self.PRECISIONS:
+            with self.subTest(precision=precision[0]):
+                report, losses = self.train(precision)
+                self.assertTrue(all(map(math.isfinite, losses)))
+                self.assertEqual(report.verdict, "healthy", report.text)
+                self.assertNotIn("NaN", report.text)
+
+    def test_a_logarithm_of_zero_in_the_middle(self):
+        for precision in self.PRECISIONS:
+            with self.subTest(precision=precision[0]):
+                report, losses = self.train(precision, Break(lambda x: x * torch.log(x.detach() - x.detach())))
+                self.assertEqual(next(i for i, loss in enumerate(losses) if not math.isfinite(loss)), 9)
+                self.assertEqual(report.verdict, "broken", report.text)
+                first = report.text.split("\n\n")[0]
+                self.assertIn("step 9", first)
+                self.assertIn("between log", first.replace("\n", " "), report.text)
+                self.assertNotIn("mask", first)
+
+    def test_products_that_leave_fp16(self):
+        """Finite numbers, an infinite product: told without a capture, and no loss scale is blamed."""
+        report, losses = self.train(("fp16", "float16"), Break(lambda x: (x.half() * 1e3) * 1e4))
+        self.assertFalse(math.isfinite(losses[9]))
+        self.assertEqual(report.verdict, "broken", report.text)
+        text = " ".join(report.text.split())
+        self.assertIn("between second mul in forward became too large for fp16", text)
+        self.assertIn("65504", text)
+        self.assertIn("FP32 or BF16", text)
+
+    def test_the_same_ids_in_all_precisions(self):
+        """compare pairs the ops of two precisions: every op of the model in FP32 is there in BF16."""
+        ids = {}
+        for precision in self.PRECISIONS[:2]:
+            self.train(precision, steps=2)
+            ops = ulpscope.load(os.path.join(self.folder, f"{precision[0]}.h5")).table("ops")
+            ids[precision[0]] = {row["id"] for row in ops if row["phase"] in ("forward", "loss", "optimizer") and row["kind"] != "cast"}
+        self.assertEqual(ids["fp32"] - ids["bf16"], set())
+
+
+if __name__ == "__main__":
+    unittest.main()
