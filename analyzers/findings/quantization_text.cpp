@@ -35,7 +35,8 @@ Sentence lost_much(const RunFacts& facts, const Suspects& suspects) {
 
 Advice current_scaling(const SettingNames& settings) {
   Advice advice;
-  advice.text = kCurrentScaling({{"recipe", advice.set(settings.now(SettingKind::quantization_recipe), "\"current\"")}});
+  advice.text = kCurrentScaling(
+      {{"recipe", advice.set(settings.now(SettingKind::quantization_recipe), std::string(settings.words().current_scaling))}});
   return advice;
 }
 

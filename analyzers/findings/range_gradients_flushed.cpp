@@ -90,15 +90,17 @@ Advice flushed_advice(const RunFacts& facts, uint32_t worst) {
   }
   advice.text += advice_on_scale(facts);
   if (has_range_of_fp32(facts.selection.tensor(worst).dtype)) return advice + kFp32ReachesLower();
-  advice.note({.kind = SettingKind::precision, .value = "\"bf16\""});
+  advice.note({.kind = SettingKind::precision, .value = std::string(facts.context.settings.words().bf16)});
   // Without autocast its settings change nothing.
   const OpInfo* const served = precision.casts_weights ? facts.context.graph.served_by(facts.selection.op(worst)) : nullptr;
   Value fp32;
   if (served && served->module.empty()) {
-    const Setting setting = advice.set(settings.name(SettingKind::precision_of_ops), "\"fp32\"", served->name);
+    const Setting setting =
+        advice.set(settings.name(SettingKind::precision_of_ops), std::string(settings.words().fp32), served->name);
     fp32 = kFp32ForOp({{"op", Name{NameKind::op, served->name}}, {"setting", setting}});
   } else if (served) {
-    const Setting setting = advice.set(settings.name(SettingKind::precision_of_modules), "\"fp32\"", served->module);
+    const Setting setting = advice.set(settings.name_for(SettingKind::precision_of_modules, served->module),
+                                       std::string(settings.words().fp32), served->module);
     fp32 = kFp32ForModule({{"module", Name{NameKind::module, served->module}}, {"setting", setting}});
   }
   return advice + kBf16HasRange({{"fp32", fp32}});

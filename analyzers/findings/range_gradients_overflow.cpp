@@ -32,7 +32,7 @@ void find_first_gradient(const RunFacts& facts, Findings& found) {
       if (const SettingMention floor = facts.context.settings.now(SettingKind::scale_floor); !floor.empty())
         at_floor = kFallsNoFurther({{"floor", help.lower(floor)}});
     help.text.begin_with(kSmallerScaleOrBf16, {{"floor", at_floor}});
-    help.note({.kind = SettingKind::precision, .value = "\"bf16\""});
+    help.note({.kind = SettingKind::precision, .value = std::string(facts.context.settings.words().bf16)});
     tell_overflow(facts, origin, help, found);
   }
 }

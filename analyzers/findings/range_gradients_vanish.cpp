@@ -41,7 +41,8 @@ Advice advice_on(const RunFacts& facts, uint32_t tensor, uint64_t step) {
     return kScaleHadFallen({{"first", scale_value(steps.first.scale_before)}, {"scale", scale_value(scale)}});
   const bool takes_fp32 = has_range_of_fp32(facts.selection.tensor(tensor).dtype);
   Advice advice = scaling_advice(facts.precision(), facts.context.settings);
-  advice.note({.kind = SettingKind::precision, .value = takes_fp32 ? "\"fp32\"" : "\"bf16\""});
+  advice.note({.kind = SettingKind::precision,
+               .value = std::string(takes_fp32 ? facts.context.settings.words().fp32 : facts.context.settings.words().bf16)});
   advice.text.begin_with(takes_fp32 ? kOrRunInFp32 : kOrRunInBf16);
   advice.text += kVanishedTellNoScale({{"tells", wide_recording_tells(facts.context.settings)}});
   return advice;

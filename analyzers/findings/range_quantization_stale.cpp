@@ -35,7 +35,7 @@ void find_stale(const RunFacts& facts, Findings& found) {
   Advice advice;
   // A shorter history is tried first.
   const Setting history = advice.lower(settings.now(SettingKind::quantization_history));
-  const Setting recipe = advice.set(settings.now(SettingKind::quantization_recipe), "\"current\"");
+  const Setting recipe = advice.set(settings.now(SettingKind::quantization_recipe), std::string(settings.words().current_scaling));
   advice.text = {kScaleOfHistory(), kOwnScaleOrShorterHistory({{"recipe", recipe}, {"history", history}})};
   if (settings.number(SettingKind::quantization_margin).value_or(0) > 0)
     advice.text += kSmallerMargin({{"margin", advice.lower(settings.now(SettingKind::quantization_margin))}});

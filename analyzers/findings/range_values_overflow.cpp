@@ -35,7 +35,7 @@ void find_first_value(const RunFacts& facts, Findings& found) {
     if (made.role == Role::loss && op.function == OpFunction::scale && op.phase != Phase::forward) {
       help = smaller_scale_of_loss(facts);
       help.text.begin_with(kSoDoesBf16);
-      help.note({.kind = SettingKind::precision, .value = "\"bf16\""});
+      help.note({.kind = SettingKind::precision, .value = std::string(facts.context.settings.words().bf16)});
     } else {
       help = kRunInWiderType({{"place", typed_place(facts.precision(), op)}});
       note_wide_types(facts.precision(), op, made.dtype, help);

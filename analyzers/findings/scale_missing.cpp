@@ -16,7 +16,7 @@ void find_missing_scale(const RunFacts& facts, Findings& found) {
   if (!facts.scale().scale_is_missing()) return;
   Advice advice = scaling_advice(facts.precision(), facts.context.settings);
   const bool has_short_range = facts.precision().has_short_range;
-  if (has_short_range) advice.note({.kind = SettingKind::precision, .value = "\"bf16\""});
+  if (has_short_range) advice.note({.kind = SettingKind::precision, .value = std::string(facts.context.settings.words().bf16)});
   advice.text.begin_with(has_short_range ? kScaleTheLossOrUseBf16 : kScaleTheLoss);
   found.add(Severity::warning, {kUnscaledAndFlushed(), scales_that_would_fit(facts)},
             {{{}, {{"flushed_of_the_worst_gradient", facts.scale().flushed_share(), Unit::share}}}}, std::move(advice));

@@ -19,8 +19,8 @@ void find_no_scale_fits(const RunFacts& facts, Findings& found) {
   if (facts.scale().scaling != LossScaling::scaled || !facts.scale().none_fits()) return;
   const StepFit& fit = facts.fitting().run;
   Advice advice = kDynamicScaleOrBf16();
-  advice.note({.kind = SettingKind::scale_dynamic, .value = "true"});
-  advice.note({.kind = SettingKind::precision, .value = "\"bf16\""});
+  advice.note({.kind = SettingKind::scale_dynamic, .value = std::string(facts.context.settings.words().on)});
+  advice.note({.kind = SettingKind::precision, .value = std::string(facts.context.settings.words().bf16)});
   found.add(Severity::info,
             (facts.context.options.restricts_steps() ? kNoneFitsSteps : kNoneFitsRun)(
                 {{"smallest", power_value(fit.smallest->lower)}, {"largest", power_value(fit.largest->upper)}}),

@@ -40,7 +40,7 @@ void find_over_scaled(const RunFacts& facts, Findings& found) {
   } else {
     advice.text = kSmallerOrDynamicScale();
     advice.note({.kind = SettingKind::scale_initial, .way = SettingChange::Way::lower});
-    advice.note({.kind = SettingKind::scale_dynamic, .value = "true"});
+    advice.note({.kind = SettingKind::scale_dynamic, .value = std::string(facts.context.settings.words().on)});
   }
   found.add(2 * steps.skipped.size() > steps.count ? Severity::error : Severity::warning,
             (fixed ? kFixedScaleTooLarge

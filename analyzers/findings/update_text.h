@@ -9,9 +9,6 @@ enum class SmallUpdates : uint8_t;
 
 namespace findings {
 
-// Of SettingKind::arithmetic_of_ops: the ops that update weights round so.
-inline constexpr const char* kStochasticUpdates = "{ rounding = \"sr\" }";
-
 // The share of a parameter's nonzero updates that may be rounded away before that is a finding.
 inline constexpr double kLostLimit = 0.5;
 

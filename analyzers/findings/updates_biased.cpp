@@ -23,8 +23,8 @@ constexpr Template kRoundStochastically{
 void find_biased(const RunFacts& facts, Findings& found) {
   Advice advice;
   advice.text = {kSignDecides(), kRoundStochastically({{"rounding", facts.context.settings.name(SettingKind::rounding)}})};
-  advice.note({.kind = SettingKind::arithmetic_of_ops, .value = kStochasticUpdates});
-  advice.note({.kind = SettingKind::master_weights, .value = "true"});
+  advice.note({.kind = SettingKind::arithmetic_of_ops, .value = std::string(facts.context.settings.words().stochastic_updates)});
+  advice.note({.kind = SettingKind::master_weights, .value = std::string(facts.context.settings.words().on)});
   tell_lost_updates(facts, SmallUpdates::directed, 0, Severity::warning, kSentToOneSide, advice, found);
 }
 

@@ -39,7 +39,7 @@ void find_lost_decay(const RunFacts& facts, Findings& found) {
   extent.value = {"arrived", arrived, Unit::share};
   Advice advice;
   advice.text = kKeepDecay({{"masters", advice.set(facts.context.settings.switched(SettingKind::master_weights, true))}});
-  advice.note({.kind = SettingKind::arithmetic_of_ops, .value = kStochasticUpdates});
+  advice.note({.kind = SettingKind::arithmetic_of_ops, .value = std::string(facts.context.settings.words().stochastic_updates)});
   found.add_judged(Severity::warning, kDecayLost({{"arrived", {arrived, Unit::share}}, {"parameters", suspects.size()}}),
                    suspects.worst(), std::move(advice), std::move(extent));
 }

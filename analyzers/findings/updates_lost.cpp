@@ -30,9 +30,9 @@ constexpr Template kRaiseRate{"advice.raise_rate_or_shrink_weights",
 
 // A phrase, or nothing.
 Sentence stochastic_rounding(const SettingNames& settings, Advice& advice) {
-  const Setting ops = advice.set(settings.name(SettingKind::arithmetic_of_ops), kStochasticUpdates);
+  const Setting ops = advice.set(settings.name(SettingKind::arithmetic_of_ops), std::string(settings.words().stochastic_updates));
   if (ops.empty()) return {};
-  const SettingMention math = settings.changed(SettingKind::update_math, "\"param\"", "\"fp32\"");
+  const SettingMention math = settings.changed(SettingKind::update_math, settings.words().parameter_math, settings.words().fp32);
   return math.empty() ? kStochasticOps({{"ops", ops}}) : kStochasticOpsWithMath({{"ops", ops}, {"math", math}});
 }
 
@@ -41,7 +41,7 @@ void find_lost(const RunFacts& facts, Findings& found) {
   const Advice why = why_updates_are_short(facts);
   const SettingChange faster{.kind = SettingKind::learning_rate, .way = SettingChange::Way::raise};
   Advice narrow = why;
-  narrow.note({.kind = SettingKind::master_weights, .value = "true"});
+  narrow.note({.kind = SettingKind::master_weights, .value = std::string(facts.context.settings.words().on)});
   narrow.text += kKeepUpdates({{"rounding", stochastic_rounding(facts.context.settings, narrow)}});
   narrow.note(faster);
   tell_lost_updates(facts, SmallUpdates::nearest, kLostLimit, Severity::warning, kLost, narrow, found);

@@ -435,7 +435,7 @@ NonfiniteExplanation Origin::of_adam() const {
     if (*eps > 0 && *eps <= flushed && totals.seen.flushed.lower + totals.zeros > 0) {
       Advice help;
       const Setting once =
-          help.set(settings.changed(SettingKind::update_math, "\"param\"", "\"fp32\""));
+          help.set(settings.changed(SettingKind::update_math, settings.words().parameter_math, settings.words().fp32));
       const Setting masters = help.set(settings.switched(SettingKind::master_weights, true));
       const Value update =
           once.empty() ? Value(words::kUpdateInFp32({{"math", settings.name(SettingKind::update_math)}})) : Value(once);
@@ -469,16 +469,18 @@ NonfiniteExplanation Origin::of_loss() const {
     NonfiniteExplanation sum;
     if (capture_ && capture_->element().terms > 0) sum = of_sum();
     Advice help = Sentences{words::kNoProbability(), words::kEndWithSigmoid()};
-    if (facts_.context.settings.has("loss.function")) help.note({.value = "\"bce_with_logits\"", .name = "loss.function"});
+    const ProducerWords& words = facts_.context.settings.words();
+    if (facts_.context.settings.has(words.loss_function))
+      help.note({.value = std::string(words.bce_with_logits), .name = std::string(words.loss_function)});
     return {NonfiniteCause::log_of_negative, sum.story, std::move(help)};
   }
   const auto sums = recorded(made_.op, kSumsOfExponentsSlot);
   if (op_.function != OpFunction::cross_entropy || !sums || !was_finite(*sums)) return {};
-  constexpr std::string_view kIgnoredTargets = "loss.ignore_index";
-  const bool is_set = facts_.context.settings.has(kIgnoredTargets);
+  const std::string_view ignored = facts_.context.settings.words().ignored_targets;
+  const bool is_set = facts_.context.settings.has(ignored);
   return {NonfiniteCause::zero_over_zero,
           {},
-          is_set ? words::kNoTargetBySetting({{"setting", Setting{std::string(kIgnoredTargets)}}}) : words::kNoTarget()};
+          is_set ? words::kNoTargetBySetting({{"setting", Setting{std::string(ignored)}}}) : words::kNoTarget()};
 }
 
 // What was added up before its rounding, or before the term at which it broke.
@@ -739,7 +741,9 @@ NonfiniteExplanation Origin::of_operands() const {
                                           {"smallest", format.smallest_positive()}});
     found.help = Advice(words::kAddLarger({{"format", format_name(format)}}));
     found.help.note({.kind = SettingKind::epsilon, .way = SettingChange::Way::raise, .module = op_.module});
-    found.help.note({.kind = SettingKind::precision_of_modules, .value = "\"fp32\"", .module = op_.module});
+    found.help.note({.kind = SettingKind::precision_of_modules,
+                     .value = std::string(facts_.context.settings.words().fp32),
+                     .module = op_.module});
   } else if (is_divided || found.cause == NonfiniteCause::log_of_zero) {
     explain_zero(*divisor, found);
   }

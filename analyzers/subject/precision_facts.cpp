@@ -11,6 +11,7 @@ namespace ulpscope {
 
 PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps) {
   PrecisionFacts facts;
+  facts.words = &words_of(reader.run());
   std::set<std::string_view> narrow, masters;
   for (const TensorInfo& tensor : reader.tensors()) {
     facts.casts_weights = facts.casts_weights || tensor.role == Role::weight_cast;
@@ -80,11 +81,11 @@ Sentence typed_place(const PrecisionFacts& facts, const OpInfo& op) {
 void note_wide_types(const PrecisionFacts& facts, const OpInfo& op, DType made, Advice& advice) {
   if (facts.casts_weights)
     advice.note({.kind = op.module.empty() ? SettingKind::precision_of_ops : SettingKind::precision_of_modules,
-                 .value = "\"fp32\"",
+                 .value = std::string(facts.words->fp32),
                  .module = op.module.empty() ? op.name : op.module});
   else
-    advice.note({.kind = SettingKind::precision, .value = "\"fp32\""});
-  if (!has_range_of_fp32(made)) advice.note({.kind = SettingKind::precision, .value = "\"bf16\""});
+    advice.note({.kind = SettingKind::precision, .value = std::string(facts.words->fp32)});
+  if (!has_range_of_fp32(made)) advice.note({.kind = SettingKind::precision, .value = std::string(facts.words->bf16)});
 }
 
 bool has_range_of_fp32(DType dtype) { return info(dtype).format->largest_exponent() >= binary32.largest_exponent(); }

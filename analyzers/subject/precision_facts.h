@@ -16,6 +16,7 @@ struct PrecisionFacts {
   bool updates_narrow_weights = false;             // a 16-bit parameter has no FP32 master weight
   bool has_short_range = false;                    // some gradient's 16-bit type has not the range of FP32
   bool scales_loss = false, adapts_scale = false;  // by a factor that stays, or that a dynamic scaler changes
+  const ProducerWords* words = &neutral_words;     // of who wrote the trace
 };
 PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps);
 // Advice to scale the loss, or to scale it more, in such a run, as a phrase that begins a sentence: a gradient scaler cannot

@@ -41,7 +41,7 @@ struct AnalysisContext {
  private:
   struct Tables {
     Tables(const Snapshot& trace, const AnalysisOptions& options)
-        : selection(trace, options), graph(trace), masks(trace, graph), settings(trace.settings()) {}
+        : selection(trace, options), graph(trace), masks(trace, graph), settings(trace.settings(), words_of(trace.run())) {}
     const Selection selection;
     const TensorGraph graph;
     const SoftmaxMasks masks;

@@ -25,16 +25,21 @@ const SettingInfo* SettingNames::find(SettingKind kind) const {
   return found == settings_.end() ? nullptr : &*found;
 }
 
-SettingMention SettingNames::name(SettingKind kind) const {
+SettingMention SettingNames::name(SettingKind kind) const { return name_for(kind, ""); }
+
+SettingMention SettingNames::name_for(SettingKind kind, const std::string& module) const {
   const SettingInfo* const setting = find(kind);
-  return {kind, {setting ? one_line(setting->name) : ""}};
+  return {kind, {setting ? one_line(setting->name) : words_->without_setting(kind, one_line(module))}};
 }
 
 SettingMention SettingNames::switched(SettingKind kind, bool on) const {
-  // Of names alone, as our own producer has it.
-  SettingMention mention{kind, {}, on ? "true" : "false"};
+  // Of names alone, as the producer has it.
+  SettingMention mention{kind, {}, std::string(on ? words_->on : words_->off)};
   const SettingInfo* const setting = find(kind);
-  if (setting == nullptr) return mention;
+  if (setting == nullptr) {
+    if (on) mention.words.name = words_->without_setting(kind, "");
+    return mention;
+  }
   mention.words.name = one_line(setting->name);
   const auto set = [&](std::string_view value) {
     mention.value = value;
@@ -120,7 +125,8 @@ SettingMention SettingNames::changed(SettingKind kind, std::string_view from, st
 }
 
 bool SettingNames::has(std::string_view name) const {
-  return std::any_of(settings_.begin(), settings_.end(), [&](const SettingInfo& each) { return each.name == name; });
+  return !name.empty() &&
+         std::any_of(settings_.begin(), settings_.end(), [&](const SettingInfo& each) { return each.name == name; });
 }
 
 }  // namespace ulpscope

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ulpscope/analyzers/report/sentence.h"
+#include "ulpscope/analyzers/subject/words/words.h"
 #include "ulpscope/trace/records.h"
 
 namespace ulpscope {
@@ -27,10 +28,15 @@ struct SettingMention {
 
 class SettingNames {
  public:
-  explicit SettingNames(std::vector<SettingInfo> settings) : settings_(std::move(settings)) {}
+  explicit SettingNames(std::vector<SettingInfo> settings, const ProducerWords& words = neutral_words)
+      : settings_(std::move(settings)), words_(&words) {}
 
-  // Each of these gives nothing where there is none.
-  SettingMention name(SettingKind kind) const;  // of the first of that kind: "scaler.initial"
+  const ProducerWords& words() const { return *words_; }
+
+  // Each of these gives nothing where there is none; the first two, and the switch, then give what the producer's users write
+  // instead.
+  SettingMention name(SettingKind kind) const;                                 // of the first of that kind: "scaler.initial"
+  SettingMention name_for(SettingKind kind, const std::string& module) const;  // the same of one for modules
   // "scaler.dynamic = true", with the value that its own, another one of two, is the opposite of; of other values the name alone.
   SettingMention switched(SettingKind kind, bool on) const;
   bool is_off(SettingKind kind) const;  // its value says so
@@ -56,6 +62,7 @@ class SettingNames {
   const SettingInfo* find(SettingKind kind) const;
 
   std::vector<SettingInfo> settings_;
+  const ProducerWords* words_;
 };
 
 }  // namespace ulpscope

@@ -259,8 +259,11 @@ TEST(OverflowFindings, TheModuleThatAValueWasCastForIsNamed) {
 
 // With finite logits a mean over targets is NaN where there is none. With others it says nothing.
 TEST(OverflowFindings, ALossThatIgnoredEveryTargetIsExplained) {
+  RunInfo run;
+  run.run_id = "0123456789abcdef0123456789abcdef";
+  run.producer = "ulpscope train";
   for (const double sum : {1.5, static_cast<double>(NAN)}) {
-    SyntheticTrace trace;
+    SyntheticTrace trace(run);
     const OpInfo op{.id = 900, .name = "cross_entropy", .module = "", .phase = Phase::loss, .attributes = "", .product = {}};
     TensorInfo loss, sums;
     loss.role = Role::loss;

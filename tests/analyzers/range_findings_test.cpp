@@ -352,27 +352,32 @@ TEST(RangeFindings, WhatASkippedStepFlushedIsNoLoss) {
 
 // Where the largest gradients leave no room, a larger scale is no advice; the op that can be changed is the one behind the cast,
 // where autocast is what casts.
+// Gradients of module head flushed, while others are as large as FP16 holds.
+Report flushed_behind_head(SyntheticTrace& trace, bool autocast) {
+  OpInfo linear{11, 0, "linear", "head", Phase::forward, "", {}}, widen{12, 0, "cast", "", Phase::loss, "", {}},
+      narrow{13, 12, "cast", "", Phase::backward, "", {}};
+  widen.kind = narrow.kind = OpKind::cast;
+  const uint32_t made = trace.sink().add_op(linear), widened = trace.sink().add_op(widen);
+  TensorInfo small;
+  small.op = trace.sink().add_op(narrow);
+  small.role = Role::activation_gradient;
+  small.dtype = DType::f16;
+  small.shape = {100};
+  const uint32_t cast = trace.sink().add_tensor(small);
+  if (autocast) trace.add_tensor("head", "cast", Phase::forward, Role::weight_cast, DType::f16, "head.weight");
+  const uint32_t large = trace.add_tensor("body", "matmul", Phase::backward, Role::weight_gradient, DType::f16);
+  trace.sink().add_edge({0, widened, 0, made, 0});
+  std::vector<double> values(100, 0x1.8p-60);
+  trace.add(large, make_row({60000.0}, DType::f16, 8.0));
+  trace.add(cast, make_row(values, DType::f16, 8.0));
+  trace.end_step();
+  return analyze_ranges(trace.read());
+}
+
 TEST(RangeFindings, AdviceOnFlushedGradientsCanBeFollowed) {
   for (const bool autocast : {true, false}) {
     SyntheticTrace trace;
-    OpInfo linear{11, 0, "linear", "head", Phase::forward, "", {}}, widen{12, 0, "cast", "", Phase::loss, "", {}},
-        narrow{13, 12, "cast", "", Phase::backward, "", {}};
-    widen.kind = narrow.kind = OpKind::cast;
-    const uint32_t made = trace.sink().add_op(linear), widened = trace.sink().add_op(widen);
-    TensorInfo small;
-    small.op = trace.sink().add_op(narrow);
-    small.role = Role::activation_gradient;
-    small.dtype = DType::f16;
-    small.shape = {100};
-    const uint32_t cast = trace.sink().add_tensor(small);
-    if (autocast) trace.add_tensor("head", "cast", Phase::forward, Role::weight_cast, DType::f16, "head.weight");
-    const uint32_t large = trace.add_tensor("body", "matmul", Phase::backward, Role::weight_gradient, DType::f16);
-    trace.sink().add_edge({0, widened, 0, made, 0});
-    std::vector<double> values(100, 0x1.8p-60);
-    trace.add(large, make_row({60000.0}, DType::f16, 8.0));
-    trace.add(cast, make_row(values, DType::f16, 8.0));
-    trace.end_step();
-    const Report report = analyze_ranges(trace.read());
+    const Report report = flushed_behind_head(trace, autocast);
     const Finding* finding = find_finding(report, "range.gradients_flushed");
     ASSERT_NE(finding, nullptr);
     EXPECT_EQ(finding->severity, Severity::warning);
@@ -384,6 +389,26 @@ TEST(RangeFindings, AdviceOnFlushedGradientsCanBeFollowed) {
             (autocast ? ", and so has FP32 for the module head (autocast.modules)." : "."));
     EXPECT_EQ(finding->evidence[0].values.back().value, Cell(std::string("head linear")));
   }
+}
+
+// Whose settings no trace has: advice is what they type.
+TEST(RangeFindings, AdviceToUsersOfTorchIsPython) {
+  RunInfo run;
+  run.run_id = "0123456789abcdef0123456789abcdef";
+  run.producer = "torch";
+  SyntheticTrace trace(run, {});
+  const Report report = flushed_behind_head(trace, true);
+  const Finding* finding = find_finding(report, "range.gradients_flushed");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_NE(
+      finding->suggestion.text().find("BF16 has the range, and so has FP32 for the module head "
+                                      "(torch.autocast(device_type, enabled=False) around head, and .float() on its inputs)."),
+      std::string::npos)
+      << finding->suggestion;
+  std::vector<std::string> values;
+  for (const SettingChange& change : finding->changes)
+    if (change.way == SettingChange::Way::set) values.push_back(change.value);
+  EXPECT_EQ(values, (std::vector<std::string>{"True", "torch.bfloat16", "torch.float32"}));
 }
 
 // What was computed from a flushed gradient tells neither which scale it needs nor how large it would be.

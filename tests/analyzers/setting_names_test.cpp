@@ -51,6 +51,30 @@ TEST(SettingNames, AreThoseOfTheProducer) {
             std::string::npos);
 }
 
+TEST(SettingNames, WhereATraceHasNoneUsersOfTorchWritePython) {
+  RunInfo run;
+  run.producer = "torch";
+  const SettingNames torch({}, words_of(run)), listed(other_settings(), words_of(run));
+  EXPECT_EQ(torch.name(Kind::scale_initial), "GradScaler(init_scale=...)");
+  EXPECT_EQ(listed.name(Kind::scale_initial), "amp.init_scale");
+  EXPECT_EQ(torch.switched(Kind::scale_enabled, true), "GradScaler(enabled=True)");
+  EXPECT_EQ(torch.switched(Kind::scale_enabled, false), "");
+  EXPECT_EQ(torch.switched(Kind::scale_dynamic, true).value, "True");
+  EXPECT_EQ(torch.name(Kind::clip_norm), "");
+  EXPECT_EQ(torch.name_for(Kind::precision_of_modules, "stack.2.block"),
+            "torch.autocast(device_type, enabled=False) around stack.2.block, and .float() on its inputs");
+  PrecisionFacts narrow;
+  narrow.updates_narrow_weights = true;
+  EXPECT_EQ(scaling_advice(narrow, torch).text,
+            "Keep FP32 master weights and switch the gradient scaler on (model.float(), GradScaler(enabled=True))");
+  // A producer of which nothing is known has no words of TOML either.
+  run.producer = "other";
+  EXPECT_EQ(SettingNames({}, words_of(run)).name(Kind::scale_initial), "");
+  EXPECT_EQ(words_of(run).fp32, "fp32");
+  run.producer = "ulpscope train";
+  EXPECT_EQ(words_of(run).fp32, "\"fp32\"");
+}
+
 TEST(SettingNames, AdviceOnTheScaleFollowsTheRun) {
   PrecisionFacts adapts, stays, masters, narrow;
   adapts.adapts_scale = adapts.scales_loss = stays.scales_loss = true;

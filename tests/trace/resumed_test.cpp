@@ -40,7 +40,7 @@ class Resumed : public testing::Test {
     info.started = run.started;
     info.rank = 0;
     info.world_size = 1;
-    paths_.push_back(folder_.file(run.name + ".h5"));
+    paths_.push_back(folder_.file((run.name.empty() ? std::to_string(paths_.size()) : run.name) + ".h5"));
     const auto sink = create_trace(paths_.back(), info);
     add_start(*sink, kResumedSeed);
     for (uint64_t step = first; step < last; ++step) add_step(*sink, step < other_from ? kResumedSeed : kResumedSeed + 1, step);
@@ -279,9 +279,20 @@ TEST_F(Resumed, RunsWithoutAnIdWereNotResumedFromEachOther) {
   write({"", ""}, 0, 2);
   EXPECT_THAT(error(), HasSubstr("'all' is a folder with 2 traces, and one is read at a time: '" + paths_[0] +
                                  "', for example; neither '" + paths_[0]));
-  paths_.clear();
-  write({"c", "c", 3}, 3, 4);
-  EXPECT_THAT(error(), HasSubstr("'" + paths_[0] + "' says that its run was resumed from itself"));
+  // Whether ranks are of one run is then not known.
+  for (const std::string id : {"", "c"}) {
+    paths_.clear();
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      RunInfo info = sample_run(kResumedSeed);
+      info.run_id = info.parent_run = id;
+      info.rank = rank;
+      info.world_size = 2;
+      paths_.push_back(folder_.file("rank" + id + std::to_string(rank) + ".h5"));
+      ASSERT_TRUE(create_trace(paths_.back(), info)->close());
+    }
+    EXPECT_THAT(error(), HasSubstr(id.empty() ? "rank0.h5' does not tell which run it is of; expected traces of one run"
+                                              : "rankc0.h5' says that its run was resumed from itself"));
+  }
 }
 
 }  // namespace
