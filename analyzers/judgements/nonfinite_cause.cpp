@@ -170,6 +170,23 @@ constexpr Template kSumExceeded{
     "cause.sum_exceeded",
     "All that it read was finite, and it holds infinities and no NaN: the magnitude of a sum, or of a part of it, was above "
     "{largest:g}, the largest finite value of {format}."};
+constexpr Template kLogsOfZero{"cause.logs_of_zero",
+                               "All that it read was finite, and it holds -infinity and no NaN: logarithms of zero."};
+constexpr Template kLogsOfNegative{"cause.logs_of_negative",
+                                   "All that it read was finite, and it holds NaN: logarithms of negative numbers."};
+constexpr Template kRootsOfNegative{"cause.roots_of_negative",
+                                    "All that it read was finite, and it holds NaN: square roots of negative numbers."};
+constexpr Template kRootsOfZero{
+    "cause.roots_of_zero", "All that it read was finite, and it holds infinities and no NaN: one over the square root of zero."};
+constexpr Template kExponentials{
+    "cause.exponentials",
+    "All that it read was finite, and it holds infinities and no NaN: exponentials above {largest:g}, the largest finite value of "
+    "{format}."};
+constexpr Template kZerosOverZero{"cause.zeros_over_zero", "All that it read was finite, and it holds NaN: zero divided by zero."};
+constexpr Template kDividedByZero{
+    "cause.divided_by_zero",
+    "All that it read was finite, and no quotient of the largest numerator and the smallest nonzero denominator is too large for "
+    "{format}: the infinities are numbers divided by zero."};
 constexpr Template kKeepNarrow{"advice.keep_exceeded", "Keep {place} in FP32 or BF16, or make its inputs smaller."};
 constexpr Template kAddendFlushed{
     "cause.addend_flushed",
@@ -241,6 +258,8 @@ class Origin {
   NonfiniteExplanation of_operands() const;
   // The rows alone tell: nothing was captured or counted.
   NonfiniteExplanation of_rows() const;
+  // Of a function that is not defined everywhere, by what its output holds. `read`: the rows of its inputs, all of them finite.
+  NonfiniteExplanation of_domain(const TensorRow& made, const std::vector<TensorRow>& read) const;
 
   NonfiniteCause cause_by_function(double x, double y) const;
   // The cast of a constant that was added so that the operand is not zero, and that became zero itself; nullptr: none.
@@ -259,6 +278,8 @@ class Origin {
   Sentence changed_operand() const;
   // By the last row before the origin's.
   bool was_written_finite(uint32_t tensor) const;
+  // The last row of a tensor before the origin's, of its step or the one before.
+  std::optional<TensorRow> last_row(uint32_t tensor) const;
   // Of a gradient that of the op whose result it is of.
   OpFunction function() const {
     const OpInfo* const forward = op_.phase == Phase::backward ? facts_.context.graph.served_by(op_) : nullptr;
@@ -325,18 +346,22 @@ std::string Origin::changed_parameter() const {
   return "";
 }
 
-bool Origin::was_written_finite(uint32_t tensor) const {
+std::optional<TensorRow> Origin::last_row(uint32_t tensor) const {
   const RowPosition& position = origin_.position;
-  std::optional<uint64_t> nonfinite;  // of the last row before the origin's
+  std::optional<TensorRow> last;
   facts_.context.trace.of_rank(position.rank)
       .visit_history(tensor, {position.step - std::min<uint64_t>(position.step, 1), position.step + 1},
                      [&](std::span<const TensorRow> rows) {
                        for (const TensorRow& row : rows)
-                         if (position_of(row, position.rank) < position)
-                           nonfinite = stored_nonfinite(row, facts_.selection.tensor(tensor).dtype);
+                         if (position_of(row, position.rank) < position) last = row;
                        return true;
                      });
-  return nonfinite == 0u;
+  return last;
+}
+
+bool Origin::was_written_finite(uint32_t tensor) const {
+  const std::optional<TensorRow> last = last_row(tensor);
+  return last && stored_nonfinite(*last, facts_.selection.tensor(tensor).dtype) == 0;
 }
 
 Sentence Origin::changed_operand() const {
@@ -376,27 +401,77 @@ NonfiniteExplanation Origin::find() const {
   return found;
 }
 
-NonfiniteExplanation Origin::of_rows() const {
-  size_t operands = operands_of_exact(op_.function);
-  const std::optional<double> constant = attribute(op_, "other");  // the second operand, where that is a number
-  if (operands == 2 && op_.kind == OpKind::elementwise && constant && std::isfinite(*constant)) operands = 1;
-  if (operands == 0 || !op_.inputs_told || !is_float(made_.dtype) || !is_narrow(made_.dtype)) return {};
-  if (op_.function == OpFunction::scale && !std::isfinite(attribute(op_, "factor").value_or(kUnknown))) return {};
-  const auto inputs = facts_.context.trace.graph().inputs(made_.op);
-  if (inputs.size() < operands) return {};
-  for (const GraphEdge& edge : inputs) {
-    const auto tensor = recorded(edge.producer, edge.slot);
-    if (!tensor || !was_written_finite(*tensor)) return {};
+NonfiniteExplanation Origin::of_domain(const TensorRow& made, const std::vector<TensorRow>& read) const {
+  const FloatFormat& format = *info(made_.dtype).format;
+  const TensorStatistics& held = made.statistics;
+  const bool has_nan = held.nan > 0;
+  const auto has_zeros = [](const TensorRow& row) { return row.statistics.zeros > 0; };
+  const auto has_negatives = [](const TensorRow& row) {
+    return row.known == StatisticsLevel::values && row.statistics.negatives > 0;
+  };
+  // Numbers as large and as small as those that were read cannot have a quotient that is too large.
+  const auto divides_by_zero = [&](double largest, const TensorRow& divisor) {
+    const bool is_known = divisor.known == StatisticsLevel::values && has_zeros(divisor);
+    return is_known && (divisor.statistics.smallest == 0 || largest / divisor.statistics.smallest < limit());
+  };
+  const NonfiniteExplanation by_zero{NonfiniteCause::division_by_zero, words::kDividedByZero({{"format", format_name(format)}})};
+  switch (op_.function) {
+    case OpFunction::log:
+      if (has_nan && has_negatives(read[0])) return {NonfiniteCause::log_of_negative, words::kLogsOfNegative()};
+      if (!has_nan && held.positive_infinity == 0 && has_zeros(read[0])) return {NonfiniteCause::log_of_zero, words::kLogsOfZero()};
+      break;
+    case OpFunction::sqrt:
+      if (has_nan && has_negatives(read[0])) return {NonfiniteCause::sqrt_of_negative, words::kRootsOfNegative()};
+      break;
+    case OpFunction::rsqrt:
+      if (has_nan && has_negatives(read[0])) return {NonfiniteCause::sqrt_of_negative, words::kRootsOfNegative()};
+      if (!has_nan && has_zeros(read[0])) return {NonfiniteCause::division_by_zero, words::kRootsOfZero()};
+      break;
+    case OpFunction::exp:
+      if (has_nan) break;
+      return {NonfiniteCause::overflow_of_exp,
+              words::kExponentials({{"largest", format.largest_finite()}, {"format", format_name(format)}})};
+    case OpFunction::div:
+      if (read.size() != 2) break;
+      if (has_nan && has_zeros(read[0]) && has_zeros(read[1])) return {NonfiniteCause::zero_over_zero, words::kZerosOverZero()};
+      if (!has_nan && read[0].known == StatisticsLevel::values && divides_by_zero(read[0].statistics.largest, read[1]))
+        return by_zero;
+      break;
+    case OpFunction::reciprocal:
+      if (!has_nan && divides_by_zero(1, read[0])) return by_zero;
+      break;
+    default:
+      break;
   }
-  bool has_infinity = false;
+  return {};
+}
+
+NonfiniteExplanation Origin::of_rows() const {
+  if (!op_.inputs_told || made_.flushes_inputs || !is_float(made_.dtype)) return {};
+  std::optional<TensorRow> made;
   facts_.context.trace.of_rank(origin_.position.rank)
       .visit_history(origin_.tensor, {origin_.position.step, origin_.position.step + 1}, [&](std::span<const TensorRow> rows) {
         for (const TensorRow& row : rows)
-          if (position_of(row, origin_.position.rank) == origin_.position)
-            has_infinity = row.statistics.nan == 0 && stored_infinities(row, made_.dtype) > 0;
+          if (position_of(row, origin_.position.rank) == origin_.position) made = row;
         return true;
       });
-  if (!has_infinity) return {};
+  if (!made) return {};
+  std::vector<TensorRow> read;
+  for (const GraphEdge& edge : facts_.context.trace.graph().inputs(made_.op)) {
+    const auto tensor = recorded(edge.producer, edge.slot);
+    const std::optional<TensorRow> row = tensor ? last_row(*tensor) : std::nullopt;
+    if (!row || stored_nonfinite(*row, facts_.selection.tensor(*tensor).dtype) > 0) return {};
+    read.push_back(*row);
+  }
+  if (read.empty()) return {};
+  if (const NonfiniteExplanation found = of_domain(*made, read); found.cause != NonfiniteCause::unknown) return found;
+
+  size_t operands = operands_of_exact(op_.function);
+  const std::optional<double> constant = attribute(op_, "other");  // the second operand, where that is a number
+  if (operands == 2 && op_.kind == OpKind::elementwise && constant && std::isfinite(*constant)) operands = 1;
+  if (operands == 0 || read.size() < operands || !is_narrow(made_.dtype)) return {};
+  if (op_.function == OpFunction::scale && !std::isfinite(attribute(op_, "factor").value_or(kUnknown))) return {};
+  if (made->statistics.nan > 0 || stored_infinities(*made, made_.dtype) == 0) return {};
   const FloatFormat& format = *info(made_.dtype).format;
   const bool adds_up = op_.kind == OpKind::product || op_.kind == OpKind::reduction;
   NonfiniteExplanation found{

@@ -183,6 +183,7 @@ class Uncounted {
     double output = INFINITY, input = 300;
     bool told = true;
     DType dtype = DType::f16;
+    double second = 400, third = 1;  // that its other input holds
   };
   static Report report(const Given& given) {
     SyntheticTrace trace;
@@ -198,7 +199,8 @@ class Uncounted {
       for (const uint8_t input : {0, 1}) trace.sink().add_edge({0, 2, input, input, 0});
     trace.sink().add_edge({0, 3, 0, 2, 0});
     for (int step = 0; step < 2; ++step) {
-      for (const double value : {given.input, 400.0}) trace.add(made[value == 400.0], make_stored_row({value, 1}, given.dtype));
+      trace.add(made[0], make_stored_row({given.input, 1}, given.dtype));
+      trace.add(made[1], make_stored_row({given.second, given.third}, given.dtype));
       trace.add(made[2], make_stored_row({given.output, 1}, given.dtype));
       trace.add(made[3], make_stored_row({NAN}, given.dtype));
       trace.end_step(SyntheticTrace::default_step(NAN));
@@ -216,6 +218,31 @@ TEST(UncountedOverflow, IsKnownByFiniteInputsAndAnInfiniteOutput) {
        {Uncounted::Given{.output = NAN}, Uncounted::Given{.function = "div"}, Uncounted::Given{.function = "log"},
         Uncounted::Given{.told = false}, Uncounted::Given{.dtype = DType::f32}})
     EXPECT_EQ(cause(given), Cell(std::string("unknown"))) << given.function << ' ' << given.output << ' ' << given.told;
+}
+
+// Finite numbers, of which a function is not defined everywhere: what it read and what it holds leave one cause, or none is told.
+TEST(UncountedDomain, IsKnownByWhatWasReadAndWhatCameOfIt) {
+  struct Case {
+    const char *function, *cause;
+    double output, first, second, third = 1;
+  };
+  for (const Case& each : {Case{"log", "log_of_zero", -INFINITY, 0, 2},
+                           {"log", "log_of_negative", NAN, -3, 2},
+                           {"log", "unknown", -INFINITY, 3, 2},
+                           {"sqrt", "sqrt_of_negative", NAN, -3, 2},
+                           {"sqrt", "unknown", NAN, 3, 2},
+                           {"rsqrt", "division_by_zero", INFINITY, 0, 2},
+                           {"exp", "overflow_of_exp", INFINITY, 300, 2},
+                           {"div", "division_by_zero", INFINITY, 300, 0},
+                           {"div", "unknown", INFINITY, 300, 0x1p-10},
+                           {"div", "unknown", INFINITY, 300, 0, 0x1p-10},  // 300 * 1024 is too large as well
+                           {"div", "zero_over_zero", NAN, 0, 0},
+                           {"div", "unknown", NAN, 300, 0},
+                           {"reciprocal", "division_by_zero", INFINITY, 0, 2}}) {
+    const Report report = Uncounted::report(
+        {.function = each.function, .output = each.output, .input = each.first, .second = each.second, .third = each.third});
+    EXPECT_EQ(fact(report, "cause"), Cell(std::string(each.cause))) << each.function << ' ' << each.output << ' ' << each.first;
+  }
 }
 
 TEST(UncountedOverflow, IsToldWithoutANumberThatIsNotKnown) {
