@@ -24,9 +24,8 @@ namespace ulpscope {
 
 namespace {
 
-constexpr size_t kLongestText = size_t{1} << 20;
 constexpr size_t kMostDimensions = 64;
-constexpr uint32_t kMostSlots = 1u << 20;
+constexpr uint32_t kMostSlots = 1u << 13;  // each up to the largest that is told takes memory
 // So many outputs of a step are turned into rows at a time: each takes 2.5 KB meanwhile.
 constexpr size_t kOutputsAtATime = 1024;
 
@@ -102,6 +101,10 @@ void merge_dimensions(std::vector<int64_t>& shape, std::vector<int64_t>& strides
   }
   shape.assign(merged_shape.rbegin(), merged_shape.rend());
   strides.assign(merged_strides.rbegin(), merged_strides.rend());
+}
+
+void check_length(std::string_view text) {
+  if (text.size() > kLongestToldText) throw usage_error("a text has {} bytes; expected at most {}", text.size(), kLongestToldText);
 }
 
 std::string shape_of(std::span<const int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
@@ -271,7 +274,7 @@ struct CallRecorder::State {
     int32_t gradient_input = -1;
     PackedRecord record;
     std::unique_ptr<UpdateCounts> update;
-    std::unique_ptr<OutputRecord> samples;  // whose samples are kept
+    std::vector<std::pair<int64_t, double>> samples;  // elements and their values
   };
   enum class Progress : uint8_t { begun, ended, dropped };
   struct Call {
@@ -298,7 +301,7 @@ struct CallRecorder::State {
     uint8_t loss_index = 0;
     std::vector<Batch> batches = {};
   };
-  // What an id stands for: in every call the same.
+  // An id stands for this, in every call.
   struct Identity {
     TextNumber name, module;
     Phase phase;
@@ -324,12 +327,13 @@ struct CallRecorder::State {
     return call.module == 0 ? fmt::format("op '{}'", text(call.name))
                             : fmt::format("op '{}' in module '{}'", text(call.name), text(call.module));
   }
-  // Throws where the call cannot be changed. `again`: an output that was told may be.
+  // Throws where there is no such call in this step, or it was dropped.
   Call& find(CallToken token);
   Output& find(CallToken token, uint32_t slot, const Call*& call);
   void check_label(const Call& call, const CallLabel& label, DType dtype) const;
   void check_statistics(const Call& call, const Output& output, const OutputRecord& record) const;
-  uint64_t id_for(const BegunCall& begun, Phase phase);
+  // Where the op is called, as next_op_id has it.
+  uint64_t place_of(const BegunCall& begun) const;
   void require_step(std::string_view what) const {
     if (!in_step) throw usage_error("{}: expected a step that began", what);
   }
@@ -344,22 +348,21 @@ struct CallRecorder::State {
   std::unordered_map<uint64_t, Identity> identities;  // by id
   CallCounters counters;
   std::optional<uint64_t> last_step;
-  bool in_step = false;
-  CallToken first_token = 1;  // of this step
-  // Of this step.
+  bool in_step = false, settings_closed = false;
+  std::string failure;        // why nothing more can be recorded, or ""
+  CallToken first_token = 1;  // of this step; so are those that follow
   std::deque<Call> calls;
   std::vector<ValueKey> inputs;
   std::vector<int64_t> extents;
   std::vector<uint8_t> histograms;
   std::vector<Pass> passes{1};
-  bool settings_closed = false;
 };
 
 CallRecorder::CallRecorder(TraceSink& sink, RecorderOptions options) : state_(std::make_unique<State>(sink, std::move(options))) {}
 CallRecorder::~CallRecorder() = default;
 
 TextNumber CallRecorder::intern(std::string_view text) {
-  if (text.size() > kLongestText) throw usage_error("a text has {} bytes; expected at most {}", text.size(), kLongestText);
+  check_length(text);
   State& state = *state_;
   const std::lock_guard lock(state.mutex);
   const auto known = state.by_text.find(text);
@@ -368,6 +371,8 @@ TextNumber CallRecorder::intern(std::string_view text) {
 
 void CallRecorder::add_setting(const SettingInfo& setting) {
   State& state = *state_;
+  check_length(setting.name);
+  check_length(setting.value);
   const std::lock_guard lock(state.mutex);
   if (state.settings_closed) throw usage_error("setting '{}': expected settings before the first step", setting.name);
   state.recorder.add_setting(setting);
@@ -383,14 +388,17 @@ void CallRecorder::add_batch(uint32_t source, std::span<const int64_t> samples) 
 }
 
 void CallRecorder::add_metric(std::string_view name, MetricKind kind, double value) {
+  check_length(name);
   const std::lock_guard lock(state_->mutex);
   state_->recorder.add_metric(name, kind, value);
 }
 void CallRecorder::add_note(std::string_view text) {
+  check_length(text);
   const std::lock_guard lock(state_->mutex);
   state_->recorder.add_note(text);
 }
 void CallRecorder::add_warning(std::string_view text) {
+  check_length(text);
   const std::lock_guard lock(state_->mutex);
   state_->recorder.add_warning(text);
 }
@@ -398,6 +406,7 @@ void CallRecorder::add_warning(std::string_view text) {
 void CallRecorder::begin_step(uint64_t number) {
   State& state = *state_;
   const std::lock_guard lock(state.mutex);
+  if (!state.failure.empty()) throw failed_error("{}", state.failure);
   if (state.in_step) throw usage_error("step {} begins before step {} ended", number, *state.last_step);
   if (state.last_step && number <= *state.last_step)
     throw usage_error("step {} comes after step {}; expected growing numbers", number, *state.last_step);
@@ -433,15 +442,12 @@ CallRecorder::State::Output& CallRecorder::State::find(CallToken token, uint32_t
   return *output;
 }
 
-uint64_t CallRecorder::State::id_for(const BegunCall& begun, Phase phase) {
-  if (begun.id != 0) return begun.id;
-  const uint64_t place = begun.parameter != 0    ? hash_combine(hash_text("parameter"), hash_text(text(begun.parameter)))
-                         : begun.forward_id != 0 ? begun.forward_id
-                                                 : hash_text(text(begun.module));
-  return next_op_id(counters, phase, place, hash_text(text(begun.name)));
+uint64_t CallRecorder::State::place_of(const BegunCall& begun) const {
+  if (begun.parameter != 0) return hash_combine(hash_text("parameter"), hash_text(text(begun.parameter)));
+  return begun.forward_id != 0 ? begun.forward_id : hash_text(text(begun.module));
 }
 
-CallToken CallRecorder::begin(const BegunCall& begun) {
+CallToken CallRecorder::begin(const BegunCall& begun, uint64_t* id) {
   State& state = *state_;
   const std::lock_guard lock(state.mutex);
   for (const TextNumber text : {begun.name, begun.module, begun.attributes, begun.location, begun.parameter})
@@ -476,13 +482,17 @@ CallToken CallRecorder::begin(const BegunCall& begun) {
     if (std::any_of(numbers.begin(), numbers.end(), [](int64_t number) { return number < 0; }))
       throw usage_error("{}: the product {}; expected extents of at least 0", state.name_of_call(call), shape_of(numbers));
   }
-  call.id = state.id_for(begun, phase);
+  const uint64_t place = state.place_of(begun), name = hash_text(state.text(begun.name));
+  call.id = begun.id != 0 ? begun.id : next_op_id(state.counters, phase, place, name);
   const State::Identity identity{call.name, call.module, call.phase, call.function, call.kind};
   const auto [known, is_new] = state.identities.emplace(call.id, identity);
-  if (!is_new && known->second != identity)
+  if (!is_new && known->second != identity) {
+    if (begun.id == 0) take_back_op_id(state.counters, phase, place, name);
     throw usage_error("{}: its id {:#x} is that of op '{}' in module '{}', phase {}; expected one id for each op",
                       state.name_of_call(call), call.id, state.text(known->second.name), state.text(known->second.module),
                       name_of(known->second.phase));
+  }
+  if (id != nullptr) *id = call.id;
   state.inputs.insert(state.inputs.end(), begun.inputs.begin(), begun.inputs.end());
   state.calls.push_back(std::move(call));
   return state.first_token + state.calls.size() - 1;
@@ -576,7 +586,8 @@ void CallRecorder::add_output(CallToken token, uint32_t slot, const HostTensor& 
     throw;
   }
   output.record = PackedRecord(statistics != nullptr ? *statistics : taken, state.histograms);
-  if (taken.samples > 0) output.samples = std::make_unique<OutputRecord>(taken);
+  for (int i = 0; i < taken.samples; ++i)
+    output.samples.emplace_back(taken.sample_elements[static_cast<size_t>(i)], taken.sample_values[static_cast<size_t>(i)]);
   call.outputs.push_back(std::move(output));
 }
 
@@ -609,6 +620,12 @@ void CallRecorder::set_update(CallToken token, uint32_t slot, const UpdateCounts
   const std::lock_guard lock(state_->mutex);
   const State::Call* call = nullptr;
   State::Output& output = state_->find(token, slot, call);
+  ParameterRow row;
+  row.nonzero = update.nonzero;
+  row.lost = update.lost;
+  row.lost_to_decay = update.lost_to_decay;
+  if (const std::string problem = problem_of(row); !problem.empty())
+    throw usage_error("{}: the update of output {}: {}", state_->name_of_call(*call), slot, problem);
   output.update = std::make_unique<UpdateCounts>(update);
 }
 
@@ -667,10 +684,9 @@ void CallRecorder::State::write_calls() {
       if (output.slot >= records.size()) continue;
       OutputRecord& record = *records[output.slot];
       output.record.unpack(histograms, record.wanted, record);
-      if (output.samples) {
-        record.samples = output.samples->samples;
-        record.sample_elements = output.samples->sample_elements;
-        record.sample_values = output.samples->sample_values;
+      for (const auto& [element, value] : output.samples) {
+        record.sample_elements[static_cast<size_t>(record.samples)] = element;
+        record.sample_values[static_cast<size_t>(record.samples++)] = value;
       }
       if (output.update) {
         record.update = *output.update;
@@ -703,12 +719,18 @@ void CallRecorder::end_step(const StepRow& row) {
     if (call.progress != State::Progress::begun) continue;
     if (open++ == 0) first = state.name_of_call(call);
   }
-  for (const State::Pass& pass : state.passes)
-    for (const State::Batch& batch : pass.batches)
-      state.recorder.add_batch(pass.phase == Phase::evaluation ? Phase::evaluation : Phase::forward, pass.micro_batch, batch.source,
-                               batch.samples);
-  state.write_calls();
-  state.recorder.end_step(row);
+  try {
+    for (const State::Pass& pass : state.passes)
+      for (const State::Batch& batch : pass.batches)
+        state.recorder.add_batch(pass.phase == Phase::evaluation ? Phase::evaluation : Phase::forward, pass.micro_batch,
+                                 batch.source, batch.samples);
+    state.write_calls();
+    state.recorder.end_step(row);
+  } catch (const std::exception& error) {
+    state.failure = fmt::format("recording stopped in step {}: {}", *state.last_step, error.what());
+    state.clear_step();
+    throw failed_error("{}", state.failure);
+  }
   const uint64_t number = *state.last_step;
   state.clear_step();
   if (open > 0)
@@ -716,11 +738,22 @@ void CallRecorder::end_step(const StepRow& row) {
                       open > 1 ? fmt::format(", nor did {}", count_of(open - 1, "other op")) : "");
 }
 
-SinkStatus CallRecorder::status() const { return state_->recorder.status(); }
+SinkStatus CallRecorder::status() const {
+  const std::lock_guard lock(state_->mutex);
+  SinkStatus status = state_->recorder.status();
+  if (!status.failed && !state_->failure.empty()) {
+    status.failed = true;
+    status.failure = state_->failure;
+  }
+  return status;
+}
 bool CallRecorder::stop_requested() const {
   const std::lock_guard lock(state_->mutex);
   return state_->recorder.stop_requested();
 }
-const std::string& CallRecorder::stop_reason() const { return state_->recorder.stop_reason(); }
+std::string CallRecorder::stop_reason() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->recorder.stop_reason();
+}
 
 }  // namespace ulpscope

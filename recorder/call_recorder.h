@@ -16,10 +16,12 @@
 
 namespace ulpscope {
 
-// Begins with 1; 0: none. Of one step.
+// A call of this step; 0: none.
 using CallToken = uint64_t;
 // A text that calls refer to; 0: "".
 using TextNumber = uint32_t;
+// Longer texts are refused, in bytes: a trace has room for as long ones, and no use.
+inline constexpr size_t kLongestToldText = size_t{1} << 20;
 
 struct BegunCall {
   TextNumber name = 0, module = 0, attributes = 0, location = 0;
@@ -51,7 +53,7 @@ struct HostTensor {
 // of a negative extent or stride, and of more elements than a trace can have.
 TensorView folded(const HostTensor& tensor);
 
-// What an update did to a parameter w. All have one shape.
+// An update of a parameter w. All have one shape.
 struct HostUpdate {
   double learning_rate = kUnknown;
   HostTensor before, after;
@@ -60,9 +62,9 @@ struct HostUpdate {
 };
 UpdateCounts count_update(const HostUpdate& update);
 
-// What casting `from` to `to`, its values in FP16 or BF16, did: the statistics of the values before and the counts of the rounding.
-// Where it did not round to the nearest value the counts are unknown, and the statistics those of `to`. `scale`: the loss scale
-// that the values contain.
+// Tells what a cast of `from` to `to`, its values in FP16 or BF16, did: the statistics of the values before and the counts of the
+// rounding. Where it did not round to the nearest value the counts are unknown, and the statistics those of `to`. `scale`: the loss
+// scale that the values contain.
 OutputRecord count_cast(const HostTensor& from, const HostTensor& to, double scale);
 
 class CallRecorder {
@@ -84,7 +86,8 @@ class CallRecorder {
   // Writes the step. Calls that did not end are left out, and told in an Error that is thrown after it was written.
   void end_step(const StepRow& row);
 
-  CallToken begin(const BegunCall& call);
+  // `id`, where not nullptr, gets the op's id.
+  CallToken begin(const BegunCall& call, uint64_t* id = nullptr);
   void end(CallToken call);
   void drop(CallToken call);
   uint64_t id_of(CallToken call) const;
@@ -98,7 +101,7 @@ class CallRecorder {
 
   SinkStatus status() const;
   bool stop_requested() const;
-  const std::string& stop_reason() const;
+  std::string stop_reason() const;
 
  private:
   struct State;

@@ -1,4 +1,4 @@
-// What every run gets when it begins, whoever records it.
+// Each run gets these when it begins, whoever records it.
 #pragma once
 
 #include <string>

@@ -27,6 +27,8 @@ class CallCounters {
 
   // How often `key` was asked for since the last reset, before this time.
   uint32_t next(uint64_t key);
+  // The last answer about `key` does not count.
+  void take_back(uint64_t key) { --count_of(key); }
   void reset() { ++generation_; }
 
   // Notes every call within its lifetime; those within another's belong to both.
@@ -55,11 +57,18 @@ class CallCounters {
   std::vector<Call>* noted_ = nullptr;
 };
 
+constexpr uint64_t op_key(Phase phase, uint64_t place, uint64_t op) {
+  constexpr uint64_t kPhaseSalt = hash_text("phase");
+  return hash_combine(hash_combine(hash_combine(kPhaseSalt, static_cast<uint64_t>(phase)), place), op);
+}
 // The next id of an op with the name's hash `op`, called in `place`: the id of its forward op, or the module path's hash.
 inline uint64_t next_op_id(CallCounters& counters, Phase phase, uint64_t place, uint64_t op) {
-  constexpr uint64_t kPhaseSalt = hash_text("phase");
-  const uint64_t key = hash_combine(hash_combine(hash_combine(kPhaseSalt, static_cast<uint64_t>(phase)), place), op);
+  const uint64_t key = op_key(phase, place, op);
   return hash_combine(key, counters.next(key));
+}
+// As if next_op_id had not been asked.
+inline void take_back_op_id(CallCounters& counters, Phase phase, uint64_t place, uint64_t op) {
+  counters.take_back(op_key(phase, place, op));
 }
 
 }  // namespace ulpscope

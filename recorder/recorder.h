@@ -124,7 +124,7 @@ class Recorder {
   void add_product(const ProductInfo& product);
 
   void begin_step(uint64_t step);
-  // What is wanted in this step of the outputs of such an op: records that know less are rows that know less.
+  // So much is wanted in this step of the outputs of such an op: records that know less are rows that know less.
   StatisticsLevel wanted(std::string_view module, std::string_view name, Phase phase) const;
   bool wants_samples() const;  // of values as well
   // The samples of a batch that this pass is about, in its order, by their numbers in data set `source`. Phase: as BatchRow has it.

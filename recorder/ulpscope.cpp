@@ -66,7 +66,7 @@ int with(ulpscope_recorder* recorder, const char* function, Body&& body) noexcep
   return code;
 }
 
-// What a caller of an older version of the interface filled in; members that it does not know are zero.
+// A caller of an older version of the interface filled in less: members that it does not know are zero.
 template <typename Struct>
 Struct read(const Struct* given, const char* what) {
   if (given == nullptr) throw usage_error("expected {}, got NULL", what);
@@ -79,7 +79,12 @@ Struct read(const Struct* given, const char* what) {
   return copy;
 }
 
-const char* text_or_empty(const char* text) { return text == nullptr ? "" : text; }
+const char* text_or_empty(const char* text) {
+  if (text == nullptr) return "";
+  if (strnlen(text, kLongestToldText + 1) > kLongestToldText)
+    throw usage_error("a text is longer than {} bytes; expected none", kLongestToldText);
+  return text;
+}
 
 template <typename Enum>
 Enum enumerator(int32_t number, int count, const char* what) {
@@ -416,8 +421,7 @@ int ulpscope_begin_op(ulpscope_recorder* recorder, const ulpscope_call* call, ul
                           numbers[2], numbers[3], numbers[4]);
       begun.product = ProductShape{numbers[0], numbers[1], numbers[2], numbers[3], numbers[4] == 1};
     }
-    *op = calls.begin(begun);
-    if (id != nullptr) *id = calls.id_of(*op);
+    *op = calls.begin(begun, id);
   });
 }
 

@@ -13,8 +13,10 @@
  *
  * Every call returns ULPSCOPE_OK or one of the codes below, and then ulpscope_last_error() has one line of it. Nothing throws, and
  * nothing ends the program. A call that is refused leaves the recording as it was. Calls may come from several threads; they wait
- * for each other. Texts are UTF-8. Structs begin with their size, as sizeof gives it, so that later versions can append members;
- * members that are zero have their default. Pointers need not stay valid after the call.
+ * for each other. Texts are UTF-8. Structs begin with their size, as sizeof gives it, so that later versions can append members.
+ * Make them zero first: members that are zero have their default, but for enumerations, whose default is -1 where they have one,
+ * and for ulpscope_update.learning_rate. Pointers need not stay valid after the call. Texts have at most 1 MiB, calls at most 8,192
+ * outputs.
  *
  * Enumerations (phases, roles, functions, kinds, data types) have the numbers and names of docs/trace_format.md; the functions
  * ulpscope_phase ... ulpscope_dtype return the number of a name.
@@ -65,7 +67,7 @@ typedef struct {
   const char *machine;          /* the machine, its instruction set and libraries */
   uint64_t seed;
   int32_t rank, world_size; /* world_size 0: one process */
-  /* Of a gradient scaler that adapts the loss scale. */
+  /* Filled in where a gradient scaler adapts the loss scale. */
   uint8_t dynamic_loss_scale;
   double growth_factor, backoff_factor; /* 0: not known */
   int64_t growth_interval;              /* clean steps; 0: not known */
@@ -129,7 +131,7 @@ ULPSCOPE_EXPORT int ulpscope_begin_step(ulpscope_recorder *recorder, uint64_t nu
  * called in its module is counted anew. */
 ULPSCOPE_EXPORT int ulpscope_begin_pass(ulpscope_recorder *recorder, int32_t phase, uint32_t micro_batch, uint32_t loss);
 
-/* What is known of a step. */
+/* These say which members of a step are known. */
 enum {
   ULPSCOPE_KNOWS_LOSS = 1,
   ULPSCOPE_KNOWS_LEARNING_RATE = 2,
@@ -193,7 +195,7 @@ typedef struct {
   double scale;            /* the loss scale that its values contain; 0: 1 */
 } ulpscope_label;
 
-/* What was counted of a tensor (docs/numerics.md). */
+/* Counts of a tensor (docs/numerics.md). */
 typedef struct {
   uint32_t size;
   uint8_t known;           /* 0: nothing, 1: up to zeros, 2: up to above_range */
@@ -205,8 +207,8 @@ typedef struct {
   uint64_t flushed, subnormal, inexact_subnormal, overflowed, rescued, saturated;
 } ulpscope_statistics;
 
-/* Output `slot` of a call, once. statistics NULL: taken now, of the tensor's memory. label NULL: an activation. Outputs that are not told
- * have no rows, and may still be inputs of others. */
+/* Output `slot` of a call, once. statistics NULL: taken now, of the tensor's memory. label NULL: an activation. Outputs that are
+ * not told have no rows, and may still be inputs of others. */
 ULPSCOPE_EXPORT int ulpscope_output(ulpscope_recorder *recorder, ulpscope_op op, uint32_t slot, const ulpscope_tensor *tensor,
                                     const ulpscope_label *label, const ulpscope_statistics *statistics);
 /* Until the step ends, of an output that was told: another label; other statistics; the value that it is the gradient of, and
@@ -219,7 +221,7 @@ ULPSCOPE_EXPORT int ulpscope_set_gradient_of(ulpscope_recorder *recorder, ulpsco
 
 /* Statistics of memory, without a recorder. level: 1 or 2, as `known` has it. */
 ULPSCOPE_EXPORT int ulpscope_take_statistics(const ulpscope_tensor *tensor, int level, ulpscope_statistics *statistics);
-/* Of the tensor `to`, which holds the values of `from` cast to a narrower type: what that rounding did, exactly. Both have one
+/* Counts what the rounding did, exactly, where `to` holds the values of `from` cast to a narrower type. Both have one
  * shape; scale: the loss scale that the values contain. */
 ULPSCOPE_EXPORT int ulpscope_take_cast(const ulpscope_tensor *from, const ulpscope_tensor *to, double scale,
                                        ulpscope_statistics *statistics);

@@ -313,7 +313,7 @@ enum class EventKind : uint8_t {
 inline constexpr int kEventKinds = 10;
 const char* name_of(EventKind kind);
 
-// What a metric is, whatever its producer calls it.
+// Tells what a metric is, whatever its producer calls it.
 enum class MetricKind : uint8_t {
   other,
   evaluation_loss,      // of data that is not trained on, unscaled

@@ -126,10 +126,10 @@ class Salvage {
   template <typename Row>
   void copy_rows();
   void copy_captures();
-  // Of a newer file, the row's enumerators that this program does not know and reads as another.
+  // Counts enumerators of a newer file that this program does not know and reads as another.
   template <typename Row>
   void count_replaced(const Block& block, size_t row);
-  // What of a newer file the copy lacks, or has otherwise, a line each.
+  // The copy of a newer file lacks this, or has it otherwise, a line each.
   std::vector<std::string> losses_of_newer() const;
 
   bool is_copied(uint64_t step) const { return std::binary_search(copied_.begin(), copied_.end(), step); }
@@ -160,7 +160,7 @@ class Salvage {
   std::array<uint64_t, kTables> rows_without_step_{};
   uint64_t ops_without_id_ = 0;
   uint64_t incomplete_captures_ = 0;
-  // Of a newer file's columns, how many enumerators are another one in the copy.
+  // So many enumerators of a newer file's columns are another one in the copy.
   struct Replaced {
     uint64_t values = 0;
     std::string by;

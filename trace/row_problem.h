@@ -1,4 +1,4 @@
-// What a reader would refuse of a row, asked before the row is written. For producers that are told rows by others.
+// A reader would refuse such rows: it is asked before the row is written. For producers that are told rows by others.
 #pragma once
 
 #include <string>

@@ -93,7 +93,7 @@ class TraceFile {
   // The minor version of its schema, and whether this program knows less than that.
   uint64_t schema_minor() const { return open_->minor; }
   bool is_newer() const { return open_->minor > kSchemaMinor; }
-  // What a newer file has and this program does not know, as far as there are rows of it.
+  // A newer file has this and this program does not know it, as far as there are rows of it.
   struct Unread {
     uint64_t tables = 0, columns = 0;
   };
@@ -162,7 +162,7 @@ class TraceFile {
   bool read_tail(const CommitRecord& record, const TableSpec& table, TableBuffer& tail) const;
   // The tail of a column.
   hdf5::Dataset open_tail(const std::string& path, ElementType type, const TableSpec& table) const;
-  // That of a column that this program does not know.
+  // The column is one that this program does not know.
   const hdf5::Dataset& unknown_tail(const TableSpec& table, OpenTrace::StoredColumn& column) const;
   // With at least so many rows.
   const hdf5::Dataset& column(const TableSpec& table, size_t index, uint64_t rows) const;

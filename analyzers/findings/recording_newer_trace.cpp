@@ -27,7 +27,7 @@ Value unread_of(uint64_t tables, uint64_t columns) {
 
 void find_newer_traces(const RunFacts& facts, Findings& found) {
   const Snapshot& trace = facts.context.trace;
-  // Those of the ranks of a run are alike.
+  // The ranks of a run have the same ones.
   struct Alike {
     std::string first;
     uint64_t count = 0;

@@ -33,7 +33,7 @@ SettingMention SettingNames::name_for(SettingKind kind, const std::string& modul
 }
 
 SettingMention SettingNames::switched(SettingKind kind, bool on) const {
-  // Of names alone, as the producer has it.
+  // By names alone, as the producer has it.
   SettingMention mention{kind, {}, std::string(on ? words_->on : words_->off)};
   const SettingInfo* const setting = find(kind);
   if (setting == nullptr) {

@@ -25,26 +25,33 @@ SoftmaxMasks::SoftmaxMasks(const Snapshot& trace, const TensorGraph& graph) {
   const std::vector<OpInfo>& ops = trace.ops();
   const bool has_softmax = std::any_of(ops.begin(), ops.end(), [](const OpInfo& op) { return takes_softmax(op.function); });
   if (!has_softmax || trace.edges().empty()) return;
-  // Ops that make masks, or values with a mask on them, in order: the table has the ops in the order in which they first ran.
-  // A mask that is written out in the model follows from constants and buffers alone, whatever ops it takes.
+  // A mask that is written out in the model follows from constants and buffers alone, whatever ops it takes. An op may stand before
+  // one that it reads, where that first ran in a later step: the ops are looked at until nothing changes.
   std::vector<bool> makes(ops.size()), is_constant(ops.size());
-  for (uint32_t op = 0; op < ops.size(); ++op) {
+  const auto look_at = [&](uint32_t op) {
     const auto inputs = trace.graph().inputs(op);
-    // A bias that is added is no mask.
     const auto outputs = graph.made_by(op);
-    const bool is_source = ops[op].kind == OpKind::source && std::any_of(outputs.begin(), outputs.end(), [&](uint32_t tensor) {
-                             return !holds_weights(trace.tensors()[tensor].role);
-                           });
-    const bool is_buffer = ops[op].kind == OpKind::source && std::all_of(outputs.begin(), outputs.end(), [&](uint32_t tensor) {
-                             return trace.tensors()[tensor].role == Role::buffer;
-                           });
+    const auto any_role = [&](auto&& holds) {
+      return std::any_of(outputs.begin(), outputs.end(), [&](uint32_t tensor) { return holds(trace.tensors()[tensor].role); });
+    };
+    const bool is_source = ops[op].kind == OpKind::source && any_role([](Role role) { return !holds_weights(role); });
+    const bool is_buffer = ops[op].kind == OpKind::source && !any_role([](Role role) { return role != Role::buffer; });
     is_constant[op] =
         ops[op].function == OpFunction::fill || is_buffer ||
         (!inputs.empty() && ops[op].inputs_told &&
          std::all_of(inputs.begin(), inputs.end(), [&](const GraphEdge& edge) { return is_constant[edge.producer]; }));
-    makes[op] = is_source || is_constant[op] || puts_constants(ops[op].function) ||
-                (hands_on(ops[op].function) &&
-                 std::any_of(inputs.begin(), inputs.end(), [&](const GraphEdge& edge) { return makes[edge.producer]; }));
+    // A bias that is added is no mask: weights are no such sources.
+    return is_source || is_constant[op] || puts_constants(ops[op].function) ||
+           (hands_on(ops[op].function) &&
+            std::any_of(inputs.begin(), inputs.end(), [&](const GraphEdge& edge) { return makes[edge.producer]; }));
+  };
+  for (bool changes = true; changes;) {
+    changes = false;
+    for (uint32_t op = 0; op < ops.size(); ++op) {
+      const bool was_constant = is_constant[op], made = makes[op];
+      makes[op] = look_at(op);
+      changes = changes || makes[op] != made || is_constant[op] != was_constant;
+    }
   }
   readers_.resize(trace.tensors().size());
   for (uint32_t i = 0; i < readers_.size(); ++i) {

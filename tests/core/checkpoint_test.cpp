@@ -136,7 +136,7 @@ std::vector<std::string> step_lines(const Snapshot& reader) {
 
 struct RecordedSteps {
   uint64_t step, op;
-  int slot;
+  uint32_t slot;
   double scale;
   TensorStatistics statistics;
   RoundingCounts rounding;

@@ -66,7 +66,7 @@ std::string bytes_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The same three steps of three ops, told to a Recorder whole and to a CallRecorder in pieces, nested, the label last.
+// Three steps of three ops are told to a Recorder whole and to a CallRecorder in pieces, nested, the label last.
 TEST(CallRecorder, GivesTheBytesOfARecorder) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / ("ulpscope_calls_" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
@@ -287,6 +287,27 @@ TEST_F(Calls, TensorsOfAnyRankAreCounted) {
   const std::vector<int64_t> two(7, 2), apart{1, 3, 9, 27, 81, 243, 729};
   EXPECT_THAT(refusal([&] { folded({.data = values.data(), .dtype = DType::f32, .shape = two, .strides = apart}); }),
               HasSubstr("7 dimensions that do not lie behind each other"));
+}
+
+TEST_F(Calls, AnOpThatWasRefusedIsNotCounted) {
+  std::vector<uint64_t> ids;
+  for (const bool lies : {false, true}) {
+    recorder_.begin_step(lies ? 1 : 0);
+    if (lies) {
+      BegunCall other = call("mul", "fc");
+      other.function = OpFunction::matmul;
+      EXPECT_THAT(refusal([&] { recorder_.begin(other); }), HasSubstr("is that of op 'mul' in module 'fc'"));
+    }
+    for (int i = 0; i < 2; ++i) {
+      uint64_t id = 0;
+      recorder_.drop(recorder_.begin(call("mul", "fc"), &id));
+      ids.push_back(id);
+    }
+    recorder_.end_step({});
+  }
+  EXPECT_EQ(ids[0], ids[2]);
+  EXPECT_EQ(ids[1], ids[3]);
+  EXPECT_NE(ids[0], ids[1]);
 }
 
 TEST_F(Calls, ThreadsAndNestedCallsAreNumberedWhereTheyBegin) {

@@ -104,7 +104,7 @@ TEST(CommitRecords, TheNewerWholeOneIsTaken) {
   EXPECT_FALSE(decode(std::vector<uint64_t>(2 * kCommitWords)));
 }
 
-// Those of a program that knows more tables or fewer: the tables that both know are in the same places.
+// A program that knows more tables or fewer wrote them: the tables that both know are in the same places.
 TEST(CommitRecords, OfMoreOrFewerTablesAreRead) {
   CommitRecord record;
   record.generation = 7;

@@ -23,7 +23,7 @@ TEST(TraceFormatDocs, HaveTheDeclaredTables) {
   EXPECT_EQ(read_file(kDocs).substr(begin + 10), tables) << "run this test with ULPSCOPE_UPDATE_DOCS=1";
 }
 
-// What readers of this version know: a trace of any other tables, chunks, columns or enumerators is of another version, major or
+// Readers of this version know these: a trace of any other tables, chunks, columns or enumerators is of another version, major or
 // minor.
 TEST(TraceSchema, ItsVersionIsOfTheseTablesColumnsAndEnumerators) {
   std::string known;
