@@ -80,12 +80,12 @@ struct Rules<TensorInfo> {
 
 template <>
 struct Rules<StepRow> {
-  static constexpr auto all =
-      std::make_tuple(RULE("scale_before", "at least 0", row.scale_before >= 0), RULE("scale_after", "at least 0", row.scale_after >= 0),
-                      RULE("gradient_norm", "NaN or at least 0", !row.norm_known || !(row.gradient_norm < 0)),
-                      RULE("clipped_gradient_norm", "NaN or at least 0", !row.norm_known || !(row.clipped_gradient_norm < 0)),
-                      RULE("seconds", "finite and at least 0", is_magnitude(row.seconds)),
-                      RULE("peak_memory", "at most 2^57", row.peak_memory <= kMostMemory));
+  static constexpr auto all = std::make_tuple(
+      RULE("scale_before", "at least 0", row.scale_before >= 0), RULE("scale_after", "at least 0", row.scale_after >= 0),
+      RULE("gradient_norm", "NaN or at least 0", !row.norm_known || !(row.gradient_norm < 0)),
+      RULE("clipped_gradient_norm", "NaN or at least 0", !row.norm_known || !(row.clipped_gradient_norm < 0)),
+      RULE("seconds", "finite and at least 0", is_magnitude(row.seconds)),
+      RULE("peak_memory", "at most 2^57", row.peak_memory <= kMostMemory));
 };
 
 // Whether the histogram was read is not known here: where it was, Decoder compares it with the counts.

@@ -258,7 +258,8 @@ class Origin {
   NonfiniteExplanation of_operands() const;
   // The rows alone tell: nothing was captured or counted.
   NonfiniteExplanation of_rows() const;
-  // Explains a function that is not defined everywhere, by what its output holds. `read`: the rows of its inputs, all of them finite.
+  // Explains a function that is not defined everywhere, by what its output holds. `read`: the rows of its inputs, all of them
+  // finite.
   NonfiniteExplanation of_domain(const TensorRow& made, const std::vector<TensorRow>& read) const;
 
   NonfiniteCause cause_by_function(double x, double y) const;

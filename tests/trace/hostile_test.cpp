@@ -243,7 +243,8 @@ TEST_F(Hostile, OtherRowsAreCheckedToo) {
   };
   const Case cases[] = {
       {"'steps/seconds' row 3 has the value -1; expected finite and at least 0", [](Contents& c) { c.steps[3].seconds = -1; }},
-      {"'steps/scale_after' row 3 has the value nan; expected at least 0", [](Contents& c) { c.steps[3].scale_after = std::nan(""); }},
+      {"'steps/scale_after' row 3 has the value nan; expected at least 0",
+       [](Contents& c) { c.steps[3].scale_after = std::nan(""); }},
       {"'stats/scale' row 4 has the value 5e-324; expected a normal number above 0", [](Contents& c) { c.rows[4].scale = 5e-324; }},
       {"'stats/histogram' row 4 has 8 elements; expected the finite nonzero elements",
        [](Contents& c) { c.rows[4].statistics.histogram.bins[127] = 8; }},
