@@ -363,7 +363,7 @@ class Unusual(unittest.TestCase):
             said = train(model, optimizer, lambda: torch.randn(2, 4))
             model(torch.randn(2, 4)).sum().backward()
             optimizer.step()
-        self.assertEqual((run._session.failed, dict(run._session._refusals)), ("", {}))
+        self.assertEqual((run._session.failed, dict(run._session.refusals)), ("", {}))
         expected = [None] * losses if said is None else said
         self.assertEqual([step.result.loss for step in run.made[0].steps][:len(expected)], expected)
         return run.made[0]

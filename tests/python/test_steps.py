@@ -23,7 +23,7 @@ class Steps(unittest.TestCase):
 
     def recorded(self, run):
         self.assertEqual(run._session.failed, "")
-        self.assertEqual(dict(run._session._refusals), {})
+        self.assertEqual(dict(run._session.refusals), {})
         return run.made[0].steps
 
     def labels(self, step, role):

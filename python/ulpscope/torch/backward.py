@@ -12,7 +12,7 @@ ACCUMULATE_GRAD = "torch::autograd::AccumulateGrad"
 
 
 class Node(NamedTuple):
-    """What made a node of autograd: the id of the op, its module, its outputs, and where its gradients go among its inputs."""
+    """The maker of a node of autograd: the id of the op, its module, its outputs, and where its gradients go among its inputs."""
 
     op: int
     module: str
