@@ -3,7 +3,7 @@
 import unittest
 import warnings
 
-from recorded import NEEDS_TORCH, recording, torch
+from recorded import NEEDS_TORCH, Case, recording, torch
 
 
 def model_of(seed=3):
@@ -16,7 +16,7 @@ def batches(count):
 
 
 @unittest.skipIf(torch is None, NEEDS_TORCH)
-class Steps(unittest.TestCase):
+class Steps(Case):
     def setUp(self):
         self.model = model_of()
         self.loss = torch.nn.CrossEntropyLoss()

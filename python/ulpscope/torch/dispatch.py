@@ -569,7 +569,10 @@ class Mode(TorchDispatchMode):
                     continue
             session.values.write(tensor, made)
             results.append(made)
-        session.recorder.end_op(op)
+        try:
+            session.recorder.end_op(op)
+        except Refused as refusal:
+            session.refused(str(refusal))
         return results
 
     def emit(self, call: Call, outputs: List[Tuple[int, torch.Tensor, Label]]) -> List[Made]:
