@@ -94,7 +94,8 @@ class Names(Case):
                 optimizers[1].zero_grad()
                 (-critic(fake).mean()).backward()
                 optimizers[1].step()
-        names = {call.call.name for each in run.made[0].steps for call in each.calls if call.call.function.startswith("convolution_b")}
+        names = {call.call.name for each in run.made[0].steps for call in each.calls
+                 if call.call.function.startswith("convolution_b")}
         self.assertEqual(names, {"convolution_backward", "convolution_backward_weight"})
 
     def test_layers_that_are_thawed(self):

@@ -62,7 +62,7 @@ def named_models(model: Any) -> List[Tuple[str, torch.nn.Module]]:
 def _unwrapped(model: Any) -> torch.nn.Module:
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model is no torch.nn.Module, and no list or dict of them: {type(model).__name__}")
-    inner = getattr(model, "_orig_mod", None)  # of torch.compile(model)
+    inner = getattr(model, "_orig_mod", None)  # where torch.compile made it
     return inner if isinstance(inner, torch.nn.Module) else model
 
 
@@ -126,7 +126,7 @@ class Session:
         self._modules: Dict[str, str] = {}
         self._sourced = False
         self.unread: Dict[int, Tuple[torch.Tensor, str, str]] = {}  # by storage: buffers that nothing has read, and their names
-        self._inputs: Set[Value] = set()  # of this pass
+        self._inputs: Set[Value] = set()  # in this pass
         self._copies: Dict[int, List[updates.Copy]] = {}
         self.values = Values()
         self.nodes = backward.Nodes()

@@ -64,7 +64,7 @@ class Steps:
         self.moved_on = False  # an optimizer stepped since the last pass began
         self.scales: Optional[Tuple[float, float]] = None
         self.learning_rate: Optional[float] = None
-        self.squares: Optional[Tuple[float, float]] = None  # of the norms of gradients, before and after clipping
+        self.squares: Optional[Tuple[float, float]] = None  # norms of gradients, before and after clipping
         self.unclipped: Dict[str, float] = {}  # by parameter: the square of its gradient's norm before it was clipped
         self.loss_index = self.micro_batch = 0
 

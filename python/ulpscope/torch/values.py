@@ -52,7 +52,7 @@ class Made:
         self.op, self.value, self.step = op, value, step
         self.phase, self.module, self.function = phase, module, function
         self.role, self.parameter, self.name, self.scale = role, parameter, name, scale
-        self.source: Optional["Made"] = None  # of a cast: what was cast; of a scaled loss: the loss
+        self.source: Optional["Made"] = None  # behind a cast: its source; behind a scaled loss: the loss
         self.unscaled_loss: Optional[float] = None
         self.divisor: Optional[float] = None  # where it is a quotient by a number
         self.has_gradient_of = False
