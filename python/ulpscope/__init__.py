@@ -32,7 +32,7 @@ def report(path: _Path) -> Report:
 
 
 def findings(path: _Path) -> List[Dict[str, Any]]:
-    """What the report of a trace found."""
+    """The findings of a trace's report."""
     return Report(path).findings
 
 

@@ -30,7 +30,7 @@ class Value(NamedTuple):
 
 
 class Label(NamedTuple):
-    """What an output is for."""
+    """The part that an output plays."""
 
     role: str = "activation"
     parameter: str = ""
@@ -66,7 +66,7 @@ class Tensor(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """What is known of a step; None: not known."""
+    """The results of a step; None: not known."""
 
     loss: Optional[float] = None
     learning_rate: Optional[float] = None

@@ -1,4 +1,4 @@
-"""What the program `ulpscope` says of a trace."""
+"""Reports and tables of traces, from the program `ulpscope`."""
 
 import html
 import json
@@ -39,7 +39,7 @@ class Report:
 
     @property
     def findings(self) -> List[Dict[str, Any]]:
-        """What was found, as docs/report.schema.json has it."""
+        """The findings, as docs/report.schema.json has them."""
         return self.data["findings"]
 
     def __str__(self) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import unittest
 from collections import Counter
 from types import SimpleNamespace
 
@@ -12,11 +13,13 @@ try:
 except ImportError:
     torch = None
 
+from ulpscope._library import Refused
+
 NEEDS_TORCH = "torch is not installed"
 
 
 class Recorded:
-    """The methods of ulpscope._library.Recorder; `steps` has what came, step by step."""
+    """The methods of ulpscope._library.Recorder, refusing what the library refuses; `steps` has what came, step by step."""
 
     def __init__(self, run, options):
         self.run, self.options = run, options
@@ -25,6 +28,7 @@ class Recorded:
         self.step = None
         self._ops = {}
         self._next = 0
+        self._identities = {}
 
     def close(self):
         self.closed, self.step = True, None
@@ -37,6 +41,8 @@ class Recorded:
         self.settings.append((name, value, kind))
 
     def metric(self, name, kind, value):
+        if self.step is None:
+            raise Refused(f"metric '{name}': expected a step that began")
         self.step.metrics.append((name, kind, value))
 
     def note(self, text):
@@ -48,9 +54,13 @@ class Recorded:
     def begin_step(self, number):
         assert self.step is None, "a step begins in a step"
         self.step = SimpleNamespace(number=number, calls=[], passes=[], metrics=[], result=None)
+        self._pass, self._counts = ("forward", 0, 0), Counter()
 
     def begin_pass(self, phase, micro_batch, loss):
-        self.step.passes.append((phase, micro_batch, loss))
+        if loss > 255:
+            raise Refused(f"a pass of loss {loss}; expected at most 255")
+        self._pass = (phase, micro_batch, loss)
+        self.step.passes.append(self._pass)
         self._counts = Counter()
 
     def end_step(self, result):
@@ -64,8 +74,11 @@ class Recorded:
         key = (call.phase, call.name) + ((call.parameter,) if call.parameter else (call.forward_id or call.module,))
         count, self._counts[key] = self._counts[key], self._counts[key] + 1
         identity = hash(key + (count,)) & (2**63 - 1)
+        one = (call.name, call.module, call.phase, call.function, call.kind)
+        if self._identities.setdefault(identity, one) != one:
+            raise Refused(f"op '{call.name}': its id is that of {self._identities[identity]}; expected one id for each op")
         recorded = SimpleNamespace(call=call, id=identity, count=count, outputs={}, ended=False, gradient_of={}, updates={},
-                                   micro_batch=self.step.passes[-1][1], loss=self.step.passes[-1][2])
+                                   micro_batch=self._pass[1], loss=self._pass[2])
         self.step.calls.append(recorded)
         self._ops[self._next] = recorded
         return self._next, identity
@@ -78,20 +91,31 @@ class Recorded:
 
     def output(self, op, slot, tensor, label, cast_from=None):
         recorded = self._ops[op]
-        assert slot not in recorded.outputs and not recorded.ended
+        assert not recorded.ended
+        if slot in recorded.outputs:
+            raise Refused(f"op '{recorded.call.name}': output {slot} was told twice")
+        if cast_from is not None and tensor.dtype not in ("f16", "bf16"):
+            raise Refused(f"a cast to {tensor.dtype}; expected one to f16 or bf16, whose roundings are counted")
         assert tensor.data == tensor.owner.data_ptr()
         recorded.outputs[slot] = SimpleNamespace(label=label, dtype=tensor.dtype, shape=tensor.shape, cast_from=cast_from,
                                                  values=tensor.owner.detach().clone())
 
+    def _told(self, op, slot):
+        recorded = self._ops.get(op)
+        if recorded is None:
+            raise Refused(f"call {op} is not one of this step")
+        if slot not in recorded.outputs:
+            raise Refused(f"op '{recorded.call.name}': output {slot} was not told")
+        return recorded
+
     def set_label(self, op, slot, label):
-        self._ops[op].outputs[slot].label = label
+        self._told(op, slot).outputs[slot].label = label
 
     def set_gradient_of(self, op, slot, value, input_index):
-        assert slot in self._ops[op].outputs
-        self._ops[op].gradient_of[slot] = (value, input_index)
+        self._told(op, slot).gradient_of[slot] = (value, input_index)
 
     def set_update(self, op, slot, learning_rate, before, after, gradient, update):
-        self._ops[op].updates[slot] = SimpleNamespace(
+        self._told(op, slot).updates[slot] = SimpleNamespace(
             learning_rate=learning_rate,
             **{name: None if tensor is None else tensor.owner.detach().clone()
                for name, tensor in (("before", before), ("after", after), ("gradient", gradient), ("update", update))})
@@ -109,4 +133,27 @@ def recording(model, optimizer=None, scaler=None, path="not_written.h5", **optio
 
     started = Recording(path, model, optimizer, scaler, make_recorder=make, **options)
     started.made = made
+    _started.append(started)
     return started
+
+
+_started = []  # recordings of the test that runs
+
+
+class Case(unittest.TestCase):
+    """Tests, each of which fails where a recorder refused a call that it does not expect."""
+
+    def run(self, result=None):
+        self.may_refuse = False
+        self.addCleanup(self._check_refusals)
+        return super().run(result)
+
+    def watch(self, started):
+        """Counts a recording that the library makes as one of the test's."""
+        _started.append(started)
+        return started
+
+    def _check_refusals(self):
+        recordings, _started[:] = list(_started), []
+        if not self.may_refuse:
+            self.assertEqual([dict(each._session.refusals) for each in recordings if each._session.refusals], [])

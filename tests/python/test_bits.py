@@ -2,13 +2,13 @@
 
 import unittest
 
-from recorded import NEEDS_TORCH, recording, torch
+from recorded import NEEDS_TORCH, Case, recording, torch
 
 STEPS = 50
 
 
 @unittest.skipIf(torch is None, NEEDS_TORCH)
-class Bits(unittest.TestCase):
+class Bits(Case):
     def train(self, autocast, scaled, recorded, make_optimizer, checkpointed=False):
         torch.manual_seed(7)
         inner = torch.nn.Sequential(torch.nn.Linear(12, 12), torch.nn.GELU(), torch.nn.Dropout(0.2))

@@ -1,9 +1,9 @@
-"""What calls say of each other: inputs, backward ops and their forward ops, whose gradients there are, roles and ids."""
+"""Calls and each other: inputs, backward ops and their forward ops, whose gradients there are, roles and ids."""
 
 import tempfile
 import unittest
 
-from recorded import NEEDS_TORCH, recording, torch
+from recorded import NEEDS_TORCH, Case, recording, torch
 
 if torch is not None:
     nn, functional = torch.nn, torch.nn.functional
@@ -79,7 +79,7 @@ def run_steps(make, data, autocast=None, steps=2):
 
 
 @unittest.skipIf(torch is None, NEEDS_TORCH)
-class Graph(unittest.TestCase):
+class Graph(Case):
     def test_backward_ops_have_their_forward_ops(self):
         for name, (make, data) in models().items():
             for autocast in (None, torch.bfloat16):
@@ -237,7 +237,7 @@ class Graph(unittest.TestCase):
 
 
 @unittest.skipIf(torch is None, NEEDS_TORCH)
-class Memory(unittest.TestCase):
+class Memory(Case):
     """Whose values a tensor has."""
 
     def forward_of(self, body, *given):
@@ -352,7 +352,7 @@ class Memory(unittest.TestCase):
 
 
 @unittest.skipIf(torch is None, NEEDS_TORCH)
-class Unusual(unittest.TestCase):
+class Unusual(Case):
     """Programs that do more than layers and losses: recording lives, and steps have the losses that they had."""
 
     def check(self, train, losses):
@@ -363,7 +363,7 @@ class Unusual(unittest.TestCase):
             said = train(model, optimizer, lambda: torch.randn(2, 4))
             model(torch.randn(2, 4)).sum().backward()
             optimizer.step()
-        self.assertEqual((run._session.failed, dict(run._session._refusals)), ("", {}))
+        self.assertEqual((run._session.failed, dict(run._session.refusals)), ("", {}))
         expected = [None] * losses if said is None else said
         self.assertEqual([step.result.loss for step in run.made[0].steps][:len(expected)], expected)
         return run.made[0]
@@ -478,7 +478,7 @@ class Unusual(unittest.TestCase):
 
 
 @unittest.skipIf(torch is None, NEEDS_TORCH)
-class Updates(unittest.TestCase):
+class Updates(Case):
     def check(self, make, function, tolerance=1e-6):
         torch.manual_seed(1)
         model = nn.Linear(5, 4)
@@ -518,7 +518,7 @@ class Updates(unittest.TestCase):
 
 
 @unittest.skipIf(torch is None, NEEDS_TORCH)
-class Compiled(unittest.TestCase):
+class Compiled(Case):
     def test_compiled_regions_stay_compiled(self):
         graphs = []
 

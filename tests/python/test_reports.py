@@ -1,4 +1,4 @@
-"""What reports say of a small transformer in PyTorch, healthy and broken, in three precisions. ULPSCOPE_LIBRARY and ULPSCOPE_PROGRAM
+"""Reports of a small transformer in PyTorch, healthy and broken, in three precisions. ULPSCOPE_LIBRARY and ULPSCOPE_PROGRAM
 say which library and program."""
 
 import math
@@ -6,7 +6,7 @@ import os
 import tempfile
 import unittest
 
-from recorded import NEEDS_TORCH, torch
+from recorded import NEEDS_TORCH, Case, torch
 
 import ulpscope
 
@@ -77,7 +77,7 @@ class Break(MODULE):
 
 @unittest.skipIf(torch is None, NEEDS_TORCH)
 @unittest.skipIf(not BUILT, "ULPSCOPE_LIBRARY and ULPSCOPE_PROGRAM are not set")
-class Reports(unittest.TestCase):
+class Reports(Case):
     PRECISIONS = (("fp32", None), ("bf16", "bfloat16"), ("fp16", "float16"))
 
     def setUp(self):
@@ -94,7 +94,7 @@ class Reports(unittest.TestCase):
         scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12, enabled=name == "fp16")
         losses = []
         path = os.path.join(self.folder, f"{name}.h5")
-        with ulpscope.record(path, model, optimizer, scaler, overwrite=True):
+        with self.watch(ulpscope.record(path, model, optimizer, scaler, overwrite=True)):
             for _ in range(steps):
                 tokens = torch.randint(0, TOKENS, (8, LENGTH))
                 targets = tokens.roll(1, 1)

@@ -3,7 +3,7 @@
 import unittest
 import warnings
 
-from recorded import NEEDS_TORCH, recording, torch
+from recorded import NEEDS_TORCH, Case, recording, torch
 
 
 def model_of(seed=3):
@@ -16,14 +16,14 @@ def batches(count):
 
 
 @unittest.skipIf(torch is None, NEEDS_TORCH)
-class Steps(unittest.TestCase):
+class Steps(Case):
     def setUp(self):
         self.model = model_of()
         self.loss = torch.nn.CrossEntropyLoss()
 
     def recorded(self, run):
         self.assertEqual(run._session.failed, "")
-        self.assertEqual(dict(run._session._refusals), {})
+        self.assertEqual(dict(run._session.refusals), {})
         return run.made[0].steps
 
     def labels(self, step, role):

@@ -5,7 +5,7 @@ import os
 import tempfile
 import unittest
 
-from recorded import NEEDS_TORCH, torch
+from recorded import NEEDS_TORCH, Case, torch
 
 import ulpscope
 
@@ -14,7 +14,7 @@ BUILT = os.environ.get("ULPSCOPE_LIBRARY") and os.environ.get("ULPSCOPE_PROGRAM"
 
 @unittest.skipIf(torch is None, NEEDS_TORCH)
 @unittest.skipIf(not BUILT, "ULPSCOPE_LIBRARY and ULPSCOPE_PROGRAM are not set")
-class Trace(unittest.TestCase):
+class Trace(Case):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -26,7 +26,7 @@ class Trace(unittest.TestCase):
     def train(self, steps, autocast=None, scaler=None, spoil=None, rate=1e-2):
         optimizer = torch.optim.AdamW(self.model.parameters(), rate)
         losses, gradients = [], []
-        with ulpscope.record(self.path, self.model, optimizer, scaler):
+        with self.watch(ulpscope.record(self.path, self.model, optimizer, scaler)):
             for number in range(steps):
                 x = torch.randn(32, 20)
                 y = (x @ self.rule).argmax(1)

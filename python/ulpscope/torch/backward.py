@@ -12,13 +12,13 @@ ACCUMULATE_GRAD = "torch::autograd::AccumulateGrad"
 
 
 class Node(NamedTuple):
-    """What made a node of autograd: the id of the op, its module, its outputs, and where its gradients go among its inputs."""
+    """The maker of a node of autograd: the id of the op, its module, its outputs, and where its gradients go among its inputs."""
 
     op: int
     module: str
-    viewed: Optional[Value]  # of a view: what it is a view of
-    of_parameter: bool  # what it made is a parameter in another form, whose gradient is the parameter's
-    inputs: Tuple[int, ...]  # of each edge of the node: the position of that input, or -1
+    viewed: Optional[Value]  # where it is a view: its base
+    of_parameter: bool  # it made a parameter in another form, whose gradient is the parameter's
+    inputs: Tuple[int, ...]  # for each edge of the node: the position of that input, or -1
     wrote_view: bool = False  # autograd makes a node more then, behind the op's own
 
 
@@ -114,7 +114,7 @@ class Watch:
         self._nodes, self._name_of, self._hand_on = nodes, name_of, hand_on
         self._handles: List[Any] = []
         self.handed_on: Dict[int, Edge] = {}  # by storage: what the node that ended last handed on, and where
-        self.last = -1  # that node
+        self.last = -1  # the node that ended last
 
     def follow(self, roots: List[torch.Tensor], first: bool) -> bool:
         """Puts hooks on the nodes below; says whether a named parameter is among them."""

@@ -55,9 +55,8 @@ def on_host(tensor: torch.Tensor) -> Tensor:
 
 
 def narrows(given: torch.Tensor, cast: torch.Tensor) -> bool:
-    """Whether a cast may round."""
-    narrower = cast.element_size() < given.element_size() or (cast.element_size() == 2 and given.dtype != cast.dtype)
-    return narrower and given.shape == cast.shape
+    """Whether a cast's roundings are counted: those to 16 bits."""
+    return cast.element_size() == 2 and given.dtype != cast.dtype and given.shape == cast.shape
 
 
 _shown: Dict[str, str] = {}  # by file: how its lines are named, or an empty text where they are not
@@ -94,6 +93,9 @@ class Mode(TorchDispatchMode):
         self._schemas: Dict[Any, functions.Schema] = {}
         self._locations: Dict[Tuple[str, str, str, int], str] = {}
         self._calls: Dict[Tuple[str, str, str], int] = {}
+        self._pass = -1  # the pass in which calls are counted for their attributes
+        self._counts: Dict[Tuple[Any, ...], int] = {}
+        self._attributes: Dict[Tuple[Any, ...], str] = {}
         self._sequence = torch._C._autograd._get_sequence_nr
         self._task = -1  # the graph task that began last
         self._scale = 1.0  # the loss scale in the gradients of the pass that goes on
@@ -108,6 +110,11 @@ class Mode(TorchDispatchMode):
         session = self._session
         if session.muted or session.steps.quiet:
             return func(*args, **kwargs)
+        if session.paused:
+            result = func(*args, **kwargs)
+            with session.guard():
+                self._forget(func, args, kwargs)
+            return result
         with session.guard():
             self._before(func, args, kwargs)
         result = func(*args, **kwargs)
@@ -126,7 +133,8 @@ class Mode(TorchDispatchMode):
         return schema
 
     def _before(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
-        """What is about to change: buffers that were not read yet, and gradients, whose norms are taken while they are whole."""
+        """Looks at memory that is about to change: buffers that were not read yet, and gradients, whose norms are taken while they
+        are whole."""
         session = self._session
         if session.unread and session.steps.open:
             schema = self._schema(func)
@@ -144,6 +152,18 @@ class Mode(TorchDispatchMode):
                     made = session.values.find(tensor).last
                     if made is not None and made.parameter and made.role in GRADIENTS:
                         session.gradient_before_clipping(made, tensor)
+
+    def _forget(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> None:
+        """Nothing is known of memory that an op of a pause wrote."""
+        schema = self._schema(func)
+        names = [argument.name for argument in schema.arguments if argument.written]
+        if "batch_norm" in schema.base:  # its schema does not say that it writes them
+            names += ["running_mean", "running_var"]
+        bound = schema.bind(args, kwargs)
+        for name in names:
+            for tensor in tensors_in(bound.get(name)):
+                if not unreadable(tensor):
+                    self._session.values.forget(tensor)
 
     def _after(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any], result: Any) -> None:
         schema = self._schema(func)
@@ -296,8 +316,7 @@ class Mode(TorchDispatchMode):
         session = self._session
         found = bound["found_inf"]
         overflowed = bool(updates.number(found) > 0)
-        session.unscaled(overflowed, fused=updates.number(bound["inv_scale"]) == 1)
-        if updates.number(bound["inv_scale"]) == 1 or not session.steps.open:
+        if not session.unscaled(overflowed) or not session.steps.open:
             return
         for gradient in bound["self"]:
             made = session.values.find(gradient).last
@@ -411,8 +430,9 @@ class Mode(TorchDispatchMode):
                 function = "copy" if row.reads and row.outputs and row.reads[0].dtype == row.outputs[0][1].dtype else "other"
             elif row.reads[0].dtype == row.outputs[0][1].dtype:
                 function = "copy"
+            if parameter:
+                module = session.module_of(parameter)
         inputs, unknown = self._inputs(row.reads, found, place)
-        attributes = schema.attributes(row.bound)
         labels = []
         for slot, tensor in row.outputs:
             of_output = label
@@ -428,6 +448,8 @@ class Mode(TorchDispatchMode):
         if function in ("convolution", "transposed_convolution"):
             product = functions.product_of_convolution(row.bound, row.outputs[0][1].shape)
         location = "" if place.phase not in ("forward", "loss") else self._location(place.phase, module, name)
+        name = functions.name_of_call(name, function)
+        attributes = self._attributes_of(schema.attributes(row.bound), (place.phase, name, parameter or forward_id or module))
         call = Call(name, place.phase, function, "", module, attributes, location, parameter, forward_id, inputs, unknown, product)
         results = self._emit(call, labels, row.reads[0] if function == "cast" and narrows(row.reads[0], labels[0][1]) else None)
         if not results:
@@ -498,6 +520,15 @@ class Mode(TorchDispatchMode):
             location = self._locations[key] = line_of_user()
         return location
 
+    def _attributes_of(self, attributes: str, place: Tuple[Any, ...]) -> str:
+        """Attributes of a call, with name=varies for those that differ from call to call of its op: each text is kept for good."""
+        if self._pass != self._session.steps.passes:
+            self._pass, self._counts = self._session.steps.passes, {}
+        count = self._counts[place] = self._counts.get(place, -1) + 1
+        key = (*place, count)
+        merged = self._attributes[key] = functions.attributes_of_all(self._attributes.get(key, attributes), attributes)
+        return merged
+
     def _inputs(self, reads: Sequence[torch.Tensor], found: List[Found], place: Place) -> Tuple[List[Value], bool]:
         session = self._session
         inputs: List[Value] = []
@@ -507,7 +538,8 @@ class Mode(TorchDispatchMode):
             if each.last is CONSTANT and not each.others:
                 continue
             if place.phase == "loss" and session.is_new_input(each.last):
-                each = Found(session.source(tensor, "input", "", "target"), (), True)
+                target = session.source(tensor, "input", "", "target")
+                each = Found(target, (), target is not None)
             if each.last is not None and each.last.step >= 0:
                 inputs.append(each.last.value)
                 others += [made.value for made in each.others if made.step >= 0]
@@ -521,6 +553,8 @@ class Mode(TorchDispatchMode):
             op, identity = session.recorder.begin_op(call)
         except Refused as refusal:
             session.refused(str(refusal))
+            for _, tensor, _ in outputs:
+                session.values.forget(tensor)
             return []
         results = []
         for slot, tensor, label in outputs:
@@ -531,9 +565,14 @@ class Mode(TorchDispatchMode):
                     session.recorder.output(op, slot, on_host(tensor), label, None if cast_from is None else on_host(cast_from))
                 except Refused as refusal:
                     session.refused(str(refusal))
+                    session.values.forget(tensor)
+                    continue
             session.values.write(tensor, made)
             results.append(made)
-        session.recorder.end_op(op)
+        try:
+            session.recorder.end_op(op)
+        except Refused as refusal:
+            session.refused(str(refusal))
         return results
 
     def emit(self, call: Call, outputs: List[Tuple[int, torch.Tensor, Label]]) -> List[Made]:

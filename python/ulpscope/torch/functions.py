@@ -147,6 +147,13 @@ def function_of(name: str, arguments: Dict[str, Any]) -> str:
     return _FUNCTIONS.get(base, "other")
 
 
+def name_of_call(name: str, function: str) -> str:
+    """The name under which a call is recorded: an op's id is made from its name, so that a name has one function."""
+    if function == function_of(name, {}):
+        return name
+    return function if function != "other" else "convert"
+
+
 def order_of(name: str) -> Optional[Tuple[int, ...]]:
     """The order in which the function reads the op's tensors, where it is another."""
     return _ORDERS.get(base_name(name))
@@ -207,7 +214,7 @@ class Argument(NamedTuple):
 
 
 class Schema:
-    """What the schema of an overload says, read once."""
+    """The schema of an overload, read once."""
 
     def __init__(self, overload: Any) -> None:
         packet = overload._schema.name
@@ -222,7 +229,7 @@ class Schema:
         self.is_view = not self.writes and any(each.alias_info is not None for each in overload._schema.returns)
         self.base = base_name(self.name)
         self.is_empty = "empty" in self.base and self.base not in ("is_empty",)
-        # What is written, and not read before.
+        # Ops that write without reading before.
         self.overwrites = self.base in ("copy", "fill", "zero", "normal", "uniform", "bernoulli", "exponential", "random",
                                         "geometric", "log_normal", "cauchy", "resize", "set")
         # Ops that take a tensor for its shape alone.
@@ -238,7 +245,7 @@ class Schema:
         return bound
 
     def attributes(self, bound: Dict[str, Any]) -> str:
-        """Those that are no tensors and not their default, as name=value."""
+        """Arguments that are no tensors and not their default, as name=value."""
         parts = []
         for each in self.arguments:
             if each.name in _NO_ATTRIBUTES:
@@ -247,6 +254,16 @@ class Schema:
             if text and text != _attribute(each.default):
                 parts.append(f"{each.name}={text}")
         return " ".join(parts)
+
+
+def attributes_of_all(before: str, attributes: str) -> str:
+    """Attributes of several calls of one op: name=varies where they differ."""
+    if before == attributes:
+        return before
+    first, second = (dict(part.split("=", 1) for part in text.split()) for text in (before, attributes))
+    merged = {name: value if second.get(name) == value else "varies" for name, value in first.items()}
+    merged.update((name, "varies") for name in second if name not in first)
+    return " ".join(f"{name}={value}" for name, value in merged.items())
 
 
 _NO_ATTRIBUTES = frozenset(("generator", "device", "layout", "pin_memory", "memory_format", "non_blocking", "size"))

@@ -1,12 +1,15 @@
 """Recording of a training loop: hooks on the model, optimizers and backward passes, around the dispatch mode."""
 
 import contextlib
+import functools
+import hashlib
 import os
 import platform
 import secrets
 import sys
 import threading
 import warnings
+import weakref
 from collections import Counter
 from types import FrameType, TracebackType
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, Type, Union
@@ -21,6 +24,11 @@ from .steps import Steps
 from .values import DTYPES, Made, Values, storage_of, unreadable
 
 _GRAD_SCALER = torch.amp.GradScaler.scale.__code__.co_filename
+
+# Looks for overflows without unscaling, for an optimizer that unscales in its step.
+_CHECK = torch.amp.GradScaler._check_inf_per_device.__code__
+
+_METRIC_KINDS = ("other", "evaluation_loss", "evaluation_accuracy")
 
 _OPTIMIZER = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
 
@@ -54,7 +62,7 @@ def named_models(model: Any) -> List[Tuple[str, torch.nn.Module]]:
 def _unwrapped(model: Any) -> torch.nn.Module:
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model is no torch.nn.Module, and no list or dict of them: {type(model).__name__}")
-    inner = getattr(model, "_orig_mod", None)  # of torch.compile(model)
+    inner = getattr(model, "_orig_mod", None)  # where torch.compile made it
     return inner if isinstance(inner, torch.nn.Module) else model
 
 
@@ -88,7 +96,9 @@ class Guard:
                  traceback: Optional[TracebackType]) -> bool:
         session = self._session
         try:
-            if isinstance(error, Exception) and not session.failed:
+            if isinstance(error, Refused):
+                session.refused(str(error))
+            elif isinstance(error, Exception) and not session.failed:
                 session.fail(error)
         finally:
             session.muted = self._before or bool(session.failed)
@@ -97,7 +107,7 @@ class Guard:
 
 
 class Session:
-    """What a recording knows while it goes on. Nothing in it raises into the program that it records."""
+    """The knowledge of a recording while it goes on. Nothing in it raises into the program that it records."""
 
     def __init__(self, models: List[Tuple[str, torch.nn.Module]], optimizers: List[Any], scaler: Any, options: Dict[str, Any],
                  run: Dict[str, Any], accumulate: Optional[str], make_recorder: Callable[..., Any]) -> None:
@@ -105,17 +115,18 @@ class Session:
         self._make_recorder = make_recorder
         self.recorder: Any = None
         self.muted = False
+        self.paused = 0  # how many pauses there are, one in another
         self.failed = ""
         self.not_read: "Counter[str]" = Counter()
         self.unmapped: "Counter[str]" = Counter()
-        self._refusals: "Counter[str]" = Counter()
+        self.refusals: "Counter[str]" = Counter()
         self.lock = threading.RLock()
         self._stack = Stack()
         self._names: Dict[int, str] = {}
         self._modules: Dict[str, str] = {}
         self._sourced = False
         self.unread: Dict[int, Tuple[torch.Tensor, str, str]] = {}  # by storage: buffers that nothing has read, and their names
-        self._inputs: Set[Value] = set()  # of this pass
+        self._inputs: Set[Value] = set()  # in this pass
         self._copies: Dict[int, List[updates.Copy]] = {}
         self.values = Values()
         self.nodes = backward.Nodes()
@@ -152,17 +163,20 @@ class Session:
     # Failures.
 
     def guard(self) -> "Guard":
-        """What goes wrong inside ends the recording and nothing else; ops inside are not recorded."""
+        """A block whose failure ends the recording and nothing else; ops inside are not recorded."""
         return Guard(self)
 
     def fail(self, error: BaseException) -> None:
+        self._stop(f"{type(error).__name__}: {error}")
+
+    def _stop(self, why: str) -> None:
         where = f"in step {self.steps.number}" if self.steps.number >= 0 else "before the first step"
-        self.failed = f"ulpscope stopped recording {where}: {type(error).__name__}: {error}"
+        self.failed = f"ulpscope stopped recording {where}: {why}"
         self.muted = True
         warn(self.failed)
 
     def refused(self, why: str) -> None:
-        self._refusals[why] += 1
+        self.refusals[why] += 1
 
     # The recorder.
 
@@ -218,11 +232,15 @@ class Session:
             total = sum(self.unmapped.values())
             kinds = ", ".join(sorted(self.unmapped)[:5])
             recorder.note(f"{total} backward ops have no known forward op: {kinds}.")
-        for why, count in self._refusals.most_common(3):
+        for why, count in self.refusals.most_common(3):
             recorder.warning(f"{count} calls were refused by the recorder: {why}")
-        why = recorder.failure()
+        self._ask()
+
+    def _ask(self) -> None:
+        """Whether the file can still be written: tensors are read for nothing else."""
+        why = "" if self.failed else self.recorder.failure()
         if why:
-            warn(f"ulpscope stopped recording: {why}")
+            self._stop(why)
 
     # Steps and passes.
 
@@ -235,6 +253,8 @@ class Session:
         self.open()
         if self.steps.state == "ended" and not evaluating:
             self.end_step()
+        if self.failed:
+            return
         before = self.steps.state
         self.steps.forward(evaluating)
         if before != self.steps.state or evaluating:
@@ -253,8 +273,18 @@ class Session:
         except Refused as refusal:
             self.refused(str(refusal))
         self.nodes.end_step()
+        self._ask()
+
+    def takes_turn(self, optimizer: Any) -> None:
+        """An optimizer is about to step, or its gradients are unscaled for that."""
+        before = self.steps.number
+        self.steps.takes_turn(optimizer)
+        if self.steps.number != before:
+            self.nodes.end_step()
+            self._ask()
 
     def _sources(self) -> None:
+        """Rows for parameters and buffers whose makers are not known: at the beginning, and where a pause changed them."""
         seen: Set[int] = set()
         for prefix, model in self._models:
             for name, module in self.modules_of(prefix, model):
@@ -264,6 +294,8 @@ class Session:
                         if id(tensor) in seen or unreadable(tensor):
                             continue
                         seen.add(id(tensor))
+                        if self._has_maker(tensor):
+                            continue
                         full = f"{name}.{own}" if name else own
                         self._modules.setdefault(full, name)
                         if role == "buffer":
@@ -272,9 +304,18 @@ class Session:
                             self.source(tensor, role, full, own)
         for optimizer in self.steps.expected:
             for parameter, _ in updates.parameters_of(optimizer):
-                if id(parameter) not in seen and not unreadable(parameter):
+                if id(parameter) not in seen and not unreadable(parameter) and not self._has_maker(parameter):
                     seen.add(id(parameter))
                     self.source(parameter, "weight", self._names[id(parameter)], "")
+
+    def _has_maker(self, tensor: torch.Tensor) -> bool:
+        made = self.values.find(tensor).last
+        return made is not None and made.step >= 0
+
+    def resume(self) -> None:
+        """A pause ended, in which parameters and buffers may have changed."""
+        self.paused -= 1
+        self._sourced = False
 
     def source_buffers(self, reads: List[torch.Tensor]) -> None:
         """Rows for buffers that are read for the first time: what nothing reads may hold anything."""
@@ -298,8 +339,6 @@ class Session:
     # Modules.
 
     def module_begins(self, name: str, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling():
-            return
         with self.guard():
             if self.failed:
                 return
@@ -311,14 +350,14 @@ class Session:
                 self.steps.quiet, self.steps.optimizing = False, 0
             if not self.stack and task == -1:
                 self.enter(evaluating)
+                if self.failed:
+                    return
                 for tensor in _leaves((args, kwargs)):
                     if not unreadable(tensor) and self.is_new_input(self.values.find(tensor).last):
                         self.source(tensor, "input", "", "input")
             self.stack.append(Entry(name, evaluating, task))
 
     def module_ends(self, name: str) -> None:
-        if torch.compiler.is_compiling():
-            return
         entries = self.stack
         if any(entry.name == name for entry in entries):
             while entries.pop().name != name:
@@ -367,7 +406,7 @@ class Session:
 
     def _handed_on(self, sequence: int, index: int, edge: backward.Edge, gradient: torch.Tensor) -> None:
         with self.guard():
-            if self.failed or unreadable(gradient) or gradient.dtype not in DTYPES:
+            if self.failed or self.paused or unreadable(gradient) or gradient.dtype not in DTYPES:
                 return
             self.watch.handed_on[storage_of(gradient)] = edge
             made = self.values.find(gradient).last
@@ -409,19 +448,22 @@ class Session:
     def number_in(tensor: torch.Tensor) -> float:
         return float(tensor.detach().item())
 
-    def unscaled(self, overflowed: bool, fused: bool) -> None:
-        """The scaler looked at the gradients of one optimizer."""
-        if fused:
-            return
+    def unscaled(self, overflowed: bool) -> bool:
+        """The scaler looked at the gradients of one optimizer; says whether it unscaled them."""
+        optimizer = None
         frame: Optional[FrameType] = sys._getframe(1)
         while frame is not None:
-            if frame.f_code.co_filename == _GRAD_SCALER and "optimizer" in frame.f_locals:
-                optimizer = frame.f_locals["optimizer"]
-                self.steps.rate(updates.number(optimizer.param_groups[0]["lr"]))
-                if overflowed:
-                    self.steps.overflowed.add(id(optimizer))
-                return
+            if frame.f_code is _CHECK:
+                return False
+            if optimizer is None and frame.f_code.co_filename == _GRAD_SCALER:
+                optimizer = frame.f_locals.get("optimizer")
             frame = frame.f_back
+        if optimizer is not None:
+            self.takes_turn(optimizer)
+            self.steps.rate(updates.number(optimizer.param_groups[0]["lr"]))
+            if overflowed:
+                self.steps.overflowed.add(id(optimizer))
+        return True
 
     def scaler_updated(self, bound: Dict[str, Any]) -> None:
         if self.steps.open:
@@ -441,19 +483,20 @@ class Session:
 
     def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         with self.guard(), torch._C._DisableTorchDispatch():
-            if self.failed or not self._concerns(optimizer):
+            if self.failed or self.paused or not self._concerns(optimizer):
                 return
             if self.steps.optimizing and _optimizers_stepping() == 1:  # the one before did not end, for it raised
                 self.steps.optimizing = 0
             self.steps.optimizing += 1
             if self.steps.optimizing == 1:
+                self.takes_turn(optimizer)
                 has_closure = (args[1] if len(args) > 1 else kwargs.get("closure")) is not None
                 self._copies[id(optimizer)] = updates.copies_before(optimizer, has_closure)
                 self.steps.quiet = not has_closure
 
     def optimizer_ends(self, optimizer: Any) -> None:
         with self.guard(), torch._C._DisableTorchDispatch():
-            if self.failed or not self._concerns(optimizer) or self.steps.optimizing == 0:
+            if self.failed or self.paused or not self._concerns(optimizer) or self.steps.optimizing == 0:
                 return
             self.steps.optimizing -= 1
             self.steps.quiet = False
@@ -502,7 +545,7 @@ class Session:
         call = Call(function if function != "assign" else type(optimizer).__name__, "optimizer", function,
                     module=self.module_of(name), parameter=name, inputs=inputs, inputs_unknown=unknown)
         made = self.mode.emit(call, outputs)
-        if not made:
+        if not made or made[0].value.slot != 0:
             return
         try:
             self.recorder.set_update(made[0].op, 0, updates.number(group["lr"]), on_host(copy.before), on_host(parameter),
@@ -571,7 +614,17 @@ class Recording:
         self._begin(models, compile)
 
     def _begin(self, models: List[Tuple[str, torch.nn.Module]], compile: str) -> None:
+        try:
+            self._hook(models, compile)
+        except BaseException:  # nothing is left behind by a recording that did not begin
+            self._closed = True
+            self._unhook()
+            raise
+
+    def _hook(self, models: List[Tuple[str, torch.nn.Module]], compile: str) -> None:
         session = self._session
+        if compile == "eager":
+            self._exits.enter_context(torch.compiler.set_stance("force_eager"))
         seen: Set[int] = set()
         for prefix, model in models:
             for name, module in session.modules_of(prefix, model):
@@ -582,9 +635,12 @@ class Recording:
         self._handles.append(register_optimizer_step_pre_hook(
             lambda optimizer, args, kwargs: session.optimizer_begins(optimizer, args, kwargs)))
         self._handles.append(register_optimizer_step_post_hook(lambda optimizer, args, kwargs: session.optimizer_ends(optimizer)))
-        if compile == "eager":
-            self._exits.enter_context(torch.compiler.set_stance("force_eager"))
         self._exits.enter_context(session.mode)
+
+    def _unhook(self) -> None:
+        self._exits.close()
+        for handle in self._handles:
+            handle.remove()
 
     def __enter__(self) -> "Recording":
         return self
@@ -598,9 +654,7 @@ class Recording:
         if self._closed:
             return
         self._closed = True
-        self._exits.close()
-        for handle in self._handles:
-            handle.remove()
+        self._unhook()
         session = self._session
         session.muted = True
         try:
@@ -616,34 +670,74 @@ class Recording:
 
     def metric(self, name: str, value: float, kind: str = "other") -> None:
         """A number of the step, as the accuracy of an evaluation."""
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"the name of a metric is no text: {name!r}")
+        if kind not in _METRIC_KINDS:
+            raise ValueError(f"kind is none of {', '.join(_METRIC_KINDS)}: {kind}")
+        try:
+            number = float(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"the value of metric {name} is no number: {type(value).__name__}") from error
+        if self._closed or self._session.failed:
+            return
         with self._session.guard():
             self._session.open()
-            self._session.recorder.metric(name, kind, float(value))
+            self._session.recorder.metric(name, kind, number)
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
-        """Ops in the block are not recorded."""
+        """Nothing in the block is recorded, and nothing is known of the values that are written in it."""
         session = self._session
-        before, session.muted = session.muted, True
+        session.paused += 1
         try:
             yield
         finally:
-            session.muted = before or bool(session.failed) or self._closed
+            session.resume()
+
+
+class _Hook:
+    """A hook on one module. A copy of that module, and a file that it is saved in, have one that does nothing: they are read
+    without this package."""
+
+    def __init__(self, session: Optional[Session], name: str, module: Optional[torch.nn.Module]) -> None:
+        self._session, self._name = session, name
+        self._module = None if module is None else weakref.ref(module)
+
+    def _session_of(self, module: Any) -> Optional[Session]:
+        """The session that records a call: not where a shallow copy of the module, which has its hooks, is called."""
+        session = self._session
+        if session is None or session.paused or self._module is None or self._module() is not module:
+            return None
+        return session
+
+    def __deepcopy__(self, memo: Any) -> "_Hook":
+        return type(self)(None, "", None)
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return functools.partial, (sys.audit, "ulpscope.hook")  # takes any arguments, and returns None
+
+
+class _Begins(_Hook):
+    def __call__(self, module: Any, args: Any, kwargs: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        session = self._session_of(module)
+        if session is not None and not session.muted:
+            session.module_begins(self._name, args, kwargs)
+
+
+class _Ends(_Hook):
+    def __call__(self, module: Any, args: Any, output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        session = self._session_of(module)
+        if session is not None:
+            session.module_ends(self._name)
 
 
 def _hook_module(session: Session, name: str, module: torch.nn.Module) -> List[Any]:
-    def begins(_: Any, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling():
-            return
-        if not session.muted:
-            session.module_begins(name, args, kwargs)
-
-    def ends(_: Any, args: Any, output: Any) -> None:
-        if torch.compiler.is_compiling():
-            return
-        session.module_ends(name)
-
-    return [module.register_forward_pre_hook(begins, with_kwargs=True), module.register_forward_hook(ends, always_call=True)]
+    return [module.register_forward_pre_hook(_Begins(session, name, module), with_kwargs=True),
+            module.register_forward_hook(_Ends(session, name, module), always_call=True)]
 
 
 def _device_of(models: List[Tuple[str, torch.nn.Module]]) -> str:
@@ -659,8 +753,17 @@ def _of_rank(path: str) -> Tuple[str, Dict[str, Any]]:
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
         return path, {}
-    identity = [secrets.token_hex(16)]
-    distributed.broadcast_object_list(identity, src=0)
-    rank = distributed.get_rank()
+    rank, run_id = distributed.get_rank(), _run_id(path)
     os.makedirs(path, exist_ok=True)
-    return os.path.join(path, f"rank{rank}.h5"), dict(run_id=identity[0], rank=rank, world_size=distributed.get_world_size())
+    return os.path.join(path, f"rank{rank}.h5"), dict(run_id=run_id, rank=rank, world_size=distributed.get_world_size())
+
+
+def _run_id(path: str) -> str:
+    """A text that all processes of a run have, and no other run."""
+    elastic = os.environ.get("TORCHELASTIC_RUN_ID", "")
+    if elastic not in ("", "none"):  # torchrun without --rdzv-id says none
+        whole = "\n".join((elastic, os.environ.get("TORCHELASTIC_RESTART_COUNT", ""), path))
+        return hashlib.sha256(whole.encode("utf-8", "replace")).hexdigest()[:32]
+    identity = [secrets.token_hex(16)]
+    torch.distributed.broadcast_object_list(identity, src=0)
+    return identity[0]

@@ -13,32 +13,30 @@ class Loss(NamedTuple):
     """The loss of one backward pass."""
 
     number: int  # which of the step's losses
+    micro_batch: int
     value: float
     divisor: Optional[float]  # where the loss was divided by a number
     in_optimizer: bool  # it was computed in a closure
 
 
 def loss_of_step(losses: List[Loss], accumulate: Optional[str]) -> Optional[float]:
-    """The mean over micro-batches, or their sum where each was divided by how many there are; summed over several losses."""
+    """The mean or the sum over micro-batches; losses of one micro-batch, and several losses of the step, add up."""
     if not losses:
         return None
     total = 0.0
     for number in sorted({loss.number for loss in losses}):
         group = [loss for loss in losses if loss.number == number]
-        if group[0].in_optimizer:
-            total += group[0].value
-        elif sums_up(group, accumulate):
-            total += sum(loss.value for loss in group)
+        first = group[0]
+        if first.in_optimizer:
+            total += sum(loss.value for loss in group if loss.micro_batch == first.micro_batch)
         else:
-            total += sum(loss.value for loss in group) / len(group)
+            total += sum(loss.value for loss in group) / (1 if accumulate == "sum" else micro_batches_of(group))
     return total
 
 
-def sums_up(group: List[Loss], accumulate: Optional[str]) -> bool:
-    """Whether the losses of micro-batches are parts of one."""
-    if accumulate is not None:
-        return accumulate == "sum"
-    return all(loss.divisor == len(group) for loss in group)
+def micro_batches_of(group: List[Loss]) -> int:
+    """How many micro-batches losses come from: several backward passes may begin in one."""
+    return len({loss.micro_batch for loss in group})
 
 
 class Steps:
@@ -52,7 +50,9 @@ class Steps:
         self.loss_index = self.micro_batch = 0
         self.optimizing = 0  # depth of optimizer.step()
         self.quiet = False  # in one without a closure, whose ops are not looked at
-        self.told_accumulation = False
+        self.told_accumulation = self.told_seldom = False
+        self.seldom: Set[int] = set()  # listed optimizers that others do not wait for
+        self.passes = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -64,7 +64,7 @@ class Steps:
         self.moved_on = False  # an optimizer stepped since the last pass began
         self.scales: Optional[Tuple[float, float]] = None
         self.learning_rate: Optional[float] = None
-        self.squares: Optional[Tuple[float, float]] = None  # of the norms of gradients, before and after clipping
+        self.squares: Optional[Tuple[float, float]] = None  # norms of gradients, before and after clipping
         self.unclipped: Dict[str, float] = {}  # by parameter: the square of its gradient's norm before it was clipped
         self.loss_index = self.micro_batch = 0
 
@@ -85,20 +85,23 @@ class Steps:
             return
         seconds = (self.ended if self.state == "ended" else time.perf_counter()) - self.started
         self.open, self.state = False, "idle"
-        self._tell_accumulation()
+        self._decide_accumulation()
         norms = None if self.squares is None else (_root(self.squares[0]), _root(self.squares[1]))
         memory = torch.cuda.max_memory_allocated() if torch.cuda.is_available() and torch.cuda.is_initialized() else 0
         self.recorder.end_step(StepResult(
             loss=loss_of_step(self.losses, self.accumulate), learning_rate=self.learning_rate, scales=self.scales, norms=norms,
             seconds=seconds, peak_memory=memory, skipped=bool(self.skipped) and not self.stepped))
 
+    def _begin_pass(self, phase: str, micro_batch: int, loss: int) -> None:
+        self.passes += 1
+        self.recorder.begin_pass(phase, micro_batch, loss)
 
     def forward(self, evaluating: bool) -> None:
         """The model is called, from outside of it."""
         if evaluating:
             self.begin()
             if self.state in ("idle", "ended"):
-                self.recorder.begin_pass("evaluation", self.evaluations, 0)
+                self._begin_pass("evaluation", self.evaluations, 0)
                 self.evaluations += 1
             return
         if self.state == "ended":
@@ -113,11 +116,11 @@ class Steps:
                 self.micro_batch += 1
         self.moved_on = False
         self.state = "forward"
-        self.recorder.begin_pass("forward", self.micro_batch, self.loss_index)
+        self._begin_pass("forward", self.micro_batch, self.loss_index)
 
     def backward(self, value: float, divisor: Optional[float]) -> None:
         """A loss goes back to the parameters of the model."""
-        self.losses.append(Loss(self.loss_index, value, divisor, self.optimizing > 0))
+        self.losses.append(Loss(self.loss_index, self.micro_batch, value, divisor, self.optimizing > 0))
         self.state = "backward"
 
     def scale(self, value: float) -> None:
@@ -135,6 +138,25 @@ class Steps:
         if self.learning_rate is None:
             self.learning_rate = value
 
+    def takes_turn(self, optimizer: Any) -> None:
+        """An optimizer is about to step. Where it did so in this step, the listed optimizers that did not are waited for no
+        longer: the step ends, and the losses since then are the next one's."""
+        done = self.stepped | self.skipped
+        if not self.open or self.state != "backward" or id(optimizer) not in done or self.moved_on:
+            return
+        self.seldom |= {id(each) for each in self.expected} - done
+        later = [loss._replace(number=0) for loss in self.losses if loss.number == self.loss_index]
+        self.losses = [loss for loss in self.losses if loss.number != self.loss_index]
+        scales, unclipped = self.scales, self.unclipped
+        if not self.told_seldom:
+            self.told_seldom = True
+            self.recorder.note("An optimizer that was listed steps less often than others: steps end without it.")
+        self.end()
+        self.begin()
+        self.losses, self.unclipped, self.state = later, unclipped, "backward"
+        self.scales = None if scales is None else (scales[1], scales[1])
+        self._begin_pass("forward", 0, 0)
+
     def step_taken(self, optimizer: Any, rate: float, skipped: bool) -> None:
         (self.skipped if skipped else self.stepped).add(id(optimizer))
         self.rate(rate)
@@ -151,18 +173,20 @@ class Steps:
 
     def _complete(self) -> None:
         done = self.stepped | self.skipped
-        if self.open and done and done >= {id(optimizer) for optimizer in self.expected}:
+        if self.open and done and done >= {id(optimizer) for optimizer in self.expected} - self.seldom:
             if self.state != "ended":
                 self.ended = time.perf_counter()
             self.state = "ended"
 
-    def _tell_accumulation(self) -> None:
+    def _decide_accumulation(self) -> None:
+        """Decides once: the last group of an epoch may be smaller than the number that its losses were divided by."""
         group = [loss for loss in self.losses if loss.number == 0]
-        if self.told_accumulation or len(group) < 2 or group[0].in_optimizer:
+        if self.told_accumulation or not group or group[0].in_optimizer or micro_batches_of(group) < 2:
             return
         self.told_accumulation = True
-        how = "sum" if sums_up(group, self.accumulate) else "mean"
-        self.recorder.note(f"The loss of a step is the {how} of the losses of its micro-batches.")
+        if self.accumulate is None:
+            self.accumulate = "sum" if all(loss.divisor == micro_batches_of(group) for loss in group) else "mean"
+        self.recorder.note(f"The loss of a step is the {self.accumulate} of the losses of its micro-batches.")
 
 
 def _root(square: float) -> float:

@@ -45,7 +45,7 @@ def function_of(optimizer: Any) -> str:
 
 
 def states_of(optimizer: Any, parameter: torch.Tensor) -> List[Tuple[str, torch.Tensor]]:
-    """What an optimizer keeps of a parameter, by name: tensors of its shape."""
+    """The states that an optimizer keeps of a parameter, by name: tensors of its shape."""
     state = optimizer.state.get(parameter, {})
     return [(str(name), value) for name, value in state.items()
             if isinstance(value, torch.Tensor) and value.shape == parameter.shape and name != "step"]
@@ -90,7 +90,7 @@ def squares(tensors: List[torch.Tensor]) -> List[float]:
 
 
 def settings_of(optimizer: Any) -> List[Tuple[str, str, str]]:
-    """Name, value and kind of what an optimizer was given, from its first group."""
+    """Name, value and kind of an optimizer's settings, from its first group."""
     group = optimizer.param_groups[0]
     settings = [("optimizer", type(optimizer).__name__, "optimizer")]
     kinds = {"lr": "learning_rate", "weight_decay": "weight_decay", "eps": "epsilon", "momentum": "momentum"}

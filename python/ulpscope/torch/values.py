@@ -22,6 +22,8 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 def unreadable(tensor: torch.Tensor) -> str:
     """Why a tensor's memory is not read, in a word; an empty text where it is."""
+    if tensor.is_nested:
+        return "nested"
     if type(tensor) not in _PLAIN and type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:
         return "subclass"
     if tensor.layout is not torch.strided:
@@ -50,7 +52,7 @@ class Made:
         self.op, self.value, self.step = op, value, step
         self.phase, self.module, self.function = phase, module, function
         self.role, self.parameter, self.name, self.scale = role, parameter, name, scale
-        self.source: Optional["Made"] = None  # of a cast: what was cast; of a scaled loss: the loss
+        self.source: Optional["Made"] = None  # behind a cast: its source; behind a scaled loss: the loss
         self.unscaled_loss: Optional[float] = None
         self.divisor: Optional[float] = None  # where it is a quotient by a number
         self.has_gradient_of = False
@@ -62,7 +64,7 @@ CONSTANT = Made(0, Value(0, 0), -1, "", "", "", "", "", "", 1.0)
 
 
 class Found(NamedTuple):
-    """What made a tensor: the op that wrote last, others that wrote parts of it, and whether all of it is known."""
+    """The makers of a tensor: the op that wrote last, others that wrote parts of it, and whether all of it is known."""
 
     last: Optional[Made]
     others: Tuple[Made, ...]
@@ -106,7 +108,7 @@ class Values:
         self._storages: Dict[int, _Storage] = {}
 
     def write(self, tensor: torch.Tensor, made: Made) -> None:
-        """What the tensor holds was made by that op."""
+        """Notes that an op made all that the tensor holds."""
         if tensor.numel() == 0:
             return
         storage = tensor.untyped_storage()
@@ -124,11 +126,11 @@ class Values:
             entry.parts = entry.parts[-64:]
 
     def forget(self, tensor: torch.Tensor) -> None:
-        """What the tensor holds was made by an op that was not recorded."""
+        """Notes that an op made it that was not recorded."""
         self._storages.pop(storage_of(tensor), None)
 
     def find(self, tensor: torch.Tensor) -> Found:
-        """What made the values of a tensor."""
+        """The makers of a tensor's values."""
         entry = self._storages.get(storage_of(tensor))
         if entry is None or tensor.numel() == 0:
             return _NOTHING
