@@ -25,6 +25,7 @@ namespace ulpscope {
 namespace {
 
 constexpr size_t kMostDimensions = 64;
+constexpr uint64_t kMostSteps = uint64_t{1} << 62;
 constexpr uint32_t kMostSlots = 1u << 13;  // each up to the largest that is told takes memory
 // So many outputs of a step are turned into rows at a time: each takes 2.5 KB meanwhile.
 constexpr size_t kOutputsAtATime = 1024;
@@ -158,6 +159,15 @@ TensorView folded(const HostTensor& tensor) {
                       count_of(strides.size(), "stride"));
   if (std::any_of(strides.begin(), strides.end(), [](int64_t stride) { return stride < 0; }))
     throw usage_error("a tensor has the strides {}; expected strides of at least 0", shape_of(strides));
+  // The last element's offset, in bytes too, is a number of 64 bits.
+  int64_t last = 0;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    int64_t extent = 0;
+    if (__builtin_mul_overflow(std::max<int64_t>(shape[i] - 1, 0), strides[i], &extent) ||
+        __builtin_add_overflow(last, extent, &last) || last > INT64_MAX / 16)
+      throw usage_error("a tensor of the shape {} has the strides {}; expected ones within a memory", shape_of(shape),
+                        shape_of(strides));
+  }
   if (elements == 0) {
     shape = {0};
     strides = {1};
@@ -188,6 +198,8 @@ UpdateCounts count_update(const HostUpdate& update) {
   if (update.update) asked = readable(*update.update, "the update");
   for (const TensorView& view : {before, gradient.value_or(before), asked.value_or(before)})
     if (!is_float(view.dtype)) throw usage_error("an update is of {}; expected a floating-point type", info(view.dtype).name);
+  if (asked && asked->dtype != DType::f32 && asked->dtype != DType::f64)
+    throw usage_error("the update that was asked for is of {}; expected f32 or f64", info(asked->dtype).name);
 
   const int64_t elements = before.size(), blocks = (elements + kStatisticsBlock - 1) / kStatisticsBlock;
   std::vector<double> sums(static_cast<size_t>(UpdateSums::kSums * blocks));
@@ -228,6 +240,8 @@ OutputRecord count_cast(const HostTensor& from, const HostTensor& to, double sca
     throw usage_error("a cast to {}; expected one to f16 or bf16, whose roundings are counted", info(result.dtype).name);
   if (!is_float(source.dtype) || is_quantized(source.dtype))
     throw usage_error("a cast from {}; expected one from f64, f32, f16 or bf16", info(source.dtype).name);
+  if (!std::isnormal(scale) || scale < 0)
+    throw usage_error("a cast of values with the loss scale {}; expected a normal number above 0", scale);
   const FloatFormat& format = *info(result.dtype).format;
   const int64_t elements = source.size(), blocks = (elements + kStatisticsBlock - 1) / kStatisticsBlock;
   OutputRecord record;
@@ -407,6 +421,7 @@ void CallRecorder::begin_step(uint64_t number) {
   State& state = *state_;
   const std::lock_guard lock(state.mutex);
   if (!state.failure.empty()) throw failed_error("{}", state.failure);
+  if (number > kMostSteps) throw usage_error("step {}; expected at most 2^62", number);
   if (state.in_step) throw usage_error("step {} begins before step {} ended", number, *state.last_step);
   if (state.last_step && number <= *state.last_step)
     throw usage_error("step {} comes after step {}; expected growing numbers", number, *state.last_step);

@@ -33,7 +33,7 @@ thread_local std::string last_error;
 
 int failed_with(int code, std::string_view what) {
   try {
-    last_error = what;
+    last_error = what.substr(0, 1000);
   } catch (...) {
     last_error.clear();  // no memory for the text
   }
@@ -66,13 +66,13 @@ int with(ulpscope_recorder* recorder, const char* function, Body&& body) noexcep
   return code;
 }
 
-// A caller of an older version of the interface filled in less: members that it does not know are zero.
+// A caller of a newer version may have filled in more, which is not known here.
 template <typename Struct>
 Struct read(const Struct* given, const char* what) {
   if (given == nullptr) throw usage_error("expected {}, got NULL", what);
   uint32_t size = 0;
   std::memcpy(&size, given, sizeof size);
-  if (size < 2 * sizeof size || size > 64 * sizeof(Struct))
+  if (size < sizeof(Struct) || size > 64 * sizeof(Struct))
     throw usage_error("{} has the size {}; expected sizeof of it, {}", what, size, sizeof(Struct));
   Struct copy{};
   std::memcpy(static_cast<void*>(&copy), given, std::min<size_t>(size, sizeof copy));
@@ -343,6 +343,7 @@ int ulpscope_setting(ulpscope_recorder* recorder, const char* name, const char* 
 int ulpscope_batch(ulpscope_recorder* recorder, uint32_t source, const int64_t* samples, size_t count) {
   return with(recorder, "ulpscope_batch", [&](CallRecorder& calls) {
     if (count > 0 && samples == nullptr) throw usage_error("{} samples without a list of them", count);
+    if (count > UINT32_MAX) throw usage_error("{} samples; expected at most {}", count, UINT32_MAX);
     calls.add_batch(source, {samples, count});
   });
 }

@@ -4,7 +4,7 @@
  *   ulpscope_open(&run, &options, &recorder);
  *   for each step:  ulpscope_begin_step(recorder, number);
  *     for each pass:  ulpscope_begin_pass(recorder, phase, micro_batch, loss);
- *       for each op:  ulpscope_begin_op(recorder, &call, &op);  compute;
+ *       for each op:  ulpscope_begin_op(recorder, &call, &op, &id);  compute;
  *                     ulpscope_output(recorder, op, slot, &tensor, &label, NULL) for each output;  ulpscope_end_op(recorder, op);
  *     ulpscope_end_step(recorder, &step);
  *   ulpscope_close(recorder);

@@ -169,14 +169,29 @@ TEST_F(CInterface, WhatCannotBeIsRefusedInOneLine) {
   ASSERT_EQ(ulpscope_get_status(recorder_, &status), ULPSCOPE_OK);
   EXPECT_EQ(status.refused, 8u);
   EXPECT_EQ(status.failed, 0);
-  // A caller of an older version gives a shorter struct, and no byte behind it is touched.
+  // A struct that is too short is not written to, and one of a newer caller no further than is known here.
   struct {
     uint32_t size = 16;
     unsigned char bytes[sizeof(ulpscope_status)];
   } shorter;
   std::memset(shorter.bytes, 0xAB, sizeof shorter.bytes);
-  ASSERT_EQ(ulpscope_get_status(recorder_, reinterpret_cast<ulpscope_status*>(&shorter)), ULPSCOPE_OK);
-  EXPECT_EQ(shorter.bytes[12], 0xAB);
+  expect(ulpscope_get_status(recorder_, reinterpret_cast<ulpscope_status*>(&shorter)), ULPSCOPE_REFUSED,
+         "a status has the size 16");
+  EXPECT_EQ(shorter.bytes[0], 0xAB);
+  struct {
+    ulpscope_status known;
+    unsigned char newer[64];
+  } longer{};
+  longer.known.size = sizeof longer;
+  std::memset(longer.newer, 0xAB, sizeof longer.newer);
+  ASSERT_EQ(ulpscope_get_status(recorder_, &longer.known), ULPSCOPE_OK);
+  EXPECT_EQ(longer.known.size, sizeof longer);
+  EXPECT_EQ(longer.newer[0], 0xAB);
+  ASSERT_EQ(ulpscope_drop_op(recorder_, op), ULPSCOPE_OK);
+  ulpscope_step step{};
+  step.size = sizeof step;
+  ASSERT_EQ(ulpscope_end_step(recorder_, &step), ULPSCOPE_OK);
+  expect(ulpscope_begin_step(recorder_, UINT64_MAX), ULPSCOPE_REFUSED, "step 18446744073709551615; expected at most 2^62");
 }
 
 // Infinite and zero loss scales occur, and are recorded.
