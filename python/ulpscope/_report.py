@@ -30,6 +30,8 @@ class Report:
     def __init__(self, path: Union[str, "os.PathLike[str]"]) -> None:
         self.path = os.fspath(path)
         self.data: Dict[str, Any] = json.loads(_run("report", self.path, "--format", "json"))
+        if "verdict" not in self.data:
+            raise Error(f"{self.path} has no step: nothing was recorded of a whole one")
         self.text = _run("report", self.path)
 
     @property

@@ -115,6 +115,7 @@ class Session:
         self._make_recorder = make_recorder
         self.recorder: Any = None
         self.muted = False
+        self.thread = threading.get_ident()  # whose calls of the model are recorded
         self.paused = 0  # how many pauses there are, one in another
         self.failed = ""
         self.not_read: "Counter[str]" = Counter()
@@ -499,9 +500,11 @@ class Session:
             if self.failed or self.paused or not self._concerns(optimizer) or self.steps.optimizing == 0:
                 return
             self.steps.optimizing -= 1
+            if self.steps.optimizing:  # a step() that another one called, as of a class that extends an optimizer
+                return
             self.steps.quiet = False
             copies = self._copies.pop(id(optimizer), None)
-            if self.steps.optimizing or copies is None or not self.steps.open:
+            if copies is None or not self.steps.open:
                 return
             found, scale = getattr(optimizer, "found_inf", None), getattr(optimizer, "grad_scale", None)
             skipped = found is not None and updates.number(found) > 0
@@ -580,6 +583,10 @@ def warn(text: str) -> None:
         print(text, file=sys.stderr)
 
 
+_PHASES = ("data", "forward", "recompute", "loss", "backward", "scaling", "communication", "optimizer", "evaluation")
+_LEAST_BYTES = 2_000_000  # an empty trace has 1.5 MB
+
+
 class Recording:
     """A recording that goes on until its block is left, or close() is called."""
 
@@ -587,6 +594,23 @@ class Recording:
                  level: str = "stats", every: int = 1, modules: str = "", ops: str = "", phases: str = "", max_bytes: int = 0,
                  overwrite: bool = False, name: str = "", precision: str = "", accumulate: Optional[str] = None,
                  compile: str = "see", make_recorder: Callable[..., Any] = Recorder) -> None:
+        for option, text in (("modules", modules), ("ops", ops), ("phases", phases), ("name", name), ("precision", precision)):
+            if not isinstance(text, str):
+                raise TypeError(f"{option} is no str: {type(text).__name__}")
+        for option, count in (("every", every), ("max_bytes", max_bytes)):
+            if not isinstance(count, int):
+                raise TypeError(f"{option} is no int: {type(count).__name__}")
+        if every < 1:
+            raise ValueError(f"every is below 1: {every}")
+        if max_bytes != 0 and max_bytes < _LEAST_BYTES:
+            raise ValueError(f"max_bytes is {max_bytes}; a trace has room for steps from {_LEAST_BYTES} on, and 0 is no limit")
+        unknown = [phase for phase in phases.split(",") if phase and phase not in _PHASES]
+        if unknown:
+            raise ValueError(f"phases has {unknown[0]!r}; expected some of {', '.join(_PHASES)}")
+        if precision not in ("", "fp32", "bf16", "fp16"):
+            raise ValueError(f'precision is none of "fp32", "bf16" and "fp16": {precision}')
+        if scaler is not None and not (hasattr(scaler, "is_enabled") and hasattr(scaler, "get_scale")):
+            raise TypeError(f"scaler is no GradScaler: {type(scaler).__name__}")
         if compile not in ("see", "eager"):
             raise ValueError(f'compile is neither "see" nor "eager": {compile}')
         if level not in ("health", "stats", "full"):
@@ -594,7 +618,10 @@ class Recording:
         if accumulate not in (None, "mean", "sum"):
             raise ValueError(f'accumulate is neither "mean" nor "sum": {accumulate}')
         models, optimizers = named_models(model), listed_optimizers(optimizer)
-        path, run = _of_rank(os.fspath(path))
+        named = os.fspath(path)
+        if not isinstance(named, str) or not named or "\0" in named:
+            raise ValueError(f"path is no name of a file: {named!r}")
+        path, run = _of_rank(os.path.abspath(named))
         if make_recorder is Recorder:
             load_library()
         folder = os.path.dirname(os.path.abspath(path))
@@ -611,6 +638,8 @@ class Recording:
         self._handles: List[Any] = []
         self._exits = contextlib.ExitStack()
         self._closed = False
+        self._thread = threading.get_ident()
+        _recordings.add(self)
         self._begin(models, compile)
 
     def _begin(self, models: List[Tuple[str, torch.nn.Module]], compile: str) -> None:
@@ -638,9 +667,14 @@ class Recording:
         self._exits.enter_context(session.mode)
 
     def _unhook(self) -> None:
-        self._exits.close()
+        self._leave_mode()
         for handle in self._handles:
             handle.remove()
+
+    def _leave_mode(self) -> None:
+        """The mode is the thread's that began; in others it stays there and, muted, only hands ops on."""
+        if threading.get_ident() == self._thread:
+            self._exits.close()
 
     def __enter__(self) -> "Recording":
         return self
@@ -652,11 +686,12 @@ class Recording:
     def close(self) -> None:
         """Ends the recording; the file then has all that was recorded."""
         if self._closed:
+            self._leave_mode()  # where another thread closed it
             return
         self._closed = True
-        self._unhook()
         session = self._session
         session.muted = True
+        self._unhook()
         try:
             session.close()
         except Exception as error:  # the program goes on
@@ -695,6 +730,21 @@ class Recording:
             session.resume()
 
 
+# Those that go on, for children of a fork: the file and its writer are the parent's.
+_recordings: "weakref.WeakSet[Recording]" = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    for recording in list(_recordings):
+        session = recording._session
+        session.muted, session.failed, session.recorder = True, "the process is a child of the one that records", None
+        session.lock = threading.RLock()  # another thread of the parent may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
+
+
 class _Hook:
     """A hook on one module. A copy of that module, and a file that it is saved in, have one that does nothing: they are read
     without this package."""
@@ -707,6 +757,9 @@ class _Hook:
         """The session that records a call: not where a shallow copy of the module, which has its hooks, is called."""
         session = self._session
         if session is None or session.paused or self._module is None or self._module() is not module:
+            return None
+        # Other threads evaluate the model, or prepare its data; but those of a backward pass compute parts of it again.
+        if threading.get_ident() != session.thread and torch._C._current_graph_task_id() == -1:
             return None
         return session
 

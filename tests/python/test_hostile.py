@@ -1,0 +1,101 @@
+"""Recordings that are given nonsense, forked, or closed from elsewhere: training goes on, and nothing is lost."""
+
+import os
+import threading
+import unittest
+
+from recorded import NEEDS_TORCH, Case, recording, torch
+
+import ulpscope
+
+
+def train(model, optimizer, steps):
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = model(torch.randn(4, 3)).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@unittest.skipIf(torch is None, NEEDS_TORCH)
+class Hostile(Case):
+    def setUp(self):
+        super().setUp()
+        torch.manual_seed(0)
+        self.model = torch.nn.Linear(3, 2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+
+    def test_arguments_are_checked_before_training(self):
+        for options, error in (({"name": 5}, TypeError), ({"modules": 5}, TypeError), ({"phases": ["forward"]}, TypeError),
+                               ({"phases": "sideways"}, ValueError), ({"every": "2"}, TypeError), ({"every": 0}, ValueError),
+                               ({"max_bytes": 200000}, ValueError), ({"precision": "fp17"}, ValueError)):
+            with self.subTest(**options), self.assertRaises(error):
+                recording(self.model, self.optimizer, **options)
+        with self.assertRaisesRegex(TypeError, "scaler is no GradScaler: str"):
+            recording(self.model, self.optimizer, "scaler")
+        self.assertEqual(len(self.model._forward_pre_hooks), 0)
+
+    def test_a_class_that_extends_an_optimizer(self):
+        class Extended(torch.optim.SGD):
+            def step(self, closure=None):
+                return super().step(closure)
+
+        torch.optim.SGD(self.model.parameters(), 0.1)  # has the base's step hooked, too
+        optimizer = Extended(self.model.parameters(), 0.1)
+        with recording(self.model, optimizer) as run:
+            losses = train(self.model, optimizer, 4)
+        self.assertEqual([step.result.loss for step in run.made[0].steps], losses)
+
+    def test_a_forked_child_records_nothing(self):
+        with recording(self.model, self.optimizer) as run:
+            train(self.model, self.optimizer, 2)
+            child = os.fork()
+            if child == 0:
+                code = 1
+                try:
+                    train(self.model, self.optimizer, 2)
+                    run.close()
+                    code = 0
+                finally:
+                    os._exit(code)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+            train(self.model, self.optimizer, 1)
+        self.assertEqual(len(run.made[0].steps), 3)
+
+    def test_another_thread_evaluates_and_closes(self):
+        with recording(self.model, self.optimizer) as run:
+            train(self.model, self.optimizer, 2)
+
+            def evaluate():
+                with torch.no_grad():
+                    self.model(torch.randn(4, 3))
+                run.close()
+
+            thread = threading.Thread(target=evaluate)
+            thread.start()
+            thread.join()
+        self.assertTrue(run.made[0].closed)
+        self.assertEqual(len(run.made[0].steps), 2)
+        self.assertFalse([call for step in run.made[0].steps for call in step.calls if call.call.phase == "evaluation"])
+        self.assertEqual(len(self.model._forward_pre_hooks), 0)
+
+
+@unittest.skipIf(torch is None, NEEDS_TORCH)
+@unittest.skipIf(not os.environ.get("ULPSCOPE_PROGRAM"), "ULPSCOPE_PROGRAM is not set")
+class Empty(unittest.TestCase):
+    def test_a_report_of_nothing(self):
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run.h5")
+            model = torch.nn.Linear(3, 2)
+            ulpscope.record(path, model).close()
+            with self.assertRaisesRegex(ulpscope.Error, "has no step"):
+                ulpscope.report(path)
+
+
+if __name__ == "__main__":
+    unittest.main()
