@@ -133,7 +133,7 @@ class Reports(Case):
         self.assertFalse(math.isfinite(losses[9]))
         self.assertEqual(report.verdict, "broken", report.text)
         text = " ".join(report.text.split())
-        self.assertIn("between second mul in forward became too large for fp16", text)
+        self.assertIn("The first, in step 9, is between second mul in forward. All that it read was finite", text)
         self.assertIn("65504", text)
         self.assertIn("FP32 or BF16", text)
 
