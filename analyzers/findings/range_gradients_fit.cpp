@@ -106,6 +106,8 @@ std::optional<Fit> judge_fit(const RunFacts& facts) {
     const std::string_view format = info(tensor.dtype).format->name;
     if (std::find(fit.formats.begin(), fit.formats.end(), format) == fit.formats.end()) fit.formats.push_back(format);
   }
+  // A few that fit say nothing of a run whose other roundings nobody counted.
+  if (fit.judged.size() < fit.unjudged.size()) return std::nullopt;
   if (fit.judged.empty() || (fit.any_values && std::isnan(fit.least_headroom))) return std::nullopt;
   fit.quantized = quantized_formats(facts);
   return fit;
