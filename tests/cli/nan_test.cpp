@@ -303,7 +303,7 @@ TEST_F(Updates, AreNotJudgedByATraceThatStopped) {
   // More than there is room for in an empty trace.
   ASSERT_EQ(lose_updates({}, "200").exit_code, 0);
   bool has_stopped = false;
-  for (uint64_t limit = 1440 << 10; limit <= 1620 << 10; limit += 90 << 10) {
+  for (uint64_t limit = 1480 << 10; limit <= 1660 << 10; limit += 60 << 10) {
     RunOptions full;
     full.file_limit = limit;
     const Result result = run_verb("updates", {"run.h5", "--json", kNoLimit}, full);
