@@ -1,5 +1,6 @@
 """Reports and tables of traces, from the program `ulpscope`."""
 
+import functools
 import html
 import json
 import math
@@ -32,7 +33,11 @@ class Report:
         self.data: Dict[str, Any] = json.loads(_run("report", self.path, "--format", "json"))
         if "verdict" not in self.data:
             raise Error(f"{self.path} has no step: nothing was recorded of a whole one")
-        self.text = _run("report", self.path)
+
+    @functools.cached_property
+    def text(self) -> str:
+        """The report as the program prints it."""
+        return _run("report", self.path)
 
     @property
     def verdict(self) -> str:

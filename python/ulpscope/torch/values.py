@@ -1,6 +1,6 @@
 """Which op made what a tensor holds."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
