@@ -194,60 +194,52 @@ CallLabel label_of(const ulpscope_label* given) {
 
 static_assert(std::extent_v<decltype(ulpscope_statistics::bins)> == ExponentHistogram::kBins);
 
+// Calls visit(theirs, ours) for each count of the two structs that is known: one list serves both directions.
+template <typename Theirs, typename Ours, typename Visit>
+void visit_counts(Theirs& theirs, Ours& ours, const Visit& visit) {
+  auto& statistics = ours.statistics;
+  visit(theirs.count, statistics.count);
+  visit(theirs.nan, statistics.nan);
+  visit(theirs.positive_infinity, statistics.positive_infinity);
+  visit(theirs.negative_infinity, statistics.negative_infinity);
+  visit(theirs.zeros, statistics.zeros);
+  if (ours.known == StatisticsLevel::values) {
+    visit(theirs.negatives, statistics.negatives);
+    visit(theirs.smallest, statistics.smallest);
+    visit(theirs.largest, statistics.largest);
+    visit(theirs.sum, statistics.sum);
+    visit(theirs.sum_of_squares, statistics.sum_of_squares);
+    for (size_t bin = 0; bin < statistics.histogram.bins.size(); ++bin) visit(theirs.bins[bin], statistics.histogram.bins[bin]);
+    visit(theirs.below_range, statistics.histogram.below_range);
+    visit(theirs.above_range, statistics.histogram.above_range);
+  }
+  if (!ours.rounding_known) return;
+  visit(theirs.flushed, ours.rounding.flushed);
+  visit(theirs.subnormal, ours.rounding.subnormal);
+  visit(theirs.inexact_subnormal, ours.rounding.inexact_subnormal);
+  visit(theirs.overflowed, ours.rounding.overflowed);
+  visit(theirs.rescued, ours.rounding.rescued);
+  visit(theirs.saturated, ours.rounding.saturated);
+}
+
 OutputRecord record_of(const ulpscope_statistics& given) {
   if (given.known > 2) throw usage_error("statistics of which {} is known; expected 0, 1 or 2", given.known);
   OutputRecord record;
   record.known = static_cast<StatisticsLevel>(given.known);
   record.before_rounding = given.before_rounding != 0;
   record.rounding_known = given.rounding_known != 0;
-  TensorStatistics& to = record.statistics;
-  to.health() = {given.count, given.nan, given.positive_infinity, given.negative_infinity, given.zeros};
-  if (record.known == StatisticsLevel::values) {
-    to.negatives = given.negatives;
-    to.smallest = given.smallest;
-    to.largest = given.largest;
-    to.sum = given.sum;
-    to.sum_of_squares = given.sum_of_squares;
-    std::copy(std::begin(given.bins), std::end(given.bins), to.histogram.bins.begin());
-    to.histogram.below_range = given.below_range;
-    to.histogram.above_range = given.above_range;
-  }
-  if (record.rounding_known)
-    record.rounding = {given.flushed, given.subnormal, given.inexact_subnormal, given.overflowed, given.rescued, given.saturated};
+  visit_counts(given, record, [](const auto& theirs, auto& ours) { ours = theirs; });
   return record;
 }
 
 void write(const OutputRecord& record, ulpscope_statistics* statistics) {
-  ulpscope_statistics to = read(statistics, "statistics");
-  const uint32_t size = to.size;
-  to = {};
-  to.size = size;
+  ulpscope_statistics to{};
+  to.size = read(statistics, "statistics").size;
   to.known = static_cast<uint8_t>(record.known);
   to.before_rounding = record.before_rounding;
   to.rounding_known = record.rounding_known;
-  const TensorStatistics& from = record.statistics;
-  to.count = from.count;
-  to.nan = from.nan;
-  to.positive_infinity = from.positive_infinity;
-  to.negative_infinity = from.negative_infinity;
-  to.zeros = from.zeros;
-  if (record.known == StatisticsLevel::values) {
-    to.negatives = from.negatives;
-    to.smallest = from.smallest;
-    to.largest = from.largest;
-    to.sum = from.sum;
-    to.sum_of_squares = from.sum_of_squares;
-    std::copy(from.histogram.bins.begin(), from.histogram.bins.end(), to.bins);
-    to.below_range = from.histogram.below_range;
-    to.above_range = from.histogram.above_range;
-  }
-  to.flushed = record.rounding.flushed;
-  to.subnormal = record.rounding.subnormal;
-  to.inexact_subnormal = record.rounding.inexact_subnormal;
-  to.overflowed = record.rounding.overflowed;
-  to.rescued = record.rounding.rescued;
-  to.saturated = record.rounding.saturated;
-  std::memcpy(static_cast<void*>(statistics), &to, std::min<size_t>(size, sizeof to));
+  visit_counts(to, record, [](auto& theirs, const auto& ours) { theirs = ours; });
+  std::memcpy(static_cast<void*>(statistics), &to, std::min<size_t>(to.size, sizeof to));
 }
 
 std::vector<ValueKey> keys_of(const ulpscope_value* values, uint32_t count) {

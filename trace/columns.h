@@ -40,7 +40,7 @@ struct Column {
   double fill = 0;
   uint64_t first_minor = 0;
 
-  // The same column, which came with that minor version of the schema: the default of its field must mean that it is not known.
+  // This column, which came with that minor version of the schema: the default of its field must mean that it is not known.
   constexpr Column since(uint64_t minor) const {
     Column column = *this;
     column.first_minor = minor;

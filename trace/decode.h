@@ -57,7 +57,8 @@ constexpr size_t column_named(std::string_view name) {
 // Says as which enumerator one that a newer program added is read. Nothing: a row means nothing without it.
 template <typename Enum>
 constexpr std::optional<Enum> in_place_of_unknown() {
-  if constexpr (std::is_same_v<Enum, OpKind> || std::is_same_v<Enum, OpFunction> || std::is_same_v<Enum, SettingKind>)
+  if constexpr (std::is_same_v<Enum, OpKind> || std::is_same_v<Enum, OpFunction> || std::is_same_v<Enum, SettingKind> ||
+                std::is_same_v<Enum, MetricKind>)
     return Enum::other;
   else if constexpr (std::is_same_v<Enum, EventKind>)
     return Enum::note;

@@ -13,6 +13,7 @@
 #include <functional>
 #include <limits>
 
+#include "reading_error.h"
 #include "sample_trace.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
@@ -121,17 +122,7 @@ class Hostile : public testing::Test {
     }
     ASSERT_TRUE(sink->close());
   }
-  // Of reading all of it.
-  std::string error() const {
-    try {
-      read_lines(Snapshot(path_));
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::unreadable);
-      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
-      return error.what();
-    }
-    return "no error";
-  }
+  std::string error() const { return reading_error(path_); }
   RecoverResult recover() {
     std::filesystem::remove(saved_);
     const RecoverResult result = recover_trace(path_, saved_);

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "other_minor.h"
+#include "reading_error.h"
 #include "sample_trace.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
@@ -24,7 +25,7 @@ using testing::HasSubstr;
 
 constexpr uint64_t kVersionSeed = 31, kVersionSteps = 70;  // a chunk of steps, and a part of one
 constexpr uint64_t kNewer = kSchemaMinor + 3;
-// Of one commit record.
+// One commit record.
 constexpr size_t words_of(size_t tables) { return 3 + 3 * tables; }
 
 class MinorVersion : public testing::Test {
@@ -36,16 +37,7 @@ class MinorVersion : public testing::Test {
     for (uint64_t step = 0; step < kVersionSteps; ++step) add_step(*sink, kVersionSeed, step);
     ASSERT_TRUE(sink->close());
   }
-  // Of reading all of it.
-  std::string error() const {
-    try {
-      read_lines(Snapshot(path_));
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::unreadable);
-      return error.what();
-    }
-    return "no error";
-  }
+  std::string error() const { return reading_error(path_); }
   std::string damaged(const std::string& what) const { return "'" + path_ + "' is damaged: " + what; }
   // The rows of the last, unfilled chunk of a table are no longer in place, as in a trace whose writer was killed.
   void leave_in_tail(TableId table) const {
@@ -229,6 +221,7 @@ TEST_F(NewEnumerators, AreReadAsOtherWhereThatSaysEnough) {
     op.function = static_cast<OpFunction>(kOpFunctions.size());
     setting.kind = static_cast<SettingKind>(255);
     event.kind = static_cast<EventKind>(kEventKinds);
+    event.metric = static_cast<MetricKind>(kMetricKinds);
     capture.follow = static_cast<CaptureFollow>(kCaptureFollows + 1);
   });
   EXPECT_THAT(error(), HasSubstr("has the unknown value"));
@@ -240,6 +233,7 @@ TEST_F(NewEnumerators, AreReadAsOtherWhereThatSaysEnough) {
     EXPECT_EQ(reader.settings().at(0).kind, SettingKind::other);
     EXPECT_EQ(reader.settings().at(0).name, "lr");
     EXPECT_EQ(reader.events().at(event).kind, EventKind::note);
+    EXPECT_EQ(reader.events().at(event).metric, MetricKind::other);
     EXPECT_EQ(reader.events().at(event).text, "what happened");
     EXPECT_EQ(reader.captures().at(0).follow, CaptureFollow::none);
   };
@@ -249,6 +243,7 @@ TEST_F(NewEnumerators, AreReadAsOtherWhereThatSaysEnough) {
               ElementsAre(fmt::format("written by a newer ulpscope (schema {}.{})", kSchemaMajor, kNewer),
                           "'captures/follow' has 1 value that this ulpscope does not know: the copy has 'none' instead",
                           "'events/kind' has 1 value that this ulpscope does not know: the copy has 'note' instead",
+                          "'events/metric' has 1 value that this ulpscope does not know: the copy has 'other' instead",
                           "'ops/function' has 1 value that this ulpscope does not know: the copy has 'other' instead",
                           "'ops/kind' has 1 value that this ulpscope does not know: the copy has 'other' instead",
                           "'settings/kind' has 1 value that this ulpscope does not know: the copy has 'other' instead"));
