@@ -54,6 +54,13 @@ std::string lower_case(std::string_view text) {
   return lower;
 }
 
+std::string upper_case(std::string_view text) {
+  std::string upper(text);
+  for (char& c : upper)
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  return upper;
+}
+
 bool contains_in_any_case(std::string_view text, std::string_view part) {
   return std::search(text.begin(), text.end(), part.begin(), part.end(),
                      [](char a, char b) { return lower_letter(a) == lower_letter(b); }) != text.end() ||
@@ -112,7 +119,20 @@ std::string join_words(std::span<const std::string> words, std::string_view conj
   return joined;
 }
 
-std::string count_of(uint64_t count, std::string_view noun) { return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s"); }
+std::string grouped_digits(std::string_view digits) {
+  const size_t first = digits.starts_with('-') ? 1 : 0;
+  const size_t end = std::min(digits.find_first_not_of("0123456789", first), digits.size());
+  std::string grouped;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > first && i < end && (end - i) % 3 == 0) grouped += ',';
+    grouped += digits[i];
+  }
+  return grouped;
+}
+
+std::string count_of(uint64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", grouped_digits(fmt::format("{}", count)), noun, count == 1 ? "" : "s");
+}
 
 namespace {
 

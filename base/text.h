@@ -12,6 +12,8 @@ namespace ulpscope {
 
 // With small letters for the capitals of ASCII: names of formats, modes and GPUs are read in any case.
 std::string lower_case(std::string_view text);
+// With capitals for the small letters of ASCII: "FP16".
+std::string upper_case(std::string_view text);
 // `part` stands somewhere in `text`, in any case.
 bool contains_in_any_case(std::string_view text, std::string_view part);
 
@@ -27,7 +29,9 @@ std::string did_you_mean_or_expected(std::string_view wrong, std::span<const std
 // "a, b and c".
 std::string join_words(std::span<const std::string> words, std::string_view conjunction = "and");
 
-// "1 step", "2 steps": of nouns whose plural ends in s.
+// "65504.5" as "65,504.5": of the digits that a number begins with, behind its sign.
+std::string grouped_digits(std::string_view digits);
+// "1 step", "2,000 steps": of nouns whose plural ends in s.
 std::string count_of(uint64_t count, std::string_view noun);
 
 // "linear in head (forward)", "add (loss)": what users call an op.

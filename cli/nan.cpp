@@ -42,7 +42,7 @@ NanAnswer explain_nan(const Arguments& arguments) {
   Report& report = answer.report;
 
   const std::optional<RunFailure> failure = failure_of(asked.trace());
-  if (!failure && (!report.verdict || *report.verdict >= Verdict::loses_accuracy))
+  if (!failure && (!report.verdict || *report.verdict >= Verdict::warning))
     report.add_fact("run_again",
                     fmt::format("nothing was tried: the run did not end in NaN or {} skipped steps", FailureWatch::kSkipped));
   if (failure && !arguments.has("--no-trials"))

@@ -17,7 +17,7 @@ namespace ulpscope::cli {
 namespace {
 
 constexpr const char* kFormatOption = "--format";
-constexpr size_t kPageLines = 40, kLinesOfHealthy = 15;
+constexpr size_t kPageLines = 40, kLinesOfRun = 15;
 
 template <typename Enum>
 std::vector<std::string> names(int count) {
@@ -29,9 +29,9 @@ std::vector<std::string> names(int count) {
 std::string render(const Report& report, const Arguments& arguments, TextOptions text) {
   text.unicode = !arguments.has("--ascii");
   text.all = arguments.has("--all");
-  // What judges a run stands on one page.
+  // What judges a run stands on one page, and the verdict on it is read in a glance.
   if (report.verdict && !report.keeps_all_rows && !arguments.has("--limit") && !text.all)
-    text.most_lines = *report.verdict < Verdict::loses_accuracy && report.analysis == "report" ? kLinesOfHealthy : kPageLines;
+    text.most_lines = report.facts_in_brief ? kLinesOfRun : kPageLines;
   switch (output_kind(arguments)) {
     case OutputKind::json:
       return render_json(report);
@@ -173,7 +173,7 @@ int exit_code(const Report& report, const Arguments& arguments) {
   const Severity limit = arguments.text("--fail-on") == "error" ? Severity::error : Severity::warning;
   // Of a run that was judged the verdict decides: how its recording went is no fault of the run.
   if (report.verdict)
-    return *report.verdict >= (limit == Severity::error ? Verdict::broken : Verdict::loses_accuracy) ? kFindings : kClean;
+    return *report.verdict >= (limit == Severity::error ? Verdict::broken : Verdict::warning) ? kFindings : kClean;
   return has_finding(report, limit) ? kFindings : kClean;
 }
 

@@ -159,6 +159,7 @@ Report describe(const Experiment& experiment, const TrainResult& result, const s
   report.analysis = "train";
   report.title = fmt::format("Trained {} in {}", experiment.name, name_of(experiment.precision));
   const bool any = result.steps > 0;
+  report.add_fact("precision", std::string(name_of(experiment.precision)));
   if (result.first_step > 0) report.add_fact("resumed_at_step", count_cell(result.first_step));
   if (const std::string arithmetic = describe(experiment.arithmetic); !arithmetic.empty())
     report.add_fact("arithmetic", arithmetic);
@@ -191,12 +192,35 @@ Report describe(const Experiment& experiment, const TrainResult& result, const s
   return report;
 }
 
+// For somebody who watched it: how it went, and what to ask next. Bytes and fingerprints are in the JSON, and what `info` shows.
+std::string ending(Report report, const TextOptions& options) {
+  static constexpr std::string_view kShown[] = {"precision",  "arithmetic",  "resumed_at_step", "steps",         "skipped_steps",
+                                                "first_loss", "final_loss",  "test_loss",       "test_accuracy", "seconds",
+                                                "capsule",    "stop_reason", "recorded_less"};
+  report.facts_in_brief = true;
+  const std::optional<Verdict> verdict = report.verdict;
+  const std::string trace = shell_word(find_fact<std::string>(report, "trace").value_or(""));
+  const bool has_nan = std::any_of(report.findings.begin(), report.findings.end(),
+                                   [](const Finding& finding) { return finding.code == "run.loss_nonfinite"; });
+  std::erase_if(report.facts, [](const Quantity& fact) {
+    return std::find(std::begin(kShown), std::end(kShown), fact.name) == std::end(kShown);
+  });
+  report.findings.clear();
+  report.causes.clear();
+  std::string text = render_text(report, options);
+  if (!verdict) return text;
+  text += fmt::format("Next     ulpscope report {}\n", trace);
+  if (has_nan) text += fmt::format("         ulpscope nan {}\n", trace);
+  return text;
+}
+
 // What `ulpscope report` says of the trace, without its tables.
 void add_verdict_of(const std::string& trace_path, Report& report) {
   try {
     Report judged = analyze_all(Snapshot(trace_path));
     report.verdict = judged.verdict;
     report.verdict_text = std::move(judged.verdict_text);
+    report.checked = std::move(judged.checked);
     report.causes = std::move(judged.causes);
     report.findings = std::move(judged.findings);
   } catch (const Error& error) {
@@ -382,7 +406,7 @@ std::optional<Report> train(const Arguments& arguments) {
   if (!weights.empty()) save_weights(trainer.model(), weights);
   Report report = describe(experiment, result, options.trace_path);
   if (!options.trace_path.empty() && !result.trace.failed) add_verdict_of(options.trace_path, report);
-  write_stdout(arguments.has("--json") ? render_json(report) : render_text(report, text_options_of_stdout()));
+  write_stdout(arguments.has("--json") ? render_json(report) : ending(report, text_options_of_stdout()));
   return interrupted ? std::nullopt : std::optional(std::move(report));
 }
 

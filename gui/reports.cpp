@@ -158,7 +158,8 @@ void show_verdict(const Canvas& canvas, const Report& report) {
   const ImU32 color = canvas.theme->of(*report.verdict);
   const ImVec2 at = ImGui::GetCursorScreenPos();
   const float line = ImGui::GetTextLineHeight(), width = ImGui::GetContentRegionAvail().x;
-  const std::string text = first_bytes_of(verdict_line(report), kMostVerdictBytes);
+  std::string text = first_bytes_of(verdict_line(report), kMostVerdictBytes);
+  if (!report.checked.empty()) text += "\nChecked: " + report.checked.text();
   const ImVec2 size = ImGui::CalcTextSize(text.c_str(), nullptr, false, width - 2 * line);
   ImDrawList& list = *ImGui::GetWindowDrawList();
   list.AddRectFilled(at, {at.x + width, at.y + size.y + line}, canvas.theme->panel, 4);

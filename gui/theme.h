@@ -17,11 +17,9 @@ struct Theme {
   ImU32 of(Severity severity) const { return severity == Severity::error ? error : severity == Severity::warning ? warning : dim; }
   ImU32 of(Verdict verdict) const {
     switch (verdict) {
-      case Verdict::healthy:
+      case Verdict::ok:
         return good;
-      case Verdict::loss_unknown:
-        return unknown;
-      case Verdict::loses_accuracy:
+      case Verdict::warning:
         return warning;
       case Verdict::broken:
         break;

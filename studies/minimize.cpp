@@ -76,7 +76,7 @@ Judged judge(const std::string& trace, const SinkStatus& recorded, uint64_t step
     if (auto of_this = find_fact<std::string>(analyze_nan(snapshot, of_step), "cause")) cause = std::move(of_this);
   }
   if (!cause) throw failed_error("internal: a step had NaN or infinities, and its trace '{}' tells no cause", trace);
-  return {*cause, report.verdict == Verdict::healthy};
+  return {*cause, report.verdict == Verdict::ok};
 }
 std::string cause_in(const std::string& trace, const SinkStatus& recorded, uint64_t step) {
   return judge(trace, recorded, step).cause;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "ulpscope/analyzers/findings/verdict.h"
 #include "ulpscope/analyzers/subject/advice.h"
 #include "ulpscope/base/text.h"
 
@@ -126,7 +125,7 @@ void judge_advice(const std::vector<TriedChange>& tried, Report& report) {
     Sentences text = report.findings[i].suggestion;
     if (type_helps) text.drop(kNoFormatHelps);
     if (help.empty() && fail.empty()) {
-      if (type_helps) replace_suggestion(report, i, std::move(text));
+      report.findings[i].suggestion = std::move(text);
       continue;
     }
     const Sentence helps = help.empty() ? Sentence() : kHelpsWhenTried({{"settings", settings_of(help)}});
@@ -136,7 +135,7 @@ void judge_advice(const std::vector<TriedChange>& tried, Report& report) {
       text.begin_with(kAdvisedItWas);
       text = Sentences{helps, kOfNoHelp({{"settings", settings_of(fail)}})} + text;
     }
-    replace_suggestion(report, i, std::move(text));
+    report.findings[i].suggestion = std::move(text);
   }
 }
 

@@ -72,7 +72,7 @@ Sentence quantized_formats(const RunFacts& facts) {
   if (formats.empty()) return {};
   Value::List phrases;
   for (const std::string_view format : formats)
-    phrases.push_back(kAtQuantisationScales({{"format", Name{NameKind::format, std::string(format)}}}));
+    phrases.push_back(kAtQuantisationScales({{"format", Name{NameKind::format, upper_case(format)}}}));
   return kQuantizedGradientsFit({{"formats", Value::list(std::move(phrases))}});
 }
 
@@ -122,7 +122,7 @@ void find_fit(const RunFacts& facts, Findings& found) {
   if (fit->most_flushed > 0)
     evidence.push_back({facts.selection.key(fit->most_flushed_tensor), {{"flushed", fit->most_flushed, Unit::share}}});
   Value::List formats;
-  for (const std::string_view format : fit->formats) formats.push_back(Name{NameKind::format, std::string(format)});
+  for (const std::string_view format : fit->formats) formats.push_back(Name{NameKind::format, upper_case(format)});
   Sentences title = (fit->skipped ? kTakenGradientsFit : kGradientsFit)(
       {{"formats", Value::list(std::move(formats))},
        {"quantized", fit->quantized},

@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "ulpscope/analyzers/findings/all.h"
-#include "ulpscope/analyzers/subject/step_losses.h"
 
 namespace ulpscope {
 
@@ -122,13 +121,9 @@ constexpr std::string_view kOutcomes[] = {"updates.none_applied", "scale.no_step
                                           "run.diverged",         "run.update_leapt",    "run.no_better_than_guessing",
                                           "run.loss_rose",        "run.loss_stayed"};
 
-constexpr Template kLossUnknown{"verdict.loss_unknown",
-                                "the trace has no loss of any step, so it does not show whether the run trains; {said}"};
-constexpr Template kMoreBelow{"verdict.more_causes", "{causes:count cause} more below."};
-
+// The outcome for the run, where that is another finding, and then the first sentence on the cause.
 Sentences first_cause(const Report& report) {
   const Cause& cause = report.causes.front();
-  const Finding& finding = report.findings[cause.finding];
   Sentences text;
   for (const std::string_view outcome : kOutcomes) {
     const auto found = std::find_if(cause.consequences.begin(), cause.consequences.end(),
@@ -137,20 +132,12 @@ Sentences first_cause(const Report& report) {
     text += report.findings[*found].title.front();
     break;
   }
-  text += finding.title;
-  if (!finding.suggestion.empty()) text += finding.suggestion.front();
-  return text;
-}
-
-Sentences verdict_text(const Report& report) {
-  Sentences text = first_cause(report);
-  if (report.causes.size() > 1) text += kMoreBelow({{"causes", report.causes.size() - 1}});
-  return text;
+  return text + report.findings[cause.finding].title.front();
 }
 
 }  // namespace
 
-void add_verdict(const Snapshot& trace, Report& report, const Sentences& healthy) {
+void add_verdict(const Snapshot& trace, Report& report, const Sentences& nothing_found) {
   std::vector<Finding>& findings = report.findings;
   sort_by_severity(findings);
   const Causes causes(trace, findings);
@@ -177,35 +164,21 @@ void add_verdict(const Snapshot& trace, Report& report, const Sentences& healthy
     for (const size_t j : order)
       if (j != i && roots[j] == i) cause.consequences.push_back(place[j]);
   }
-  report.verdict = Verdict::healthy;
+  report.verdict = Verdict::ok;
   for (const Cause& cause : report.causes) {
     const bool is_error = findings[cause.finding].severity == Severity::error;
-    report.verdict = std::max(*report.verdict, is_error ? Verdict::broken : Verdict::loses_accuracy);
+    report.verdict = std::max(*report.verdict, is_error ? Verdict::broken : Verdict::warning);
   }
-  report.verdict_text = report.causes.empty() ? healthy : verdict_text(report);
+  report.verdict_text = report.causes.empty() ? nothing_found : first_cause(report);
 }
 
-void admit_unknown_loss(const Snapshot& trace, Report& report) {
-  if (report.verdict != Verdict::healthy || knows_a_loss(trace)) return;
-  report.verdict = Verdict::loss_unknown;
-  report.verdict_text.begin_with(kLossUnknown);
-}
-
-void replace_suggestion(Report& report, size_t finding, Sentences suggestion) {
-  const Sentences before = report.causes.empty() ? Sentences() : first_cause(report);
-  report.findings[finding].suggestion = std::move(suggestion);
-  if (!before.empty()) report.verdict_text.replace(before, first_cause(report));
-}
-
-Matter Matter::of(Part part, Sentence healthy, const Template& no_matter, const Template& opening) {
-  return {std::move(healthy), no_matter, opening,
-          [part](const Finding& finding) { return finding_rule(finding.code).part == part; }};
+Matter Matter::of(Part part, Sentence nothing_found) {
+  return {std::move(nothing_found), [part](const Finding& finding) { return finding_rule(finding.code).part == part; }};
 }
 
 void add_verdict_on(const Matter& matter, const Snapshot& trace, Report& report) {
   if (trace.step_count() == 0) return;
-  add_verdict(trace, report, matter.healthy);
-  admit_unknown_loss(trace, report);
+  add_verdict(trace, report, matter.nothing_found);
   const bool is_healthy = report.causes.empty();
   const Sentences first = is_healthy ? Sentences() : first_cause(report);
   std::vector<bool> keeps(report.findings.size());
@@ -230,14 +203,11 @@ void add_verdict_on(const Matter& matter, const Snapshot& trace, Report& report)
     for (size_t& i : cause.consequences) i = place[i];
   }
   if (is_healthy) return;
-  if (report.causes.empty()) {
-    report.verdict_text = first;
-    report.verdict_text += matter.no_matter({{"healthy", matter.healthy}});
-    return;
-  }
-  Sentences text = verdict_text(report);
-  if (!keeps[first_finding]) text.begin_with(matter.opening);
-  report.verdict_text = keeps[first_finding] ? text : first + text;
+  report.verdict_text = first;
+  if (report.causes.empty())
+    report.verdict_text += matter.nothing_found;
+  else if (!keeps[first_finding])
+    report.verdict_text += first_cause(report);
 }
 
 }  // namespace ulpscope

@@ -16,29 +16,18 @@
 namespace ulpscope {
 
 // Sorts the findings by severity, and fills in verdict, verdict_text and causes. A cause is as severe as the worst that came of it.
-// `healthy`: what is said where there is none.
-void add_verdict(const Snapshot& trace, Report& report, const Sentences& healthy);
-
-// Where the loss of no step is known, a run of which nothing is found is not called healthy.
-void admit_unknown_loss(const Snapshot& trace, Report& report);
+// `nothing_found`: what is said where there is none.
+void add_verdict(const Snapshot& trace, Report& report, const Sentences& nothing_found);
 
 // What a report on one matter says of a run.
 struct Matter {
-  // The words where nothing was found that does harm to it.
-  Sentence healthy;
-  // The verdict's words on another matter: "But that is no matter of the loss scale: {healthy}", and "Of the loss scale:
-  // {said}".
-  const Template& no_matter;
-  const Template& opening;
+  Sentence nothing_found;  // that does harm to it
   std::function<bool(const Finding&)> has;
 
-  static Matter of(Part part, Sentence healthy, const Template& no_matter, const Template& opening);
+  static Matter of(Part part, Sentence nothing_found);
 };
 // The same, of all findings on the run: the verdict is the run's, and of the findings those on the matter stay, with the causes
 // that they came of and all else that came of these.
 void add_verdict_on(const Matter& matter, const Snapshot& trace, Report& report);
-
-// Gives the finding another suggestion, in the verdict as well where that is about it.
-void replace_suggestion(Report& report, size_t finding, Sentences suggestion);
 
 }  // namespace ulpscope

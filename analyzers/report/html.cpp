@@ -59,9 +59,18 @@ std::string evidence_html(const Evidence& evidence) {
   return html + "</li>\n";
 }
 
+std::string headline_of(const Finding& finding) { return finding.title.empty() ? "" : finding.title.front().text(); }
+
+std::string checked_html(const Report& report) {
+  if (report.checked.empty()) return "";
+  return fmt::format("<p class=\"checked\">Checked: {}</p>\n", html_sentence(report.checked.text()));
+}
+
 std::string finding_html(const Finding& finding, const std::string& after) {
   std::string html = fmt::format("<article class=\"finding {0}\">\n<h3><span class=\"severity\">{0}</span> {1}</h3>\n",
-                                 name_of(finding.severity), html_sentence(finding.title.text()));
+                                 name_of(finding.severity), html_sentence(headline_of(finding)));
+  if (const std::string rest = finding.title.from(1).text(); !rest.empty())
+    html += fmt::format("<p class=\"what-happened\">{}</p>\n", html_sentence(rest));
   if (!finding.suggestion.empty())
     html += fmt::format("<p class=\"advice\"><strong>What to do.</strong> {}</p>\n", html_sentence(finding.suggestion.text()));
   if (!finding.evidence.empty()) {
@@ -103,7 +112,7 @@ std::string findings_html(const Report& report, HtmlRoom& room) {
     for (const size_t of_it : cause.consequences) told[of_it] = true;
     std::string after;
     if (!cause.consequences.empty())
-      after = folded(fmt::format("{} came of it", count_of(cause.consequences.size(), "finding")),
+      after = folded(fmt::format("then: {}", count_of(cause.consequences.size(), "finding")),
                      finding_list(report, cause.consequences, room));
     const std::string one = finding_html(report.findings[cause.finding], after);
     if (!room.take(one.size())) {
@@ -181,8 +190,9 @@ std::string render_html(const Report& report) {
   HtmlRoom facts(kFactBytes), findings(kFindingBytes);
   std::string body = "<main id=\"top\">\n";
   if (report.verdict)
-    body += fmt::format("<section class=\"verdict {}\">\n<p class=\"word\">{}</p>\n<p class=\"sentence\">{}</p>\n</section>\n",
-                        name_of(*report.verdict), verdict_word(*report.verdict), html_sentence(report.verdict_text.text()));
+    body += fmt::format("<section class=\"verdict {}\">\n<p class=\"word\">{}</p>\n<p class=\"sentence\">{}</p>\n{}</section>\n",
+                        name_of(*report.verdict), verdict_word(*report.verdict), html_sentence(report.verdict_text.text()),
+                        checked_html(report));
   body += fmt::format("<h1>{}</h1>\n", html_text(report.title, kMostSentenceBytes));
   if (!report.complete) body += "<p class=\"stopped\">Stopped early: not all rows were read.</p>\n";
   body += facts_html(report, facts) + findings_html(report, findings) + pictures_html(report) + tables_html(report) +

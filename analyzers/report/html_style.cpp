@@ -58,13 +58,15 @@ summary { cursor: pointer; color: var(--accent); font-size: .875rem; }
 .bar nav a { text-decoration: none; color: var(--soft); }
 .bar nav a:hover { color: var(--ink); }
 .badge { font-size: .6875rem; font-weight: 700; letter-spacing: .05em; padding: .1rem .5rem; border-radius: 99px; white-space: nowrap; }
-.healthy { --tone: var(--good); --ground: var(--good-soft); }
-.loses_accuracy, .warning { --tone: var(--warn); --ground: var(--warn-soft); }
+.ok { --tone: var(--good); --ground: var(--good-soft); }
+.warning { --tone: var(--warn); --ground: var(--warn-soft); }
 .broken, .error { --tone: var(--bad); --ground: var(--bad-soft); }
-.loss_unknown, .info { --tone: var(--note); --ground: var(--note-soft); }
+.info { --tone: var(--note); --ground: var(--note-soft); }
 .badge, .severity { color: var(--tone); background: var(--ground); }
 .verdict { background: var(--ground); border: 1px solid var(--tone); border-left-width: 6px; border-radius: 10px; padding: 1rem 1.25rem; }
 .verdict .word { margin: 0 0 .25rem; font-weight: 750; letter-spacing: .06em; color: var(--tone); font-size: 1.0625rem; }
+.verdict .checked { margin: .5rem 0 0; color: var(--soft); font-size: .875rem; }
+.what-happened { margin: 0 0 .5rem; }
 .verdict .sentence { margin: 0; text-wrap: pretty; font-size: 1.0625rem; max-width: 62rem; }
 .stopped { color: var(--warn); font-weight: 600; }
 .facts { display: grid; grid-template-columns: repeat(auto-fill, minmax(11.75rem, 1fr)); gap: .85rem 1.5rem; margin: 0; }

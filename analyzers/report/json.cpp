@@ -209,6 +209,8 @@ std::string render_json(const Report& report) {
     json["verdict"] = name_of(*report.verdict);
     json["verdict_text"] = report.verdict_text.text();
     json["verdict_sentences"] = sentences_json(report.verdict_text);
+    json["checked"] = report.checked.text();
+    json["checked_sentences"] = sentences_json(report.checked);
     json["causes"] = Json::array();
     for (const Cause& cause : report.causes) json["causes"].push_back(cause_json(report, cause));
   }

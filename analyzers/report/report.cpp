@@ -17,7 +17,7 @@ const char* name_of(Severity severity) {
 }
 
 const char* name_of(Verdict verdict) {
-  static constexpr std::array<const char*, 4> kNames{"healthy", "loss_unknown", "loses_accuracy", "broken"};
+  static constexpr std::array<const char*, 3> kNames{"ok", "warning", "broken"};
   return kNames[static_cast<size_t>(verdict)];
 }
 

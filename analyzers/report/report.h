@@ -19,7 +19,7 @@
 namespace ulpscope {
 
 // Raised when a member changes its name or meaning.
-inline constexpr int kReportVersion = 2;
+inline constexpr int kReportVersion = 3;
 
 enum class Severity : uint8_t { info, warning, error };
 const char* name_of(Severity severity);
@@ -81,10 +81,10 @@ struct Finding {
   std::string module = {};  // of the first evidence: that of the op, or of the one that it works for where it is in none
 };
 
-// The verdict on a run: nothing above info was found, with the loss known or not, something was that costs accuracy or steps,
-// or what it is run for fails.
-enum class Verdict : uint8_t { healthy, loss_unknown, loses_accuracy, broken };
-const char* name_of(Verdict verdict);  // "loses_accuracy"
+// The verdict on a run: no numerical problem was found in what was checked, something will or may cost accuracy or steps, or the
+// run holds NaN, makes no progress or takes no step.
+enum class Verdict : uint8_t { ok, warning, broken };
+const char* name_of(Verdict verdict);  // "warning"
 
 // A finding that came of no other, and what came of it, by their places in Report::findings.
 struct Cause {
@@ -210,10 +210,12 @@ struct Report {
   std::string title;
   std::vector<ReportSource> sources;
   bool complete = true;         // false: cancelled before all rows were seen
+  bool facts_in_brief = false;  // they are what a run came to, and stand in one line
   bool keeps_all_rows = false;  // none may give way to fit a page: they say where an element comes from and where it went
   // Of what was analysed; none where it is not about how a run went.
   std::optional<Verdict> verdict;
-  Sentences verdict_text;     // what happened, where and when, and what to do
+  Sentences verdict_text;     // what happened, where and when
+  Sentences checked;          // what the verdict rests on, and what nobody looked at
   std::vector<Cause> causes;  // the most harmful first
   std::vector<Quantity> facts;
   std::vector<Finding> findings;

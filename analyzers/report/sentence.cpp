@@ -33,7 +33,7 @@ std::string number_text(const Value::Number& number, std::string_view form) {
   if (form.empty()) return cell_text(number.cell, number.unit);
   if (form == "special") {
     const double value = number_of(number.cell);
-    return std::isnan(value) ? "NaN" : value > 0 ? "infinity" : "-infinity";
+    return std::isnan(value) ? "NaN" : value > 0 ? "Inf" : "-Inf";
   }
   if (form == "%") return fmt::format("{:g}%", 100 * number_of(number.cell));
   if (form.ends_with('%'))
@@ -44,7 +44,7 @@ std::string number_text(const Value::Number& number, std::string_view form) {
     const size_t bar = words.find('|');
     return std::string(std::get<int64_t>(number.cell) == 1 ? words.substr(0, bar) : words.substr(bar + 1));
   }
-  return fmt::format(fmt::runtime(fmt::format("{{:{}}}", form)), number_of(number.cell));
+  return grouped_digits(fmt::format(fmt::runtime(fmt::format("{{:{}}}", form)), number_of(number.cell)));
 }
 
 std::string list_text(const Value::List& list, std::string_view form) {
@@ -180,22 +180,10 @@ Sentences& Sentences::operator+=(const Sentences& others) {
   return *this;
 }
 
-void Sentences::replace(const Sentences& some, const Sentences& others) {
-  if (some.empty() || others.empty()) return;
-  const auto said_in = [](const Sentence& sentence) {
-    const auto* const phrase = sentence[kSaid].find<Value::Phrase>();
-    return phrase == nullptr ? Sentence() : phrase->front();
-  };
-  for (size_t i = 0; i + some.size() <= all_.size(); ++i) {
-    const bool is_said = said_in(all_[i]) == some.front();
-    if (!is_said && !(all_[i] == some.front())) continue;
-    const auto begin = all_.begin() + static_cast<std::ptrdiff_t>(i), end = begin + static_cast<std::ptrdiff_t>(some.size());
-    if (!std::equal(begin + 1, end, some.begin() + 1)) continue;
-    std::vector<Sentence> instead(others.begin(), others.end());
-    if (is_said) instead.front() = begin->with(kSaid, std::move(instead.front()));
-    all_.insert(all_.erase(begin, end), instead.begin(), instead.end());
-    return;
-  }
+Sentences Sentences::from(size_t count) const {
+  Sentences rest;
+  for (size_t i = count; i < all_.size(); ++i) rest.all_.push_back(all_[i]);
+  return rest;
 }
 
 void Sentences::drop(const Template& form) {

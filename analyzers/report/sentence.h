@@ -10,7 +10,7 @@
 //   %, .3g% and such                of a share, in percent: "12.5%";
 //   count NOUN                      of a count: "1 step", "40 steps";
 //   either ONE|OTHERS               of a count: the first word of 1, the second of all others, without the number;
-//   special                         of a number that is none: "NaN", "infinity", "-infinity";
+//   special                         of a number that is none: "NaN", "Inf", "-Inf";
 //   and, or, commas                 of a list: "a, b and c", "a, b or c", "a, b, c";
 //   brackets                        of a list, or of one that may be nothing: " (a, b, c)".
 // Without a form a number is as its unit has it (text.h, cell_text), and a list is joined by "and". Nothing becomes "".
@@ -183,12 +183,12 @@ class Sentences {
   auto begin() const { return all_.begin(); }
   auto end() const { return all_.end(); }
   const Sentence& front() const { return all_.front(); }
+  // Those behind the first `count`.
+  Sentences from(size_t count) const;
   // The first one as a phrase of `opening`, which calls it `said`: "Of what was asked for: {said}".
   void begin_with(const Template& opening, std::vector<Argument> arguments = {});
   Sentences& operator+=(const Sentences& others);
   friend Sentences operator+(Sentences some, const Sentences& others) { return std::move(some += others); }
-  // Replaces `some` where they stand in this order, or the first of them in an opening; otherwise nothing.
-  void replace(const Sentences& some, const Sentences& others);
   // Leaves out sentences of that template, and phrases of it.
   void drop(const Template& form);
   void make_printable();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_set>
 
 #include "ulpscope/analyzers/report/text_layout.h"
 #include "ulpscope/analyzers/report/text_plot.h"
@@ -35,6 +36,7 @@ void make_one_line(RowKey& key) {
 Report printable(Report report) {
   make_one_line(report.title);
   report.verdict_text.make_printable();
+  report.checked.make_printable();
   for (ReportSource& source : report.sources) {
     make_one_line(source.path);
     make_one_line(source.run);
@@ -69,9 +71,9 @@ Report printable(Report report) {
 
 // Up to `digits` significant digits, without an exponent where that is readable.
 std::string number_text(double value, int digits) {
-  if (!std::isfinite(value)) return exact_text(value);
-  if (value == std::floor(value) && std::fabs(value) < 1e9) return fmt::format("{:.0f}", value + 0.0);  // -0 is 0
-  return fmt::format("{:.{}g}", value, digits);
+  if (!std::isfinite(value)) return std::isnan(value) ? "NaN" : value > 0 ? "Inf" : "-Inf";
+  if (value == std::floor(value) && std::fabs(value) < 1e9) return grouped_digits(fmt::format("{:.0f}", value + 0.0));  // -0 is 0
+  return grouped_digits(fmt::format("{:.{}g}", value, digits));
 }
 
 std::string share_text(double share) {
@@ -122,7 +124,7 @@ std::string unit_text(double value, Unit unit) {
     case Unit::count:
       break;
   }
-  return number_text(value, 5);
+  return number_text(value, 4);
 }
 
 struct CellText {
@@ -131,7 +133,8 @@ struct CellText {
   std::string operator()(NotApplicable) const { return "-"; }
   std::string operator()(bool value) const { return value ? "yes" : "no"; }
   std::string operator()(int64_t value) const {
-    return unit == Unit::none || unit == Unit::count ? fmt::format("{}", value) : unit_text(static_cast<double>(value), unit);
+    if (unit == Unit::count) return grouped_digits(fmt::format("{}", value));
+    return unit == Unit::none ? fmt::format("{}", value) : unit_text(static_cast<double>(value), unit);
   }
   std::string operator()(double value) const { return unit_text(value, unit); }
   std::string operator()(const Interval& value) const {
@@ -147,6 +150,24 @@ struct CellText {
   std::string operator()(const LongText& value) const { return (*this)(value.brief); }
 };
 
+bool is_no_count(const Quantity& quantity) {
+  const auto* const count = std::get_if<int64_t>(&quantity.value);
+  return quantity.unit == Unit::count && count != nullptr && *count == 0;
+}
+
+// "20 steps", "loss scale 2^5".
+std::string quantity_text(const Quantity& quantity) {
+  const std::string value = cell_text(quantity.value, quantity.unit), name = shown_name(quantity.name);
+  return quantity.unit == Unit::count ? fmt::format("{} {}", value, name) : fmt::format("{} {}", name, value);
+}
+
+// The format that a run is in, and how long it took, need no name.
+std::string brief_fact(const Quantity& fact) {
+  if (fact.name == "precision") return upper_case(cell_text(fact.value, fact.unit));
+  return fact.name == "seconds" ? cell_text(fact.value, fact.unit) : quantity_text(fact);
+}
+
+// One below the other.
 std::string facts_text(const Report& report, const TextOptions& options) {
   size_t name_width = 0;
   for (const Quantity& fact : report.facts) name_width = std::max(name_width, fact.name.size());
@@ -162,7 +183,8 @@ std::string evidence_text(const Evidence& evidence) {
   std::string text = key_text(evidence.key);
   const char* separator = text.empty() ? "" : ": ";
   for (const Quantity& quantity : evidence.values) {
-    text += fmt::format("{}{} {}", separator, shown_name(quantity.name), cell_text(quantity.value, quantity.unit));
+    if (is_no_count(quantity)) continue;
+    text += separator + quantity_text(quantity);
     separator = ", ";
   }
   return text;
@@ -170,95 +192,145 @@ std::string evidence_text(const Evidence& evidence) {
 
 // How much of a report is shown, unless all is asked for.
 struct Shown {
-  size_t evidence = 3;  // of a finding
-  size_t notes = 3;
+  size_t evidence = 3;      // of a finding
+  size_t whole = SIZE_MAX;  // so many causes with what, where and advice; of others the first sentence
   size_t causes = SIZE_MAX;
-  bool others = true;  // warnings that have no part in the verdict
+  bool others = true;  // findings that have no part in the verdict
   size_t tables_left_out = 0, plots_left_out = 0;
 };
 
-std::string finding_text(const Finding& finding, const TextOptions& options, const Shown& most, const Style& style) {
-  static constexpr const char* kColors[] = {"36", "33", "1;31"};
-  constexpr size_t kIndent = 10;
-  std::string text = style(kColors[static_cast<size_t>(finding.severity)], fmt::format("{:<8}", name_of(finding.severity)));
-  const std::string title = wrap_text(finding.title.text(), options.width, kIndent);
-  const size_t line_begin = title.rfind('\n') + 1;  // 0 where there is one line
-  const size_t used = (line_begin == 0 ? kIndent : 0) + text_width(std::string_view(title).substr(line_begin));
-  const bool fits = used + 2 + finding.code.size() <= static_cast<size_t>(options.width);
-  text += "  " + title + (fits ? "  " : '\n' + std::string(kIndent, ' ')) + style("2", finding.code) + "\n";
-  const bool is_note = finding.severity == Severity::info && !options.all;
-  const size_t shown = options.all ? finding.evidence.size() : std::min(finding.evidence.size(), is_note ? 0 : most.evidence);
-  for (const Evidence& evidence : std::span(finding.evidence).first(shown))
-    text += std::string(kIndent, ' ') + wrap_text(evidence_text(evidence), options.width, kIndent + 2) + "\n";
-  if (!finding.suggestion.empty()) {
-    text += std::string(kIndent, ' ') + (options.unicode ? "→ " : "> ") +
-            wrap_text(finding.suggestion.text(), options.width, kIndent + 2) + "\n";
+// What has stood in the report: no sentence stands there twice.
+class Said {
+ public:
+  Sentences left_of(const Sentences& sentences) {
+    Sentences left;
+    for (const Sentence& each : sentences)
+      if (texts_.insert(each.text()).second) left += each;
+    return left;
   }
-  return text;
+
+ private:
+  std::unordered_set<std::string> texts_;
+};
+
+constexpr size_t kLabelWidth = 9;
+
+// "Cause    words", in lines of which all but the first are indented.
+std::string labelled(std::string_view label, std::string_view words, const TextOptions& options) {
+  return fmt::format("{:<{}}{}\n", label, kLabelWidth, wrap_text(words, options.width, kLabelWidth));
+}
+std::string labelled_part(std::string_view label, std::string_view words, const TextOptions& options) {
+  return labelled(fmt::format("  {}", label), words, options);
 }
 
-std::string verdict_text(const Report& report, const TextOptions& options, const Style& style) {
-  static constexpr const char* kColors[] = {"1;32", "1;36", "1;33", "1;31"};
-  return style(kColors[static_cast<size_t>(*report.verdict)], wrap_text(verdict_line(report), options.width, 2)) + "\n";
-}
+class FindingText {
+ public:
+  FindingText(const TextOptions& options, const Shown& most, const Style& style) : options_(options), most_(most), style_(style) {}
 
-// Causes first, each with how much came of it; then what has no part in the verdict.
-std::string findings_text(const Report& report, const TextOptions& options, const Shown& shown, const Style& style) {
-  std::string text;
-  if (options.all || !report.verdict) {
-    for (const Finding& finding : report.findings) text += finding_text(finding, options, shown, style);
+  std::string verdict(const Report& report) {
+    static constexpr const char* kColors[] = {"1;32", "1;33", "1;31"};
+    const std::string words = fmt::format("{}: {}", verdict_word(*report.verdict), said_.left_of(report.verdict_text).text());
+    return style_(kColors[static_cast<size_t>(*report.verdict)], wrap_text(words, options_.width, 2)) + "\n";
+  }
+
+  // Its first sentence and code; below that, of one that is told whole, the others, where it was seen, and what to do.
+  std::string finding(const Finding& finding, std::string_view label, bool is_whole) {
+    static constexpr const char* kColors[] = {"36", "33", "1;31"};
+    const std::string_view color = kColors[static_cast<size_t>(finding.severity)];
+    const bool opens = !finding.title.empty() && !(said_.left_of(finding.title.front())).empty();
+    std::string text = with_code(label, opens ? finding.title.front().text() : "", finding.code);
+    text = style_(color, text.substr(0, kLabelWidth)) + text.substr(kLabelWidth);
+    if (!is_whole) return text;
+    if (const Sentences rest = said_.left_of(finding.title.from(1)); !rest.empty())
+      text += labelled_part("what", rest.text(), options_);
+    const size_t shown = options_.all ? finding.evidence.size() : std::min(finding.evidence.size(), most_.evidence);
+    for (size_t i = 0; i < shown; ++i) text += labelled_part(i == 0 ? "where" : "", evidence_text(finding.evidence[i]), options_);
+    const Sentences help = said_.left_of(finding.suggestion);
+    // One that lets a problem be is as good as one that mends it.
+    if (!help.empty()) text += labelled_part(finding.severity == Severity::info ? "" : "fix", help.text(), options_);
     return text;
   }
+
+ private:
+  // The code stands behind the words, or below them where it does not fit.
+  std::string with_code(std::string_view label, const std::string& words, const std::string& code) const {
+    std::string text = labelled(label, words.empty() ? code : words, options_);
+    if (words.empty()) return text;
+    text.pop_back();
+    const size_t line_begin = text.rfind('\n') + 1;
+    const size_t used = text_width(std::string_view(text).substr(line_begin));
+    const bool fits = used + 2 + code.size() <= static_cast<size_t>(options_.width);
+    return text + (fits ? "  " : '\n' + std::string(kLabelWidth, ' ')) + style_("2", code) + "\n";
+  }
+
+  const TextOptions& options_;
+  const Shown& most_;
+  const Style& style_;
+  Said said_;
+};
+
+// "run.loss_nonfinite, scale.collapse and 2 notes (--all)".
+std::string consequences_text(const Report& report, const Cause& cause) {
+  std::vector<std::string> words;
+  size_t notes = 0;
+  for (const size_t i : cause.consequences) {
+    if (report.findings[i].severity == Severity::info)
+      ++notes;
+    else
+      words.push_back(report.findings[i].code);
+  }
+  if (notes > 0) words.push_back(count_of(notes, "note"));
+  return words.empty() ? "" : join_words(words) + " (--all)";
+}
+
+// Causes first, each with how much followed from it; then what has no part in the verdict.
+std::string findings_text(const Report& report, const TextOptions& options, const Shown& shown, FindingText& findings) {
+  static constexpr const char* kLabels[] = {"Note", "Warning", "Error"};
+  const auto label_of = [&](const Finding& finding) { return kLabels[static_cast<size_t>(finding.severity)]; };
+  std::string text;
   std::vector<bool> told(report.findings.size());
-  std::string further;
+  std::vector<std::string> further;
   for (size_t at = 0; at < report.causes.size(); ++at) {
     const Cause& cause = report.causes[at];
-    const bool is_shown = at < shown.causes;
-    if (is_shown)
-      text += finding_text(report.findings[cause.finding], options, shown, style);
-    else
-      further += (further.empty() ? ": " : ", ") + report.findings[cause.finding].code;
     told[cause.finding] = true;
-    std::string codes;
-    size_t count = 0, notes = 0;
-    for (const size_t i : cause.consequences) {
-      told[i] = true;
-      if (report.findings[i].severity == Severity::info) {
-        ++notes;
-        continue;
-      }
-      ++count;
-      codes += (codes.empty() ? ": " : ", ") + report.findings[i].code;
-    }
-    if (count + notes == 0 || !is_shown) continue;
-    std::string all = count > 0 ? count_of(count, "finding") : "";
-    if (notes > 0) all += (all.empty() ? "" : " and ") + count_of(notes, "note");
-    text += fmt::format("          {}\n", wrap_text(fmt::format("{} came of it (--all){}", all, codes), options.width, 12));
-  }
-  if (!further.empty())
-    text +=
-        fmt::format("          {}\n",
-                    wrap_text(fmt::format("and {} (--all){}", count_of(report.causes.size() - shown.causes, "more cause"), further),
-                              options.width, 12));
-  // A run in which nothing was found has nothing to explain.
-  const bool asks_how_it_went = report.analysis == "report" || report.analysis == "train";
-  const size_t most = report.verdict && *report.verdict < Verdict::loses_accuracy && asks_how_it_went ? 0 : shown.notes;
-  size_t notes = 0, others = 0;
-  for (size_t i = 0; i < report.findings.size(); ++i) {
-    const Finding& finding = report.findings[i];
-    if (told[i]) continue;
-    const bool is_note = finding.severity == Severity::info;
-    if (is_note ? ++notes > most : !shown.others) {
-      others += !is_note;
+    for (const size_t i : cause.consequences) told[i] = true;
+    if (at >= shown.causes) {
+      further.push_back(report.findings[cause.finding].code);
       continue;
     }
-    text += finding_text(finding, options, shown, style);
+    const bool is_whole = at < shown.whole;
+    text += findings.finding(report.findings[cause.finding], "Cause", is_whole);
+    if (options.all) {
+      for (const size_t i : cause.consequences) text += findings.finding(report.findings[i], "  then", true);
+    } else if (const std::string then = consequences_text(report, cause); is_whole && !then.empty()) {
+      text += labelled_part("then", then, options);
+    }
   }
-  if (others > 0) text += fmt::format("warning   {} (--all shows them)\n", count_of(others, "more finding"));
-  if (notes > most)
-    text += fmt::format("{:<8}  {}{} (--all shows them)\n", "info", most > 0 ? "and " : "",
-                        count_of(notes - most, most > 0 ? "more note" : "note"));
+  if (!further.empty())
+    text += labelled("Causes", fmt::format("{} more (--all): {}", further.size(), fmt::join(further, ", ")), options);
+  for (size_t i = 0; i < report.findings.size(); ++i) {
+    const Finding& finding = report.findings[i];
+    const bool is_note = report.verdict && finding.severity == Severity::info;
+    if (told[i] || (!options.all && (is_note || !shown.others))) continue;
+    text += findings.finding(finding, label_of(finding), true);
+  }
   return text;
+}
+
+// Findings of that kind that no cause led to, which stand behind --all.
+std::string folded_text(const Report& report, const Shown& shown) {
+  std::vector<bool> told(report.findings.size());
+  for (const Cause& cause : report.causes) {
+    told[cause.finding] = true;
+    for (const size_t i : cause.consequences) told[i] = true;
+  }
+  size_t notes = 0, others = 0;
+  for (size_t i = 0; i < report.findings.size(); ++i)
+    if (!told[i]) ++(report.findings[i].severity == Severity::info ? notes : others);
+  std::vector<std::string> words;
+  if (others > 0 && !shown.others) words.push_back(count_of(others, "more finding"));
+  if (notes > 0) words.push_back(count_of(notes, "note"));
+  return words.empty() ? "" : fmt::format("{}: --all.", join_words(words));
 }
 
 // The first of two lines of a column's name, or "": names of several words stand in two lines, so that columns stay narrow.
@@ -371,18 +443,47 @@ std::string table_text(const Table& table, const TextOptions& options, const Sty
   return text;
 }
 
-std::string text_above_tables(const Report& report, const TextOptions& options, const Shown& shown, const Style& style) {
+std::string sources_text(const Report& report) {
   std::string text;
-  if (report.verdict) text += verdict_text(report, options, style);
-  text += style("1", report.title) + "\n";
   for (const ReportSource& source : report.sources) {
     text += fmt::format("  {}{}\n", ulpscope::cell_text(source.path, Unit::none),
                         source.run.empty() ? std::string() : fmt::format(" (run {})", source.run.substr(0, 8)));
   }
-  if (!report.complete) text += style("33", "  Stopped early: not all rows were read.") + "\n";
+  return text;
+}
+
+// Of a run that was judged: its facts in one line, and what the verdict rests on.
+std::string run_text(const Report& report, const TextOptions& options, const Shown& shown) {
+  std::string text;
+  if (!report.facts.empty()) {
+    std::vector<std::string> facts;
+    for (const Quantity& fact : report.facts)
+      if (!is_no_count(fact)) facts.push_back(brief_fact(fact));
+    text += labelled("Run", fmt::format("{}", fmt::join(facts, ", ")), options);
+  }
+  std::vector<std::string> words;
+  if (!report.checked.empty()) words.push_back(report.checked.text());
+  if (const std::string folded = folded_text(report, shown); !folded.empty() && !options.all) words.push_back(folded);
+  if (!words.empty()) text += labelled("Checked", fmt::format("{}", fmt::join(words, " ")), options);
+  return text;
+}
+
+std::string text_above_tables(const Report& report, const TextOptions& options, const Shown& shown, const Style& style) {
+  FindingText findings(options, shown, style);
+  std::string text;
+  if (report.verdict) text += findings.verdict(report);
+  const std::string stopped = report.complete ? "" : style("33", "  Stopped early: not all rows were read.") + "\n";
+  // What is asked of a run as a whole is the verdict, which stands alone.
+  if (report.verdict && report.facts_in_brief) {
+    text += stopped + findings_text(report, options, shown, findings) + run_text(report, options, shown);
+    return text;
+  }
+  text += style("1", report.title) + "\n" + sources_text(report) + stopped;
   if (!report.facts.empty()) text += '\n' + facts_text(report, options);
   if (!report.findings.empty()) text += "\n";
-  text += findings_text(report, options, shown, style);
+  text += findings_text(report, options, shown, findings);
+  const std::string folded = options.all || !report.verdict ? "" : folded_text(report, shown);
+  if (!folded.empty()) text += labelled("Notes", folded, options);
   return text;
 }
 
@@ -433,16 +534,15 @@ bool shorten(Report& report) {
 
 // Of findings, and then of what stands below them, what matters least of what is left. False where nothing can go.
 bool leave_out(Report& report, Shown& shown) {
-  if (shown.evidence > 1) {
-    shown.evidence = 1;
-  } else if (shown.notes > 0) {
-    --shown.notes;
-  } else if (shown.evidence > 0) {
-    shown.evidence = 0;
-  } else if (std::min(shown.causes, report.causes.size()) > 1) {
-    shown.causes = std::min(shown.causes, report.causes.size()) - 1;
+  const size_t whole = std::min(shown.whole, report.causes.size()), causes = std::min(shown.causes, report.causes.size());
+  if (whole > 1) {
+    shown.whole = whole - 1;
+  } else if (shown.evidence > 1) {
+    --shown.evidence;
   } else if (shown.others && report.verdict) {
     shown.others = false;
+  } else if (causes > 1) {
+    shown.causes = causes - 1;
   } else if (const auto plot = std::find_if(report.plots.rbegin(), report.plots.rend(), is_text); plot != report.plots.rend()) {
     report.plots.erase(std::next(plot).base());
     ++shown.plots_left_out;
@@ -458,6 +558,8 @@ bool leave_out(Report& report, Shown& shown) {
 }  // namespace
 
 std::string shown_name(std::string_view name) {
+  if (name == "nan") return "NaN";
+  if (name == "infinity" || name == "infinities") return "Inf";
   std::string text(name);
   std::replace(text.begin(), text.end(), '_', ' ');
   return text;
@@ -489,7 +591,7 @@ std::string key_text(const RowKey& key) {
 }
 
 const char* verdict_word(Verdict verdict) {
-  static constexpr const char* kWords[] = {"HEALTHY", "LOSS NOT KNOWN", "LOSES ACCURACY", "BROKEN"};
+  static constexpr const char* kWords[] = {"OK", "WARNING", "BROKEN"};
   return kWords[static_cast<size_t>(verdict)];
 }
 

@@ -19,6 +19,6 @@ inline Name tensor_name(const Selection& selection, uint32_t tensor) { return {N
 inline Name parameter_name(const Selection& selection, uint32_t tensor) {
   return {NameKind::parameter, selection.parameter_name(tensor)};
 }
-inline Name format_name(const FloatFormat& format) { return {NameKind::format, std::string(format.name)}; }
+inline Name format_name(const FloatFormat& format) { return {NameKind::format, upper_case(format.name)}; }
 
 }  // namespace ulpscope

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ulpscope/analyzers/findings/all.h"
+#include "ulpscope/analyzers/findings/checked.h"
 #include "ulpscope/analyzers/findings/followed_run.h"
 #include "ulpscope/analyzers/findings/verdict.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
@@ -14,12 +15,9 @@ namespace ulpscope {
 
 namespace {
 
-constexpr Template kNothingFound{"verdict.nothing_found", "nothing was found."};
-constexpr Template kNothingInAsked{"verdict.nothing_in_asked", "nothing was found in what was asked for."};
-constexpr Template kNothingButSkips{"verdict.nothing_but_skips",
-                                    "nothing was found that costs accuracy; the scaler skipped {skipped} of {steps:count step}."};
-constexpr Template kNothingCosts{"verdict.nothing_costs", "nothing was found that costs accuracy or steps."};
-constexpr Template kOfWhatWasAsked{"verdict.of_what_was_asked_for", "Of what was asked for: {said}"};
+constexpr Template kNoProblem{"verdict.no_problem", "no numerical problem in {steps:count step}{skipped}."};
+constexpr Template kSkipped{"verdict.skipped", ", {skipped} skipped"};
+constexpr Template kInSelection{"verdict.in_selection", "In the selection: {said}"};
 
 std::vector<Part> parts_of(const ReportOptions& options) {
   std::vector<Part> parts;
@@ -73,23 +71,21 @@ Report ReportAnalysis::report(const Snapshot& reader) {
   const bool complete = run.update(reader);
   Report report = info_for_report(run.context(), run.steps());
   report.analysis = "report";
+  report.facts_in_brief = true;
   report.complete = complete;
   find_all(parts, run.facts(), report);
 
   const bool judged =
       std::any_of(parts.begin(), parts.end(), [](Part part) { return part != Part::recording && part != Part::tensor_cores; });
   if (judged && run.facts().steps().count > 0) {
-    const bool is_whole = options.only.empty() && !options.selects();
-    const uint64_t skipped = run.facts().steps().skipped.size();
     lower_warnings(report);
+    const uint64_t skipped = run.facts().steps().skipped.size();
     add_verdict(run.context().trace, report,
-                options.selects() ? kNothingFound()
-                : !is_whole       ? kNothingInAsked()
-                : skipped > 0     ? kNothingButSkips({{"skipped", skipped}, {"steps", run.facts().steps().count}})
-                                  : kNothingCosts());
-    admit_unknown_loss(run.context().trace, report);
+                kNoProblem({{"steps", run.facts().steps().count},
+                            {"skipped", skipped > 0 ? kSkipped({{"skipped", skipped}}) : Sentence()}}));
+    report.checked = what_was_checked(run.facts(), parts);
     // What is said of some steps or tensors is not said of the run.
-    if (options.selects()) report.verdict_text.begin_with(kOfWhatWasAsked);
+    if (options.selects()) report.verdict_text.begin_with(kInSelection);
   } else {
     sort_by_severity(report.findings);
   }

@@ -204,7 +204,6 @@ Report analyze_compare(const Snapshot& a, const Snapshot& b, const AnalysisOptio
   report.complete = runs.a.complete && runs.b.complete;
   find_all(runs, report);
   add_verdict(b, report, without_cause(runs));
-  if (report.verdict == Verdict::healthy && !(knows_a_loss(a) && knows_a_loss(b))) report.verdict = Verdict::loss_unknown;
   const ComparedSteps steps = compare_steps(runs, options, options.limit);
   const auto of_first = [&](auto&& cell) {
     return steps.first ? Cell(cell(*steps.first)) : steps.rows > 0 ? Cell(NotApplicable{}) : Cell(Unknown{});

@@ -13,10 +13,8 @@ namespace ulpscope {
 
 namespace {
 
-constexpr Template kNoMatterOfNan{"verdict.no_matter_of_nan", "But that is no matter of NaN: {healthy}"};
-constexpr Template kOfNan{"verdict.of_nan", "Of NaN: {said}"};
-constexpr Template kNoTensorHeldNan{"verdict.no_tensor_held_nan", "no recorded tensor held NaN or infinity."};
-constexpr Template kNanDidNoHarm{"verdict.nan_did_no_harm", "no NaN or infinity was found to do harm."};
+constexpr Template kNoTensorHeldNan{"verdict.no_tensor_held_nan", "No recorded tensor holds NaN or Inf."};
+constexpr Template kNanDidNoHarm{"verdict.nan_did_no_harm", "No NaN or Inf does harm."};
 
 // Findings that say that there were NaN or infinities; others count here as what they came of.
 constexpr Codes kOnNonfinite = {
@@ -40,8 +38,8 @@ Report NanAnalysis::report(const Snapshot& trace) {
 
   const std::vector<NonfiniteBeginning>& beginnings = facts.ranges().beginnings();
   const RangeJudgement& whole = run_.whole().facts().ranges();
-  const Template& healthy = whole.beginnings().empty() && !whole.has_masks() ? kNoTensorHeldNan : kNanDidNoHarm;
-  const Matter matter{healthy(), kNoMatterOfNan, kOfNan, [](const Finding& finding) { return kOnNonfinite.contain(finding.code); }};
+  const Template& nothing_found = whole.beginnings().empty() && !whole.has_masks() ? kNoTensorHeldNan : kNanDidNoHarm;
+  const Matter matter{nothing_found(), [](const Finding& finding) { return kOnNonfinite.contain(finding.code); }};
   add_verdict_on(matter, trace, report);
   const NanTables tables(facts);
   report.add_fact("steps", count_cell(facts.steps().count), Unit::count);

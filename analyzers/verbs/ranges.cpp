@@ -13,9 +13,7 @@ namespace ulpscope {
 
 namespace {
 
-constexpr Template kNoMatterOfRanges{"verdict.no_matter_of_ranges", "But that is no matter of ranges: {healthy}"};
-constexpr Template kOfRanges{"verdict.of_ranges", "Of ranges: {said}"};
-constexpr Template kRangesCostNothing{"verdict.ranges_cost_nothing", "no range of values was found that costs accuracy."};
+constexpr Template kRangesCostNothing{"verdict.ranges_cost_nothing", "No value range costs accuracy."};
 
 }  // namespace
 
@@ -31,7 +29,7 @@ Report RangeAnalysis::report(const Snapshot& trace) {
   const RunFacts& facts = run_.asked().facts();
   // That there is nothing of what was asked for is all that there is to say of it.
   if (options_.selects() && facts.ranges().tensors().empty()) find_all(std::array{Part::ranges}, facts, report);
-  add_verdict_on(Matter::of(Part::ranges, kRangesCostNothing(), kNoMatterOfRanges, kOfRanges), trace, report);
+  add_verdict_on(Matter::of(Part::ranges, kRangesCostNothing()), trace, report);
   RangeTables(facts.context, options_, run_.asked().range_facts(), facts.ranges()).add_to(report);
   return report;
 }

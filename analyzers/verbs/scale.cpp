@@ -9,10 +9,7 @@ namespace ulpscope {
 
 namespace {
 
-constexpr Template kNoMatterOfScale{"verdict.no_matter_of_scale", "But that is no matter of the loss scale: {healthy}"};
-constexpr Template kOfScale{"verdict.of_scale", "Of the loss scale: {said}"};
-constexpr Template kScaleCostsNothing{"verdict.scale_costs_nothing",
-                                      "the loss scale was found to cost neither accuracy nor steps."};
+constexpr Template kScaleCostsNothing{"verdict.scale_costs_nothing", "The loss scale costs neither accuracy nor steps."};
 
 }  // namespace
 
@@ -25,7 +22,7 @@ Report ScaleAnalysis::report(const Snapshot& trace) {
   report.sources.push_back(source_of(trace));
   report.complete = run_.update(trace);
   find_all(kPartsOnRun, run_.whole().facts(), report);
-  add_verdict_on(Matter::of(Part::scale, kScaleCostsNothing(), kNoMatterOfScale, kOfScale), trace, report);
+  add_verdict_on(Matter::of(Part::scale, kScaleCostsNothing()), trace, report);
   const RunFacts& facts = run_.asked().facts();
   ScaleTables(facts.context, facts.steps(), facts.scale(), run_.asked().fitting()).add_to(report);
   return report;

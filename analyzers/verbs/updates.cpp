@@ -10,12 +10,9 @@ namespace ulpscope {
 
 namespace {
 
-constexpr Template kNoMatterOfUpdates{"verdict.no_matter_of_updates", "But that is no matter of updates: {healthy}"};
-constexpr Template kOfUpdates{"verdict.of_updates", "Of updates: {said}"};
-constexpr Template kNoLossOfUpdates{"verdict.no_loss_of_updates",
-                                    "no loss of updates or weight decay was found that costs accuracy."};
-constexpr Template kNoUpdateBeforeBreak{"verdict.no_update_before_break", "no update was recorded before the run broke."};
-constexpr Template kNoUpdateInAsked{"verdict.no_update_in_asked", "no update was recorded in what was asked for."};
+constexpr Template kNoLossOfUpdates{"verdict.no_loss_of_updates", "No loss of updates or weight decay costs accuracy."};
+constexpr Template kNoUpdateBeforeBreak{"verdict.no_update_before_break", "No update was recorded before the run broke."};
+constexpr Template kNoUpdateInAsked{"verdict.no_update_in_asked", "No update was recorded in the selection."};
 
 }  // namespace
 
@@ -30,8 +27,8 @@ Report UpdateAnalysis::report(const Snapshot& trace) {
   find_all(kPartsOnRun, run_.whole().facts(), report);
   const RunFacts& facts = run_.asked().facts();
   const bool any = !facts.updates().weights().empty();
-  const Template& healthy = any ? kNoLossOfUpdates : facts.broke() ? kNoUpdateBeforeBreak : kNoUpdateInAsked;
-  add_verdict_on(Matter::of(Part::updates, healthy(), kNoMatterOfUpdates, kOfUpdates), trace, report);
+  const Template& nothing_found = any ? kNoLossOfUpdates : facts.broke() ? kNoUpdateBeforeBreak : kNoUpdateInAsked;
+  add_verdict_on(Matter::of(Part::updates, nothing_found()), trace, report);
   UpdateTables(facts, run_.asked().update_history()).add_to(report);
   return report;
 }

@@ -41,7 +41,7 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """healthy, loses_accuracy or broken."""
+        """ok, warning or broken."""
         return self.data["verdict"]
 
     @property

@@ -289,7 +289,7 @@ TEST(Report, WhatTheProgramWarnedOfIsNoFaultOfTheRun) {
     trace.add_event(EventKind::warning, -1, 0, 0, "optimizer.eps = 1e-08 is 0 in fp16");
     trace.end_step(SyntheticTrace::default_step(is_at_fault ? NAN : 1.0));
     const Report report = analyze_all(trace.read());
-    EXPECT_EQ(report.verdict, is_at_fault ? Verdict::broken : Verdict::healthy);
+    EXPECT_EQ(report.verdict, is_at_fault ? Verdict::broken : Verdict::ok);
     const Finding* const warning = find_finding(report, "recording.warning");
     ASSERT_NE(warning, nullptr);
     EXPECT_EQ(warning->severity, is_at_fault ? Severity::info : Severity::warning);
@@ -512,7 +512,7 @@ TEST(Compare, LossesOfTheSameStepsAreHeldAgainstEachOther) {
   const Snapshot all = write(long_run, 400, 1), some = write(short_run, 100, 1), worse = write(worse_run, 150, 1.5);
   for (const auto& [a, b] : {std::pair(&all, &some), std::pair(&some, &all)}) {
     const Report report = analyze_compare(*a, *b);
-    EXPECT_EQ(report.verdict, Verdict::healthy) << report.verdict_text;
+    EXPECT_EQ(report.verdict, Verdict::ok) << report.verdict_text;
     EXPECT_EQ(report.verdict_text, "the losses of 100 common steps are bit-equal.");
   }
   const Report compared = analyze_compare(all, worse);
@@ -554,7 +554,7 @@ TEST(Compare, LossesOfRunsThatBeginOtherwiseAreNotJudged) {
                samples = analyze_compare(a, write(of_other_samples, 1.5, 9));
   for (const Report* report : {&seeds, &samples}) {
     EXPECT_EQ(find_finding(*report, "compare.loss_higher"), nullptr);
-    EXPECT_EQ(report->verdict, Verdict::healthy) << report->verdict_text;
+    EXPECT_EQ(report->verdict, Verdict::ok) << report->verdict_text;
   }
   EXPECT_EQ(fact(seeds, "losses_judged"), Cell(std::string("no: other seeds")));
   EXPECT_EQ(fact(samples, "losses_judged"), Cell(std::string("no: other samples, or another order")));
@@ -720,9 +720,9 @@ TEST(Compare, OneSkippedStepOfTheSecondRunIsWhatAReportSaysThatItIs) {
     second.end_step(row);
   }
   const Snapshot a = first.read(), b = second.read();
-  EXPECT_EQ(analyze_all(b, {}).verdict, Verdict::healthy);
+  EXPECT_EQ(analyze_all(b, {}).verdict, Verdict::ok);
   const Report compared = analyze_compare(a, b, {});
-  EXPECT_EQ(compared.verdict, Verdict::healthy) << compared.verdict_text;
+  EXPECT_EQ(compared.verdict, Verdict::ok) << compared.verdict_text;
   EXPECT_EQ(find_finding(compared, "compare.loss_nonfinite")->severity, Severity::info);
   EXPECT_EQ(
       compared.verdict_text,

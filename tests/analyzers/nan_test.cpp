@@ -150,7 +150,7 @@ TEST(SoftmaxMasks, AreNoFaultOfTheDataAndNoBeginning) {
     for (int step = 0; step < 5; ++step) attention.step(2);
     const Snapshot trace = attention.read();
     const Report report = analyze_all(trace, {});
-    EXPECT_EQ(report.verdict, Verdict::healthy) << report.verdict_text;
+    EXPECT_EQ(report.verdict, Verdict::ok) << report.verdict_text;
     for (const char* code : {"data.nonfinite", "range.nonfinite"}) EXPECT_EQ(find_finding(report, code), nullptr) << code;
     const Report nan = analyze_nan(trace, {});
     EXPECT_EQ(fact(nan, "beginnings"), Cell(int64_t{0}));
@@ -597,7 +597,7 @@ TEST(Nan, ARunWithoutAnySaysSo) {
   Model model;
   model.step({});
   const Report report = analyze_nan(model.read());
-  EXPECT_EQ(report.verdict, Verdict::healthy);
+  EXPECT_EQ(report.verdict, Verdict::ok);
   EXPECT_EQ(report.verdict_text, "no recorded tensor held NaN or infinity.");
   EXPECT_TRUE(report.tables.empty());
 }

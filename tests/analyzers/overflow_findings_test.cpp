@@ -340,7 +340,7 @@ TEST(OverflowFindings, ForwardOverflowIsAnErrorWhereTheRunBrokeAndFlushingANote)
     ASSERT_NE(overflow, nullptr);
     EXPECT_EQ(overflow->severity, breaks ? Severity::error : Severity::info);
     EXPECT_EQ(overflow->evidence[0].key.step, 1u);
-    EXPECT_EQ(report.verdict, breaks ? Verdict::broken : Verdict::healthy);
+    EXPECT_EQ(report.verdict, breaks ? Verdict::broken : Verdict::ok);
     EXPECT_EQ(report.findings.back().severity, Severity::info);  // errors first
     ASSERT_NE(find_finding(report, "range.values_flushed"), nullptr);
     EXPECT_EQ(find_finding(report, "range.values_flushed")->severity, Severity::info);

@@ -74,19 +74,6 @@ TEST(Sentence, PhrasesCanBeTakenOut) {
   EXPECT_EQ(all.front().id(), "test.opening");
 }
 
-TEST(Sentence, SentencesTakeThePlaceOfOthers) {
-  Sentences text = said("One. Two. Three. Two.");
-  text.replace(said("Two. Three."), said("Four."));
-  EXPECT_EQ(text, "One. Four. Two.");
-  text.replace(said("Five."), said("Six."));
-  text.begin_with(kOpening);
-  text.replace(said("One. Four."), said("Seven. Eight."));
-  EXPECT_EQ(text, "Of it: Seven. Eight. Two.");
-  text = said("One. Four. Two.");
-  text.replace({}, said("Six."));
-  EXPECT_EQ(text, "One. Four. Two.");
-}
-
 // Names may hold any bytes, and words are ours.
 TEST(Sentence, NamesAreMadePrintable) {
   Sentences text = kNames({{"module", Name{NameKind::module, "a\nb"}},

@@ -145,7 +145,7 @@ TEST(Updates, TheLimitCountsWhatItLeavesOut) {
   EXPECT_EQ(some.plots[0].series.size(), 3u);
   options.limit = 0;
   EXPECT_EQ(table(analyze_updates(reader, options), "parameters").rows.size(), 3u);
-  EXPECT_EQ(some.verdict, Verdict::healthy);
+  EXPECT_EQ(some.verdict, Verdict::ok);
   options.modules = {"b"};
   EXPECT_EQ(fact(analyze_updates(reader, options), "parameters"), Cell(int64_t{1}));
   options.modules.clear();

@@ -70,7 +70,7 @@ TEST_F(Demo, EndsWithTheRepairedRun) {
   // The traces say the same.
   EXPECT_EQ(report("ulpscope-demo/broken.h5")["verdict"], "broken");
   const Json healthy = report("ulpscope-demo/repaired.h5");
-  EXPECT_EQ(healthy["verdict"], "healthy");
+  EXPECT_EQ(healthy["verdict"], "ok");
   EXPECT_THAT(healthy["causes"], IsEmpty());
 
   // The change is the first that trials verified.

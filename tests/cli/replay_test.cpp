@@ -90,7 +90,7 @@ evaluation = "never"
 )");
   ASSERT_EQ(train({"mask.toml", "--capsule", "kept", "--capsule-on", "overflow", "--threads", "1"}).exit_code, 0);
   EXPECT_THAT(replay({"kept"}).out, HasSubstr("log in split.side.log (forward) had "));
-  EXPECT_EQ(Json::parse(run_verb("nan", {"kept", "--json"}).out)["verdict"], "healthy");
+  EXPECT_EQ(Json::parse(run_verb("nan", {"kept", "--json"}).out)["verdict"], "ok");
   const Result result = replay({"kept", "--minimize", "small", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const Json json = Json::parse(result.out);
@@ -99,7 +99,7 @@ evaluation = "never"
   EXPECT_THAT(json["title"].get<std::string>(), ::testing::Not(HasSubstr("fails")));
   EXPECT_THAT(json["harm"].get<std::string>(), ::testing::StartsWith("none"));
   EXPECT_EQ(json["samples"], "16 to 1");
-  EXPECT_EQ(Json::parse(run_verb("nan", {"small", "--json"}).out)["verdict"], "healthy");
+  EXPECT_EQ(Json::parse(run_verb("nan", {"small", "--json"}).out)["verdict"], "ok");
 }
 
 // The experiment's path of its data is relative to the folder in which it was trained, and whoever asks stands in another.

@@ -36,7 +36,7 @@ TEST_F(Train, RecordsARunThatInfoReads) {
 // Gradients contain the loss scale once, from the loss to unscaling, and nothing else does.
 TEST_F(Train, EndsWithAVerdict) {
   const Json healthy = Json::parse(train({"mlp", "--steps", "20", "--precision", "fp16", "-o", file("a.h5"), "--json"}).out);
-  EXPECT_EQ(healthy["verdict"], "healthy");
+  EXPECT_EQ(healthy["verdict"], "ok");
   EXPECT_TRUE(healthy["causes"].empty());
   // Weights of 10^30 make NaN of every logit; a row of NaN names no class.
   const Json broken = Json::parse(

@@ -5,8 +5,8 @@ known of them.
 usage: check_reports.py ULPSCOPE [--presets] [NAME]...
        check_reports.py ULPSCOPE [--presets] --gtest_list_tests | --gtest_filter=TEST[:TEST]...
 truth.json has for each run what was built into it: the verdict, the codes of all causes, and of the first one the module, the op and the
-first step, as far as these say something. Beside that a healthy report has at most 15 lines and any other at most 40, and every command that a report
-suggests on its trace runs. Where h5py and numpy are there, every number of the reports is recomputed from the trace
+first step, as far as these say something. Beside that a report has at most 15 lines, its sentences keep to recompute/words.py, and every command that a report suggests on its trace
+runs. Where h5py and numpy are there, every number of the reports is recomputed from the trace
 (recompute_numbers.py), and of the comparison with the first run of the same experiment, and commands have to show what the report says
 that they show (recompute/promises.py). A run that shows a finding has it in its report.
 
@@ -27,6 +27,7 @@ import time
 import traceback
 
 from recompute.program import Program
+from recompute.words import check_page
 from recompute_numbers import Facts, promising_runs, wrong
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -107,7 +108,7 @@ def untrue(program, run, trace, first, report):
             yield f"{cause['code']} has the fields {', '.join(cause)}"
     if codes != truth["causes"]:
         yield f"causes {codes}, expected {truth['causes']}"
-    if truth["verdict"] != "healthy" and report["causes"]:
+    if truth["verdict"] != "ok" and report["causes"]:
         cause = report["causes"][0]
         for key in ("module", "op", "step"):
             if truth[key] not in ("", None) and cause[key] != truth[key]:
@@ -115,9 +116,7 @@ def untrue(program, run, trace, first, report):
     if "nan" in truth:
         yield from wrong_answers(truth, json.loads(program.ask("nan", trace, "--json", "--budget", NO_LIMIT).stdout))
     text = program.ask("report", trace).stdout
-    lines, most = len(text.splitlines()), 15 if report["verdict"] == "healthy" else 40
-    if lines > most:
-        yield f"{lines} lines, at most {most}"
+    yield from check_page(report, text)
     every = program.ask("report", trace, "--all").stdout
     # What is to be run as it stands names the trace; a verb alone is one of another trace, which the words name.
     for command, behind in re.findall(r"`ulpscope ([^`]*)`(.{0,6})", " ".join(every.split())):

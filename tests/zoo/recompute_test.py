@@ -14,13 +14,16 @@ import sys
 import tempfile
 
 import recompute_numbers
+from recompute.values import phrases_in, sentence_text
 
 EXPERIMENTS = pathlib.Path(__file__).resolve().parent.parent.parent / "experiments"
 RUNS = ("loss_scale_too_large", "one_outlier_batch_skipped", "fp8_first_step_saturates", "nan_in_data", "weight_decay_lost_bf16")
 
 OTHERS = ("report_version", "analysis", "title", "sources", "complete", "verdict")
 SAMPLED = 20  # numbers of tables and plots, of which there are thousands
-NAMES = ("name", "tensor", "nonfinite_tensor", "made_after", "gradient_of")  # no numbers, though they may hold digits
+# No numbers, though they may hold digits: names, and what is made of values.
+NAMES = ("name", "tensor", "nonfinite_tensor", "made_after", "gradient_of", "text", "title", "suggestion", "verdict_text", "checked", "advice", "id")
+SENTENCES = ("title_sentences", "suggestion_sentences", "verdict_sentences", "checked_sentences")
 
 
 def numbers(node, place=()):
@@ -50,6 +53,25 @@ def changed(report, place, span):
     else:
         value = value + 1 if isinstance(value, int) else value * 1.01 + 1e-6
     node[place[-1]] = value
+    return retold(report) if any(part in SENTENCES for part in place) else report
+
+
+def retold(report):
+    """With the texts that its sentences come to."""
+
+    def tell(sentences):
+        for sentence in sentences:
+            for phrase in reversed(list(phrases_in(sentence))):
+                phrase["text"] = sentence_text(phrase)
+        return " ".join(sentence["text"] for sentence in sentences)
+
+    report["verdict_text"], report["checked"] = tell(report["verdict_sentences"]), tell(report["checked_sentences"])
+    told = {}
+    for finding in report["findings"]:
+        before = finding["title"], finding["suggestion"]
+        finding["title"], finding["suggestion"] = told[before] = tell(finding["title_sentences"]), tell(finding["suggestion_sentences"])
+    for cause in report["causes"]:
+        cause["title"], cause["advice"] = told.get((cause["title"], cause["advice"]), (cause["title"], cause["advice"]))
     return report
 
 

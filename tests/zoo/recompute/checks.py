@@ -5,14 +5,23 @@ import math
 import re
 
 from . import compare_rules, growth_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, table_rules, update_rules, update_tables, whatif_rules
+from . import rules as common
 from .rules import COMMON, Case, Step
+from .said import check_said, number
 from .sentences import SETTING, Bounds, check_text
 from .values import check_values
+from .words import check_words
 
 RULES = {
     code: rule
     for rules in (compare_rules, growth_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, update_rules)
     for code, rule in rules.RULES.items()
+}
+# By the ids of templates.
+SAID = {
+    id: rule
+    for rules in (common, compare_rules, growth_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, update_rules)
+    for id, rule in getattr(rules, "SAID", {}).items()
 }
 FLUSHED = RULES["range.gradients_flushed"]
 FLUSHED.text.extend(scale_rules.FLUSHED_ADVICE)
@@ -28,16 +37,13 @@ NOT_FACTS = {
     "verdict",
     "verdict_text",
     "verdict_sentences",
+    "checked",
+    "checked_sentences",
     "causes",
     "findings",
     "tables",
     "plots",
 }
-
-
-def number(value):
-    """A number of JSON, which has no NaN and no infinities."""
-    return {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}.get(value, value) if isinstance(value, str) else value
 
 
 def same(told, expected, unit="none"):
@@ -171,7 +177,9 @@ def check_finding(case):
         if re.search(r"\d", finding["title"] + finding["suggestion"]) or finding["evidence"]:
             yield f"not recomputed: no rule for {finding['code']}: {finding['title']} {finding['suggestion']}"
         return
-    for text in (finding["title"], finding["suggestion"]):
+    for sentences in (finding["title_sentences"], finding["suggestion_sentences"]):
+        yield from check_said(case, [each for each in sentences if each["id"] in SAID], SAID)
+        text = " ".join(each["text"] for each in sentences if each["id"] not in SAID)
         yield from check_text(text, rule.text + COMMON, case)
         for name in re.findall(SETTING, text):
             if name not in case.f.trace.settings:
@@ -257,35 +265,15 @@ def check_steps(case, cause):
 
 
 def check_verdict(case, report, whole):
-    """Its sentences are those of findings, the report's or those on the whole run, but for a count of further causes; causes are
-    findings. What a run is, every report says alike."""
-    left = report["verdict_text"]
+    """Its sentences are the first ones of findings, the report's or those on the whole run, or have a rule; causes are findings. What a
+    run is, every report says alike."""
     if report["verdict"] != whole["verdict"]:
         yield f"{report['verdict']}, of the whole run {whole['verdict']}"
-    for finding in report["findings"] + whole["findings"]:
-        for text in (finding["title"], finding["suggestion"]):
-            for part in (text, text.partition(". ")[0] + "."):
-                left = left.replace(part, " ") if text else left
-    more = re.search(r"(\d+) causes? more below\.", left)
-    if more:
-        left = left.replace(more[0], " ")
-        if int(more[1]) != len(report["causes"]) - 1:
-            yield f"{more[0]!r}: there are {len(report['causes'])}"
-    skipped = re.search(r"the scaler skipped (\d+) of (\d+) steps?\.", left)
-    if skipped:
-        left = left.replace(skipped[0], " ")
-        if (int(skipped[1]), int(skipped[2])) != (int(case.f.steps.skipped.sum()), case.f.steps.n):
-            yield f"{skipped[0]!r}: {int(case.f.steps.skipped.sum())} of {case.f.steps.n}"
-    for pattern, numbers in compare_rules.VERDICTS if report["analysis"] == "compare" else ():
-        if compared := re.search(pattern, left):
-            left = left.replace(compared[0], " ")
-            claim = numbers(case)
-            if {name: int(text) for name, text in compared.groupdict().items()} != claim:
-                yield f"{compared[0]!r}: {claim}"
-            for what in (what for what, is_true in getattr(claim, "holds", {}).items() if not is_true):
-                yield f"{compared[0]!r}: {what.replace('_', ' ')} is not so"
-    if re.search(r"\d", left):
-        yield f"not recomputed: {left.strip()!r} of the verdict"
+    of_findings = [finding["title_sentences"][0] for finding in report["findings"] + whole["findings"]]
+    own = [sentence for sentence in report["verdict_sentences"] if sentence not in of_findings]
+    if len(own) == len(report["verdict_sentences"]) and report["causes"]:
+        yield f"the verdict tells no finding: {report['verdict_text']}"
+    yield from check_said(case, own + report["checked_sentences"], SAID)
     for cause in report["causes"]:
         of = [f for f in report["findings"] if f["code"] == cause["code"] and f["title"] == cause["title"]]
         if len(of) != 1 or of[0]["suggestion"] != cause["advice"]:
@@ -404,7 +392,8 @@ def mistakes(facts, report, whole):
         for mistake in guarded(finding["title"], check_finding(Case(facts[0], report, finding, other))):
             yield f"{finding['code']}: {mistake}"
     yield from guarded("sentences", check_values(facts, report))
-    case = Case(facts[0], report, {"title": ""}, other)
+    case = Case(facts[0], report, {"title": "", "title_sentences": [], "suggestion_sentences": []}, other)
+    yield from check_words(report)
     if "verdict" in report:
         yield from guarded("verdict", check_verdict(case, report, whole))
     for table in report["tables"]:

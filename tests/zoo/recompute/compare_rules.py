@@ -173,16 +173,14 @@ RULES = {
 
 
 # Of a verdict without a cause.
-VERDICTS = [
-    (r"the losses of (?P<all>\d+) common steps? are bit-equal\.", lambda case: {"all": sum(is_same(x, y) for _, x, y in common(case))}),
-    (
-        r"the second run's losses are finite; the first run's are NaN or infinite in (?P<a>\d+) steps?, so that",
-        lambda case: Claim(
-            {"a": nonfinite(case, None)["a"]}, the_second_runs_losses_are_finite=nonfinite(case, None)["b"] == 0
-        ),
+SAID = {
+    "verdict.losses_are_equal": lambda case, said: {"steps": sum(is_same(x, y) for _, x, y in common(case))},
+    "verdict.no_means_compared": lambda case, said: Claim(
+        {"steps": nonfinite(case, None)["a"]}, the_second_runs_losses_are_finite=nonfinite(case, None)["b"] == 0
     ),
-    (r"there are (?P<all>\d+) steps? that both runs have, and expected are (?P<least>\d+) at least\.", lambda case: {"all": len(common(case)), "least": 10}),
-]
+    "verdict.no_means_of_second": lambda case, said: {"steps": nonfinite(case, None)["b"]},
+    "verdict.too_few_losses": lambda case, said: {"steps": len(common(case)), "least": 10},
+}
 
 
 # The summary: by metric, of one side.

@@ -126,13 +126,15 @@ def broken_promises(program, f, report, brief, every, record_fp32, made):
 
 
 def folded(report, brief, every):
-    """What stands behind --all: as many findings as are counted, of which all are there."""
-    brief, every = (" ".join(text.split()) for text in (brief, every))
-    titles = [" ".join(finding["title"].split()) for finding in report["findings"]]
-    for title in titles:
-        if title not in every:
-            yield f"`report --all` does not show {title!r}"
-    counted = sum(int(n) for n in re.findall(r"(\d+) (?:findings?(?= and \d+ notes? came)|(?:findings|finding|notes|note) came of it|(?:more )?notes?) *(?:\(--all|and)", brief))
-    shown = sum(f"{finding['severity']} {title}" in brief for finding, title in zip(report["findings"], titles))
-    if shown + counted != len(titles):
-        yield f"the report shows {shown} findings and counts {counted}, there are {len(titles)}"
+    """With --all every sentence of a title is there. Without, every code above a note is, and the notes are counted."""
+    every = " ".join(every.split())
+    for finding in report["findings"]:
+        for sentence in finding["title_sentences"]:
+            if " ".join(sentence["text"].split()) not in every:
+                yield f"`report --all` does not show {sentence['text']!r}"
+        if finding["severity"] != "info" and finding["code"] not in brief and "more finding" not in brief:
+            yield f"the report does not name {finding['code']}"
+    counted = sum(int(n) for n in re.findall(r"(\d+) notes?\b", " ".join(brief.split())))
+    notes = sum(finding["severity"] == "info" for finding in report["findings"])
+    if counted != notes:
+        yield f"the report counts {counted} notes, there are {notes}"

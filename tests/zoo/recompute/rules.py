@@ -9,6 +9,7 @@ import typing
 import numpy
 
 from .facts import Facts
+from .said import Said, phrases
 from .sentences import Claim, general
 
 
@@ -38,8 +39,13 @@ class Case:
     @functools.cached_property
     def before(self):
         """The step that its sentences stop before, where they say so."""
-        told = re.search(r"before step (\d+)", self.finding["title"])
-        return int(told[1]) if told else math.inf
+        told = self.said("finding.judged_before_break")
+        return told["step"] if told else math.inf
+
+    def said(self, id):
+        """The sentence or phrase of that template; None where it stands neither in the title nor in the advice."""
+        sentences = self.finding["title_sentences"] + self.finding["suggestion_sentences"]
+        return next((Said(phrase) for each in sentences for phrase in phrases(each) if phrase["id"] == id), None)
 
     @functools.cached_property
     def scope(self):
@@ -74,12 +80,15 @@ def as_it_is(case, match):
     return Claim({"name": name, "value": case.f.setting(name)}, the_run_has_this_setting=case.f.setting(name) is not None)
 
 
+# What any finding may say, by the ids of templates.
+SAID = {
+    "finding.judged_before_break": lambda case, said: {"step": case.f.steps.broken_from},
+    "verdict.no_problem": lambda case, said: Claim({"steps": case.f.steps.n}, it_says_what_was_skipped=bool(said["skipped"]) == bool(case.f.steps.skipped.any())),
+    "verdict.skipped": lambda case, said: {"skipped": int(case.f.steps.skipped.sum())},
+}
+
 # What any finding may say.
 COMMON = [
-    (
-        r"Judged by the steps before step (?P<step>\d+), where the run broke\.$",
-        lambda case, match: {"step": case.f.steps.broken_from},
-    ),
     (r"[( ](?P<name>[a-z_0-9]+(?:\[\d+\])?(?:\.\w+)?), now (?P<value>\"[^\"]*\"|[^,()]+)", as_it_is),
     (
         r", which had risen from (?P<first>\S+) in step (?P<begin>\d+) to (?P<rate>\S+) in step (?P<step>\d+)",

@@ -95,9 +95,9 @@ def backoffs(case, match):
     )
 
 
-def settled(case, match):
+def settled(case, said):
     s, leading = case.f.steps, case.f.leading_skips()
-    return {"some": s.skipped.sum() - leading, "all": s.n - leading}
+    return {"skipped": s.skipped.sum() - leading, "steps": s.n - leading}
 
 
 def blamed(case):
@@ -284,6 +284,9 @@ def steep_growth(case, match):
 STEEP_GROWTH = (r"one growth is as much as (?P<backoffs>\S+) backoffs", steep_growth)
 
 
+# By the ids of templates.
+SAID = {"scale.thrashing": settled}
+
 RULES = {
     "scale.below_100": Rule(ZONE_TEXT, zone_values("below 100")),
     "scale.below_1000": Rule(ZONE_TEXT, zone_values("below 1000")),
@@ -332,7 +335,7 @@ RULES = {
         first=first_skipped,
     ),
     "scale.thrashing": Rule(
-        [(r"thrashes: (?P<some>\d+) of (?P<all>\d+) steps were skipped after it had been found\.", settled), STEEP_GROWTH],
+        [STEEP_GROWTH],
         {"skipped_steps": skipped_by},
         first=first_skipped_after_growth,
     ),

@@ -74,7 +74,7 @@ def share(value):
 def scale_text(value):
     if value > 0 and math.frexp(value)[0] == 0.5 and value != 1:
         return f"2^{math.frexp(value)[1] - 1}"
-    return f"{value:.0f}" if value == math.floor(value) and abs(value) < 1e9 else f"{value:.5g}"
+    return f"{value:,.0f}" if value == math.floor(value) and abs(value) < 1e9 else f"{value:.4g}"
 
 
 def scale(value):

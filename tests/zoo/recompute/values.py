@@ -57,21 +57,31 @@ def number_text(value, unit):
         return scale_text(value)
     if unit == "bits":
         return "0.0" if f"{value:.1f}" == "-0.0" else f"{value:.1f}"
-    return f"{value:.0f}" if value == math.floor(value) and abs(value) < 1e9 else f"{value:.5g}"
+    if isinstance(value, str):
+        return value.replace("Infinity", "Inf")
+    if isinstance(value, int) and unit == "none":
+        return str(value)
+    return f"{value:,.0f}" if value == math.floor(value) and abs(value) < 1e9 else grouped(f"{value:.4g}")
+
+
+def grouped(text):
+    """With a comma between each three digits of the whole number that a text begins with."""
+    whole = re.match(r"-?\d+", text)
+    return f"{int(whole[0]):,}{text[whole.end():]}" if whole and int(whole[0]) else text
 
 
 def number_in_form(value, form):
     value = float(value.replace("Infinity", "inf")) if isinstance(value, str) else value
     word, _, rest = form.partition(" ")
     if word == "count":
-        return f"{value} {rest}{'' if value == 1 else 's'}"
+        return f"{value:,} {rest}{'' if value == 1 else 's'}"
     if word == "either":
         return rest.split("|")[value != 1]
     if word == "special":
-        return "NaN" if math.isnan(value) else "infinity" if value > 0 else "-infinity"
+        return "NaN" if math.isnan(value) else "Inf" if value > 0 else "-Inf"
     if form.endswith("%"):
         return f"{100 * value:{form[:-1] or 'g'}}%"
-    return f"{float(value):{form}}"
+    return grouped(f"{float(value):{form}}")
 
 
 def value_text(value, form):
