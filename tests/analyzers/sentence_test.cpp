@@ -39,8 +39,8 @@ TEST(Sentence, NumbersAreAsTheirFormOrUnitHasThem) {
         .text();
   };
   EXPECT_EQ(text(NAN), "1.23 1.23456% 1.23% 2^16 at least 2^2 NaN");
-  EXPECT_THAT(text(INFINITY), HasSubstr(" infinity"));
-  EXPECT_THAT(text(-INFINITY), HasSubstr(" -infinity"));
+  EXPECT_THAT(text(INFINITY), HasSubstr(" Inf"));
+  EXPECT_THAT(text(-INFINITY), HasSubstr(" -Inf"));
 }
 
 TEST(Sentence, WhatIsNothingLeavesNothing) {
