@@ -288,6 +288,7 @@ struct CallRecorder::State {
     int32_t gradient_input = -1;
     PackedRecord record;
     std::unique_ptr<UpdateCounts> update;
+    std::vector<CaptureNode> capture;
     std::vector<std::pair<int64_t, double>> samples;  // elements and their values
   };
   enum class Progress : uint8_t { begun, ended, dropped };
@@ -344,6 +345,8 @@ struct CallRecorder::State {
   // Throws where there is no such call in this step, or it was dropped.
   Call& find(CallToken token);
   Output& find(CallToken token, uint32_t slot, const Call*& call);
+  // What a call of this step told last of the value; nullptr: none told of it.
+  const Output* find(const ValueKey& value) const;
   void check_label(const Call& call, const CallLabel& label, DType dtype) const;
   void check_statistics(const Call& call, const Output& output, const OutputRecord& record) const;
   // Where the op is called, as next_op_id has it.
@@ -366,6 +369,7 @@ struct CallRecorder::State {
   std::string failure;        // why nothing more can be recorded, or ""
   CallToken first_token = 1;  // of this step; so are those that follow
   std::deque<Call> calls;
+  std::unordered_map<uint64_t, size_t> last_calls;  // by id
   std::vector<ValueKey> inputs;
   std::vector<int64_t> extents;
   std::vector<uint8_t> histograms;
@@ -509,6 +513,7 @@ CallToken CallRecorder::begin(const BegunCall& begun, uint64_t* id) {
   }
   if (id != nullptr) *id = call.id;
   state.inputs.insert(state.inputs.end(), begun.inputs.begin(), begun.inputs.end());
+  state.last_calls[call.id] = state.calls.size();
   state.calls.push_back(std::move(call));
   return state.first_token + state.calls.size() - 1;
 }
@@ -644,6 +649,67 @@ void CallRecorder::set_update(CallToken token, uint32_t slot, const UpdateCounts
   output.update = std::make_unique<UpdateCounts>(update);
 }
 
+const CallRecorder::State::Output* CallRecorder::State::find(const ValueKey& value) const {
+  const auto call = last_calls.find(value.op);
+  if (call == last_calls.end()) return nullptr;
+  const std::vector<Output>& outputs = calls[call->second].outputs;
+  const auto output = std::find_if(outputs.begin(), outputs.end(), [&](const Output& each) { return each.slot == value.slot; });
+  return output == outputs.end() ? nullptr : &*output;
+}
+
+bool CallRecorder::wants_capture(CallToken token, uint32_t slot) const {
+  State& state = *state_;
+  const std::lock_guard lock(state.mutex);
+  const State::Call* call = nullptr;
+  if (state.find(token, slot, call).record.nonfinite() == 0 || !call->inputs_told) return false;
+  const std::span inputs = std::span(state.inputs).subspan(call->first_input, call->inputs);
+  return std::none_of(inputs.begin(), inputs.end(), [&](const ValueKey& input) {
+    const State::Output* const read = state.find(input);
+    return read != nullptr && input.op != call->id && read->record.nonfinite() > 0;
+  });
+}
+
+void CallRecorder::set_capture(CallToken token, uint32_t slot, std::span<const ToldNode> nodes) {
+  State& state = *state_;
+  const std::lock_guard lock(state.mutex);
+  const State::Call* call = nullptr;
+  State::Output& output = state.find(token, slot, call);
+  const auto refuse = [&](size_t node, const std::string& why) {
+    throw usage_error("{}: the capture of output {}: node {}{}", state.name_of_call(*call), slot, node, why);
+  };
+  if (nodes.empty() || nodes.size() > kMostToldNodes)
+    throw usage_error("{}: the capture of output {} has {}; expected 1 to {}", state.name_of_call(*call), slot,
+                      count_of(nodes.size(), "node"), kMostToldNodes);
+  std::vector<CaptureNode> capture;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const ToldNode& told = nodes[i];
+    const int64_t elements = elements_in(told.shape);
+    if (told.element < 0 || told.element >= elements)
+      refuse(i, fmt::format(" is element {} of the shape {}", told.element, shape_of(told.shape)));
+    if (i == 0 ? told.parent != -1 || told.operand != -1
+               : told.parent < 0 || told.parent >= static_cast<int64_t>(i) || told.operand < 0)
+      refuse(i, fmt::format(" is operand {} of node {}; expected an input of a node before it{}", told.operand, told.parent,
+                            i == 0 ? ", and -1 and -1 of node 0" : ""));
+    if (told.term < -1 || told.terms < 0) refuse(i, fmt::format(" is term {}, of {}", told.term, told.terms));
+    if (i == 0 && std::isfinite(told.value)) refuse(i, fmt::format(" is {}; expected NaN or infinity", told.value));
+    CaptureNode node;
+    node.parent = told.parent;
+    node.operand = told.operand;
+    node.term = told.term;
+    node.made_by = told.made_by;
+    node.view = folded({.data = nullptr, .dtype = DType::f32, .shape = told.shape});
+    node.element = told.element;
+    node.value = told.value;
+    node.overwritten = told.overwritten;
+    node.terms = told.terms;
+    capture.push_back(node);
+  }
+  capture.front().made_by = {call->id, slot};
+  capture.front().follow = CaptureFollow::followed;
+  capture.front().attributes_text = state.text(call->attributes);
+  output.capture = std::move(capture);
+}
+
 void CallRecorder::State::write_calls() {
   size_t of_pass = 0, waiting = 0;
   std::vector<OutputDescription> descriptions;
@@ -708,7 +774,11 @@ void CallRecorder::State::write_calls() {
         record.update_known = true;
       }
     }
-    recorder.after();
+    if (const std::optional<int> slot = recorder.after()) {
+      const auto origin = std::find_if(call.outputs.begin(), call.outputs.end(),
+                                       [&](const Output& output) { return output.slot == static_cast<uint32_t>(*slot); });
+      if (origin != call.outputs.end() && !origin->capture.empty()) recorder.add_capture(*slot, origin->capture);
+    }
     waiting += records.size();
   }
 }
@@ -716,6 +786,7 @@ void CallRecorder::State::write_calls() {
 void CallRecorder::State::clear_step() {
   first_token += calls.size();
   calls.clear();
+  last_calls.clear();
   inputs.clear();
   extents.clear();
   histograms.clear();

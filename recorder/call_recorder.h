@@ -67,6 +67,20 @@ UpdateCounts count_update(const HostUpdate& update);
 // scale that the values contain.
 OutputRecord count_cast(const HostTensor& from, const HostTensor& to, double scale);
 
+// A node of how an element of an output came about, as CaptureRow has it: node 0 is the element, the others what it was computed from.
+struct ToldNode {
+  int64_t parent = -1;   // the node that this is an operand of, one before it; -1 of node 0
+  int32_t operand = -1;  // the input of the parent's op that it is an element of; -1 of node 0
+  int64_t term = -1;     // of the sum that the parent is, its term; -1: of none
+  ValueKey made_by = {};
+  std::span<const int64_t> shape = {};  // of its tensor
+  int64_t element = 0;                  // logical index
+  double value = 0;
+  bool overwritten = false;  // the op wrote over it, and `value` is the one after the call
+  int64_t terms = 0;         // of a sum, how many; else 0
+};
+inline constexpr size_t kMostToldNodes = 1024;
+
 class CallRecorder {
  public:
   // The sink outlives it.
@@ -98,6 +112,10 @@ class CallRecorder {
   void set_statistics(CallToken call, uint32_t slot, const OutputRecord& statistics);
   void set_gradient_of(CallToken call, uint32_t slot, const ValueKey& value, int32_t input);
   void set_update(CallToken call, uint32_t slot, const UpdateCounts& update);
+  // Whether the output holds NaN or Inf that no input of this step had, so that it is worth telling how the first came about.
+  bool wants_capture(CallToken call, uint32_t slot) const;
+  // Kept where the recorder wants it when the step ends: not all of many.
+  void set_capture(CallToken call, uint32_t slot, std::span<const ToldNode> nodes);
 
   SinkStatus status() const;
   bool stop_requested() const;

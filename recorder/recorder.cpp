@@ -416,7 +416,7 @@ void Recorder::add_capture(const Origin& origin, std::span<const CaptureNode> no
     row.terms = node.terms;
     row.broke_at = node.broke_at;
     row.partial_sum = node.partial_sum;
-    row.attributes = attributes_text(node.attributes, AttributesOf::call);
+    row.attributes = node.attributes != nullptr ? attributes_text(node.attributes, AttributesOf::call) : node.attributes_text;
     if (node.row) {
       const RowFacts& facts = *node.row;
       row.row = {facts.first, facts.count,          facts.run,      facts.step, facts.largest, facts.smallest,

@@ -83,6 +83,7 @@ struct CaptureNode {
   int64_t terms = 0, broke_at = -1;
   double partial_sum = kUnknown;
   const Attributes* attributes = nullptr;  // of the call that made what is followed
+  std::string_view attributes_text = {};   // where these are none: as OpInfo has them
   std::optional<RowFacts> row = {};        // of a node that stands for many elements; `operand` is its input
 };
 

@@ -484,3 +484,36 @@ int ulpscope_take_cast(const ulpscope_tensor* from, const ulpscope_tensor* to, d
     write(count_cast(tensor_of(source), tensor_of(result), scale == 0 ? 1.0 : scale), statistics);
   });
 }
+
+int ulpscope_wants_capture(ulpscope_recorder* recorder, ulpscope_op op, uint32_t slot, uint8_t* wanted) {
+  return with(recorder, "ulpscope_wants_capture", [&](CallRecorder& calls) {
+    if (wanted == nullptr) throw usage_error("expected where to put the answer, got NULL");
+    *wanted = calls.wants_capture(op, slot);
+  });
+}
+
+int ulpscope_set_capture(ulpscope_recorder* recorder, ulpscope_op op, uint32_t slot, const ulpscope_node* nodes, uint32_t count) {
+  return with(recorder, "ulpscope_set_capture", [&](CallRecorder& calls) {
+    if (count > 0 && nodes == nullptr) throw usage_error("{} nodes without a list of them", count);
+    if (count > kMostToldNodes) throw usage_error("{} nodes; expected at most {}", count, kMostToldNodes);
+    std::vector<ToldNode> told;
+    // A program that was built with another version has structs of another size, one behind the other.
+    const auto* at = reinterpret_cast<const char*>(nodes);
+    for (uint32_t i = 0; i < count; ++i) {
+      const auto* const given = reinterpret_cast<const ulpscope_node*>(at);
+      const ulpscope_node node = read(given, "a node");
+      at += node.size;
+      if (node.rank < 0 || (node.rank > 0 && node.shape == nullptr)) throw usage_error("node {} has no shape", i);
+      told.push_back({node.parent,
+                      node.operand,
+                      node.term,
+                      {node.made_by.op, node.made_by.slot},
+                      {node.shape, static_cast<size_t>(node.rank)},
+                      node.element,
+                      node.value,
+                      node.overwritten != 0,
+                      node.terms});
+    }
+    calls.set_capture(op, slot, told);
+  });
+}

@@ -238,6 +238,28 @@ typedef struct {
 /* Counts what became of the update whose weight is output `slot` of the call, until the step ends. */
 ULPSCOPE_EXPORT int ulpscope_set_update(ulpscope_recorder *recorder, ulpscope_op op, uint32_t slot, const ulpscope_update *update);
 
+/* Whether output `slot` holds NaN or Inf that none of the call's inputs had, as far as they are of this step. */
+ULPSCOPE_EXPORT int ulpscope_wants_capture(ulpscope_recorder *recorder, ulpscope_op op, uint32_t slot, uint8_t *wanted);
+
+/* A node of how such an element came about: node 0 is the element, the others are what it was computed from. */
+typedef struct {
+  uint32_t size;
+  int32_t operand;        /* the input of the op that it is an element of, as the op counts them; -1 of node 0 */
+  int64_t parent;         /* the node, one before it, that it is an operand of; -1 of node 0 */
+  int64_t term;           /* where the parent is a sum, which of its terms it belongs to; -1: to none */
+  int64_t terms;          /* of a sum, how many there are; else 0 */
+  ulpscope_value made_by; /* the output that it is an element of; op 0: not known, and of node 0 the call's own */
+  const int64_t *shape;   /* of its tensor, in the call */
+  int32_t rank;
+  uint8_t overwritten; /* 1: the op wrote over it, and `value` is the one after the call */
+  int64_t element;     /* logical index: with the last dimension running fastest */
+  double value;
+} ulpscope_node;
+/* Tells how the first such element of output `slot` came about: 1 to 1,024 nodes. The recorder keeps it where it wants it when the
+ * step ends: of the first origins of a step, and of an output that is one again and again less and less often. */
+ULPSCOPE_EXPORT int ulpscope_set_capture(ulpscope_recorder *recorder, ulpscope_op op, uint32_t slot, const ulpscope_node *nodes,
+                                         uint32_t count);
+
 #ifdef __cplusplus
 }
 #endif

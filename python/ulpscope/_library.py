@@ -65,6 +65,20 @@ class Tensor(NamedTuple):
     owner: Any = None
 
 
+class Node(NamedTuple):
+    """A node of how an element came about: the element itself, whose parent and operand are -1, or what it was computed from."""
+
+    made_by: Value
+    shape: Tuple[int, ...]
+    element: int
+    value: float
+    parent: int
+    operand: int
+    term: int
+    terms: int
+    overwritten: bool
+
+
 class StepResult(NamedTuple):
     """The results of a step; None: not known."""
 
@@ -128,6 +142,11 @@ class _Statistics(ctypes.Structure):
                 ("inexact_subnormal", _u64), ("overflowed", _u64), ("rescued", _u64), ("saturated", _u64)]
 
 
+class _Node(ctypes.Structure):
+    _fields_ = [("size", _u32), ("operand", _i32), ("parent", _i64), ("term", _i64), ("terms", _i64), ("made_by", _Value),
+                ("shape", ctypes.POINTER(_i64)), ("rank", _i32), ("overwritten", _u8), ("element", _i64), ("value", _double)]
+
+
 class _Update(ctypes.Structure):
     _fields_ = [("size", _u32), ("learning_rate", _double), ("before", ctypes.POINTER(_Tensor)),
                 ("after", ctypes.POINTER(_Tensor)), ("gradient", ctypes.POINTER(_Tensor)),
@@ -154,6 +173,8 @@ _SIGNATURES = {
     "set_label": [_pointer, _u64, _u32, ctypes.POINTER(_Label)],
     "set_gradient_of": [_pointer, _u64, _u32, _Value, _i32],
     "set_update": [_pointer, _u64, _u32, ctypes.POINTER(_Update)],
+    "wants_capture": [_pointer, _u64, _u32, ctypes.POINTER(_u8)],
+    "set_capture": [_pointer, _u64, _u32, ctypes.POINTER(_Node), _u32],
     "take_cast": [ctypes.POINTER(_Tensor), ctypes.POINTER(_Tensor), _double, ctypes.POINTER(_Statistics)],
 }
 _NAMES = ("phase", "role", "function", "kind", "setting_kind", "metric_kind", "dtype")
@@ -328,6 +349,21 @@ class Recorder:
         described = _structure(_Update, learning_rate=learning_rate)
         described.before, described.after, described.gradient, described.update = tensors
         self._check(self._library.ulpscope_set_update(self._handle, op, slot, described))
+
+    def wants_capture(self, op: int, slot: int) -> bool:
+        """Whether an output holds NaN or Inf that no input of its call had."""
+        wanted = _u8()
+        self._check(self._library.ulpscope_wants_capture(self._handle, op, slot, ctypes.byref(wanted)))
+        return bool(wanted.value)
+
+    def set_capture(self, op: int, slot: int, nodes: Sequence[Node]) -> None:
+        """How the first such element came about."""
+        described = (_Node * len(nodes))()
+        for to, node in zip(described, nodes):
+            to.size, to.operand, to.parent, to.term, to.terms = ctypes.sizeof(_Node), node.operand, node.parent, node.term, node.terms
+            to.made_by, to.shape, to.rank = _Value(*node.made_by), _numbers(node.shape), len(node.shape)
+            to.overwritten, to.element, to.value = node.overwritten, node.element, node.value
+        self._check(self._library.ulpscope_set_capture(self._handle, op, slot, described, len(nodes)))
 
     def _tensor(self, tensor: Tensor) -> _Tensor:
         described = _structure(_Tensor, data=tensor.data, dtype=self._number("dtype", tensor.dtype), rank=len(tensor.shape))

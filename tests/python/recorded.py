@@ -83,6 +83,9 @@ class Recorded:
         self._ops[self._next] = recorded
         return self._next, identity
 
+    def wants_capture(self, op, slot):
+        return False
+
     def end_op(self, op):
         self._ops[op].ended = True
 

@@ -389,6 +389,60 @@ TEST_F(Calls, WhatIsLearntLaterIsRecorded) {
   EXPECT_EQ(sink_.parameters[0].gradient_dot_update, 0x1p-29);
 }
 
+// An element that became infinite, with its operands: kept where it began, and not where what was read held one already.
+TEST_F(Calls, TellHowAnElementCameAbout) {
+  recorder_.begin_step(4);
+  recorder_.begin_pass(Phase::forward, 0, 0);
+  const int64_t shape[] = {2}, one[] = {1};
+  const CallToken first = recorder_.begin(call("linear", "fc"));
+  const ValueKey made{recorder_.id_of(first), 0};
+  recorder_.add_output(first, 0, host({3e38f, 1}, shape), {}, nullptr);
+  EXPECT_FALSE(recorder_.wants_capture(first, 0));
+  recorder_.end(first);
+  const ValueKey inputs[] = {made};
+  const CallToken second = recorder_.begin(call("mul", "fc", inputs));
+  recorder_.add_output(second, 0, host({INFINITY, 2}, shape), {}, nullptr);
+  EXPECT_TRUE(recorder_.wants_capture(second, 0));
+  const std::vector<ToldNode> nodes{
+      {.shape = shape, .element = 0, .value = INFINITY, .terms = 0},
+      {.parent = 0, .operand = 0, .made_by = made, .shape = shape, .element = 0, .value = double{3e38f}},
+      {.parent = 0, .operand = 1, .shape = one, .element = 0, .value = 2, .overwritten = true}};
+  recorder_.set_capture(second, 0, nodes);
+  const auto refused = [&](size_t node, auto&& change) {
+    std::vector<ToldNode> wrong = nodes;
+    change(wrong[node]);
+    return refusal([&] { recorder_.set_capture(second, 0, wrong); });
+  };
+  EXPECT_THAT(refused(1, [](ToldNode& node) { node.element = 2; }),
+              HasSubstr("op 'mul' in module 'fc': the capture of output 0: node 1 is element 2 of the shape [2]"));
+  EXPECT_THAT(refused(1, [](ToldNode& node) { node.parent = 1; }), HasSubstr("expected an input of a node before it"));
+  EXPECT_THAT(refused(0, [](ToldNode& node) { node.operand = 0; }), HasSubstr("expected an input of a node before it, and -1"));
+  EXPECT_THAT(refused(2, [](ToldNode& node) { node.operand = -1; }), HasSubstr("node 2 is operand -1 of node 0"));
+  EXPECT_THAT(refused(2, [](ToldNode& node) { node.term = -2; }), HasSubstr("node 2 is term -2, of 0"));
+  EXPECT_THAT(refused(0, [](ToldNode& node) { node.value = 1; }), HasSubstr("node 0 is 1; expected NaN or infinity"));
+  EXPECT_THAT(refusal([&] { recorder_.set_capture(second, 0, {}); }), HasSubstr("0 nodes; expected 1 to 1024"));
+  EXPECT_THAT(refusal([&] { recorder_.set_capture(second, 1, nodes); }), HasSubstr("output 1 was not told"));
+  recorder_.end(second);
+  const ValueKey spread[] = {{recorder_.id_of(second), 0}};
+  const CallToken third = recorder_.begin(call("relu", "fc", spread));
+  recorder_.add_output(third, 0, host({INFINITY, 2}, shape), {}, nullptr);
+  EXPECT_FALSE(recorder_.wants_capture(third, 0));
+  recorder_.set_capture(third, 0, std::span(nodes).first(1));
+  recorder_.end(third);
+  recorder_.end_step({});
+
+  ASSERT_EQ(sink_.captures.size(), 3u) << "the third op is no origin";
+  const uint32_t tensor = sink_.rows[1].tensor;
+  for (const CaptureRow& row : sink_.captures) EXPECT_EQ(std::pair(row.step, row.tensor), std::pair(uint64_t{4}, tensor));
+  EXPECT_EQ(sink_.captures[0].follow, CaptureFollow::followed);
+  EXPECT_EQ(sink_.captures[0].made_by, tensor);
+  EXPECT_EQ(sink_.captures[1].made_by, sink_.rows[0].tensor);
+  EXPECT_EQ(sink_.captures[1].value, double{3e38f});
+  EXPECT_EQ(sink_.captures[2].made_by, -1);
+  EXPECT_TRUE(sink_.captures[2].overwritten);
+  EXPECT_THAT(sink_.captures[2].shape, ElementsAre(1));
+}
+
 TEST(CountUpdate, AgreesWithAPlainLoop) {
   constexpr size_t kElements = 20'000;  // more than two blocks
   std::vector<float> w(kElements), after(kElements), d(kElements), g(kElements);

@@ -3,13 +3,13 @@
 import os
 import sys
 from types import FrameType
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .._library import Call, Label, Refused, Tensor, Value
-from . import backward, functions, updates
+from .._library import Call, Label, Node, Refused, Tensor, Value
+from . import backward, captures, functions, updates
 from .values import CONSTANT, DTYPES, GRADIENTS, KEPT, UNMADE, Found, Made, storage_of, unreadable
 
 _NOT_RECORDED = frozenset(("prim", "_c10d_functional", "c10d_functional", "fsdp", "profiler", "debugprims"))
@@ -451,7 +451,14 @@ class Mode(TorchDispatchMode):
         name = functions.name_of_call(name, function)
         attributes = self._attributes_of(schema.attributes(row.bound), (place.phase, name, parameter or forward_id or module))
         call = Call(name, place.phase, function, "", module, attributes, location, parameter, forward_id, inputs, unknown, product)
-        results = self._emit(call, labels, row.reads[0] if function == "cast" and narrows(row.reads[0], labels[0][1]) else None)
+        explain = None
+        if captures.is_explained(schema.base, schema.overload):
+            def explain(tensor: torch.Tensor) -> List[Node]:
+                makers = [None if each.last is None or each.last.step < 0 else each.last.value for each in found]
+                memory = {storage_of(written) for _, written, _ in labels} if row.written else set()
+                return captures.nodes_of(schema.base, row.bound, tensor, row.reads, makers,
+                                         [storage_of(read) in memory for read in row.reads])
+        results = self._emit(call, labels, row.reads[0] if function == "cast" and narrows(row.reads[0], labels[0][1]) else None, explain)
         if not results:
             return
         result = results[0]
@@ -546,7 +553,8 @@ class Mode(TorchDispatchMode):
             unknown = unknown or (not each.complete and tensor.dtype in DTYPES and tensor.numel() > 0)
         return inputs + others, unknown
 
-    def _emit(self, call: Call, outputs: List[Tuple[int, torch.Tensor, Label]], cast_from: Optional[torch.Tensor]) -> List[Made]:
+    def _emit(self, call: Call, outputs: List[Tuple[int, torch.Tensor, Label]], cast_from: Optional[torch.Tensor],
+              explain: Optional[Callable[[torch.Tensor], List[Node]]] = None) -> List[Made]:
         """Tells the recorder of a call that has run."""
         session = self._session
         try:
@@ -563,6 +571,10 @@ class Mode(TorchDispatchMode):
             if tensor.dtype in DTYPES:
                 try:
                     session.recorder.output(op, slot, on_host(tensor), label, None if cast_from is None else on_host(cast_from))
+                    if explain is not None and session.recorder.wants_capture(op, slot):
+                        nodes = explain(tensor)
+                        if nodes:
+                            session.recorder.set_capture(op, slot, nodes)
                 except Refused as refusal:
                     session.refused(str(refusal))
                     session.values.forget(tensor)
