@@ -15,6 +15,7 @@
 #include "tests/support/said.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/base/text.h"
 
 namespace ulpscope::analyzers_test {
 namespace {

@@ -574,5 +574,43 @@ TEST(RangeFindings, CountOutputsOnce) {
   EXPECT_EQ(flushed->evidence.size(), 2u);
 }
 
+// Roundings that nobody counted: what stands at the smallest number tells that the values below it are gone. A gradient that ends
+// above it, one whose zeros would change nothing of its norm, and one whose roundings are counted have no part in it.
+TEST(RangeFindings, GradientsThatEndAtTheSmallestNumberAreCutOff) {
+  std::mt19937 random(7);
+  SyntheticTrace trace;
+  const auto add = [&](const char* module, const std::vector<double>& values) {
+    const uint32_t tensor = trace.add_tensor(module, "matmul", Phase::backward, Role::activation_gradient, DType::f16);
+    trace.add(tensor, make_stored_row(values, DType::f16));
+    return tensor;
+  };
+  const std::vector<double> small = lognormal(random, -25, 1, 1000);
+  std::vector<double> large_too = small;
+  large_too.push_back(1.0);
+  add("fits", lognormal(random, -15, 1, 1000));
+  const uint32_t cut = add("cut", small);
+  add("unfelt", large_too);
+  trace.end_step();
+  const Report report = analyze_all(trace.read());
+  const Finding* const finding = find_finding(report, "range.gradients_cut_off");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->extent.tensors, std::vector{cut});
+  // To nearest even: 2^-25 and less is 0, less than 1.5 times 2^-24 the smallest number.
+  double zeros = 0, smallest = 0;
+  for (const double value : small) {
+    zeros += std::abs(value) <= 0x1p-25;
+    smallest += std::abs(value) > 0x1p-25 && std::abs(value) < 1.5 * 0x1p-24;
+  }
+  ASSERT_EQ(finding->evidence.size(), 1u);
+  EXPECT_EQ(finding->evidence[0].values[0].value, Cell(smallest / (1000 - zeros)));
+  EXPECT_EQ(finding->evidence[0].values[1].value, Cell(zeros / 1000));
+
+  SyntheticTrace counted;
+  counted.add(counted.add_tensor("cut", "matmul", Phase::backward, Role::activation_gradient, DType::f16),
+              make_row(small, DType::f16));
+  counted.end_step();
+  EXPECT_EQ(find_finding(analyze_all(counted.read()), "range.gradients_cut_off"), nullptr);
+}
+
 }  // namespace
 }  // namespace ulpscope::analyzers_test
