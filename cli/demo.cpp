@@ -93,7 +93,7 @@ int run_demo(const Arguments& arguments) {
   if (!settings) throw failed_error("the change that keeps the run from failing is one that --set cannot make");
 
   const Report trained = train_or_stop("The same run with the change that was verified.", train_words(*settings, repaired));
-  if (trained.verdict != Verdict::ok) throw failed_error("the change that was verified does not make the run a healthy one");
+  if (trained.verdict != Verdict::ok) throw failed_error("the change that was verified does not leave the run OK");
 
   write_stdout(fmt::format("Next:\n  {}\n  {}\n  {}\n", command_line({"compare", broken, repaired}),
                            command_line({"report", repaired, "--fail-on", "warning"}),

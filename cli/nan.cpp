@@ -45,6 +45,7 @@ NanAnswer explain_nan(const Arguments& arguments) {
   if (!failure && (!report.verdict || *report.verdict >= Verdict::warning))
     report.add_fact("run_again",
                     fmt::format("nothing was tried: the run did not end in NaN or {} skipped steps", FailureWatch::kSkipped));
+  if (failure && arguments.has("--no-trials")) report.add_fact("run_again", std::string("nothing was tried: --no-trials"));
   if (failure && !arguments.has("--no-trials"))
     asked.try_changes(report, [&](const Trial& start) {
       fixes.advised = changes_of(report);
@@ -60,21 +61,22 @@ NanAnswer explain_nan(const Arguments& arguments) {
 }
 
 Verb nan_verb() {
-  return {"nan",
-          "why a run had NaN or infinities, and what would have kept it from failing",
-          "Of where they began: the op, the element and its operands, the cause and the arithmetic that shows it, the headroom in\n"
-          "the steps before, what would have told of it, and the way to the loss and the weights. Then changes are tried, by\n"
-          "running the steps again with them: from the run's first step, or from that of a capsule.",
-          {{"TRACE", "a trace file, a folder of a run's trace and of those resumed from it, or a capsule"}},
-          join({trial_options(),
-                {{"--only", "", "TABLES", "these tables beside the verdict, and no plots", "all", kTables, true}},
-                selection_options(),
-                output_options(kLimit)}),
-          {{"ulpscope nan run.h5", "the beginning that did most harm, and what helps"},
-           {"ulpscope nan run.h5 --only fixes", "the verdict, its cause and what was tried"},
-           {"ulpscope nan nan.capsule", "the same from a capsule"},
-           {"ulpscope nan run.h5 --no-trials --limit 0 --json", "all operands and steps of the way, for programs"}},
-          [](const Arguments& arguments) { return finish(explain_nan(arguments).report, arguments); }};
+  return {
+      "nan",
+      "why a run had NaN or Inf, and which change of settings prevents it",
+      "Where they began: the op, the element and its operands, the cause and the arithmetic that shows it, the headroom in the\n"
+      "steps before, early warnings, and the path to the loss and the weights. Then changes are tried, by running the steps\n"
+      "again with them: from the run's first step, or from that of a capsule.",
+      {{"TRACE", "a trace file, a folder of a run's trace and of those resumed from it, or a capsule"}},
+      join({trial_options(),
+            {{"--only", "", "TABLES", "these tables beside the verdict, and no plots", "all", kTables, true}},
+            selection_options(),
+            output_options(kLimit)}),
+      {{"ulpscope nan run.h5", "the beginning that did most harm, and what helps"},
+       {"ulpscope nan run.h5 --only fixes", "the verdict, its cause and what was tried"},
+       {"ulpscope nan nan.capsule", "the same from a capsule"},
+       {"ulpscope nan run.h5 --no-trials --limit 0 --json", "all operands and all steps of the path, for programs"}},
+      [](const Arguments& arguments) { return finish(explain_nan(arguments).report, arguments); }};
 }
 
 }  // namespace ulpscope::cli

@@ -46,7 +46,7 @@ Verb report_verb() {
                 output_options()}),
           {{"ulpscope report run.h5", "what happened in this run"},
            {"ulpscope report run.h5 --follow", "beside a run that goes on: a line whenever that changes"},
-           {"ulpscope report run.h5 --fail-on warning", "for CI: exit code 1 where the run is not healthy"},
+           {"ulpscope report run.h5 --fail-on warning", "for CI: exit code 1 where the verdict is WARNING or BROKEN"},
            {"ulpscope report run.h5 --format html -o report.html", "with pictures, to look at in a browser and to pass on"},
            {"ulpscope report run.h5 --only ranges,scale --format json -o report.json", "two parts, for programs"}},
           run_report};

@@ -430,7 +430,7 @@ Verb train_verb() {
       {"--capsule", "", "FILE",
        "write there, the first time that --capsule-on happens, all that the steps before it need to run again"},
       {"--capsule-on", "", "EVENT",
-       "nan: a loss or weight that is not finite; overflow: an infinity in a step that is taken; backoff: of the loss scale; "
+       "nan: a loss or weight that is not finite; overflow: an Inf in a step that is taken; backoff: of the loss scale; "
        "step=N",
        "nan"},
       {"--keep-steps", "", "K", "so many steps before it at least, where there were so many, and less than twice as many", "50"},

@@ -120,13 +120,13 @@ void show_steps(const Canvas& canvas, const Plot& plot, const PlotLook& look) {
     legend += width + line;
   };
   if (scale.is_logarithmic) draw_word("logarithmic", theme.dim);
-  if (scale.has_nonfinite) draw_word("red at the top: NaN or infinity", theme.error);
+  if (scale.has_nonfinite) draw_word("red at the top: NaN or Inf", theme.error);
   if (plot.series.size() > 1) draw_series_legend(list, theme, plot, {legend, box.from.y}, box.to.x);
   const bool is_hovered = is_in_box && area.contains(ImGui::GetIO().MousePos);
   std::string told;
   if (scale.is_empty)
     draw_text(list, {area.from.x + 6, area.from.y + 4}, theme.dim,
-              fitted("NaN or infinite, or not known, in all these steps", area.width() - 8));
+              fitted("NaN, Inf or not known in all these steps", area.width() - 8));
   else
     draw_value_axis(canvas, list, plot, area, scale, box.from.x);
   list.PushClipRect(area.from, area.to, true);

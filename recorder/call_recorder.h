@@ -67,7 +67,8 @@ UpdateCounts count_update(const HostUpdate& update);
 // scale that the values contain.
 OutputRecord count_cast(const HostTensor& from, const HostTensor& to, double scale);
 
-// A node of how an element of an output came about, as CaptureRow has it: node 0 is the element, the others what it was computed from.
+// A node of how an element of an output came about, as CaptureRow has it: node 0 is the element, the others what it was computed
+// from.
 struct ToldNode {
   int64_t parent = -1;   // the node that this is an operand of, one before it; -1 of node 0
   int32_t operand = -1;  // the input of the parent's op that it is an element of; -1 of node 0

@@ -35,7 +35,7 @@ FLOORS = {
 }
 
 # Others than findings include these of them: how findings are asked for, what their rules are, and what they come to.
-FINDINGS = tuple(f"analyzers/findings/{name}.h" for name in ("all", "checked", "finding_rule", "followed_run", "verdict"))
+FINDINGS = tuple(f"analyzers/findings/{name}.h" for name in ("all", "checked", "finding_rule", "followed_run", "not_tried", "verdict"))
 
 # Which library a header belongs to, by how its name starts.
 LIBRARIES = {

@@ -25,11 +25,11 @@ void add_layers(ChangedExperiments& changed) {
       });
     });
   };
-  add("a mask value that FP16 holds", {.name = "attention's mask_value", .to = "-1e4"}, "attention", "mask_value", -1e4,
+  add("mask value within FP16's range", {.name = "attention's mask_value", .to = "-1e4"}, "attention", "mask_value", -1e4,
       [](const LayerSpec& layer) { return !(layer.number("mask_value") >= -1e4); });
-  add("softmax of logits less their largest", {.name = "its subtract_max", .to = "true"}, "softmax", "subtract_max", true,
-      [](const LayerSpec& layer) { return !layer.flag("subtract_max"); });
-  add("norms that sum in FP32", {.name = "rms_norm's fused", .to = "true"}, "rms_norm", "fused", true,
+  add("softmax with the largest logit subtracted", {.name = "softmax's subtract_max", .to = "true"}, "softmax", "subtract_max",
+      true, [](const LayerSpec& layer) { return !layer.flag("subtract_max"); });
+  add("norm sums in FP32", {.name = "rms_norm's fused", .to = "true"}, "rms_norm", "fused", true,
       [](const LayerSpec& layer) { return !layer.flag("fused"); });
 }
 
@@ -41,6 +41,15 @@ void demand_below_onset(std::span<const double> losses, uint64_t behind, Referen
     if (std::isfinite(losses[i])) last.push_back(losses[i]);
   if (last.empty()) return;
   reference.demand_below(reference.end < last.front() ? last.front() : median(last), "the loss at the onset");
+}
+
+// What goes on behind the end of a run that failed may have a finite loss again, and then fails from a later step on.
+bool loses_the_same(std::span<const double> losses, uint64_t first_step, const RunFailure& failure) {
+  if (failure.way != RunFailure::Way::loss || failure.last < failure.step || failure.last - first_step >= losses.size())
+    return false;
+  const auto is_finite = [](double loss) { return std::isfinite(loss); };
+  return std::none_of(losses.begin() + static_cast<std::ptrdiff_t>(failure.step - first_step),
+                      losses.begin() + static_cast<std::ptrdiff_t>(failure.last - first_step + 1), is_finite);
 }
 
 }  // namespace
@@ -100,7 +109,7 @@ FixStudy try_fixes(const Trial& start, const RunFailure& failure, const std::str
   study.guessing = again.guessing;
   study.refusal = again.refusal;
   study.ran = again.ran;
-  study.fails_again = again.failure && again.failure->is_like(failure);
+  study.fails_again = again.failure && (again.failure->is_like(failure) || loses_the_same(again.losses, study.first_step, failure));
   if (!study.fails_again) return study;
 
   std::vector<Fix> fixes = fixes_of(original, module, options.advised);
@@ -136,14 +145,15 @@ FixStudy try_fixes(const Trial& start, const RunFailure& failure, const std::str
       if (other.exists() && (!study.reference.exists() || other.end < study.reference.end)) study.reference = std::move(other);
     }
     if (!study.reference.exists())
-      study.reference.lack = lack + (trials.has_time() ? "; nothing else that was tried trained there" : "; then the time was up");
+      study.reference.lack = lack + (trials.has_time() ? "; nothing else that was tried trains there" : "; then no time was left");
   }
   if (study.reference.exists()) demand_below_onset(again.losses, failure.step - study.first_step, study.reference);
   // Where what was tried ran, and did not train.
   if (!study.reference.exists() && study.first_step > 0 && again.only_steps == 0 && in_wide.is_whole() && trials.has_time())
     study.reference.lack += fmt::format(
-        "; in step {}, with which the capsule begins, the weights may be ruined already{}: the run's own trace, or a capsule "
-        "of more steps (--keep-steps), tells what would have kept them from it",
+        "; in step {}, where the capsule begins, the weights may be ruined already{}: the run's own trace, or a capsule of more "
+        "steps "
+        "(--keep-steps), tells what would have prevented it",
         study.first_step, std::isfinite(again.losses.front()) ? fmt::format(" (a loss of {:.4g})", again.losses.front()) : "");
   for (size_t i = 0; i < study.trials.size(); ++i) {
     FixTrial& trial = study.trials[i];

@@ -14,17 +14,14 @@ namespace ulpscope {
 
 namespace {
 
-constexpr Template kTrains{"verdict.trains_with", "Tried: it trains with {change}."};
-constexpr Template kTrainsAsInFp32{"verdict.trains_as_in_fp32_with", "Tried: it trains as in FP32 with {change}."};
-
 std::string failure_text(const RunFailure& failure) {
   switch (failure.way) {
     case RunFailure::Way::loss:
-      return fmt::format("the loss is NaN or infinite from step {} on", failure.step);
+      return fmt::format("loss NaN or Inf from step {} on", failure.step);
     case RunFailure::Way::skipped:
-      return fmt::format("every step from {} on is skipped", failure.step);
+      return fmt::format("every step skipped from step {} on", failure.step);
     default:
-      return "a weight is NaN or infinite";
+      return "a weight is NaN or Inf";
   }
 }
 
@@ -35,20 +32,20 @@ std::string detail_of(const FixTrial& trial, const FixStudy& study) {
       return "stays finite and " + as_reference(study.reference, *trial.end_loss, trial.skipped);
     case FixResult::trains_worse:
       if (guessing && *trial.end_loss >= *guessing)
-        return fmt::format("stays finite, and ends no better than guessing, {:.4g}", *guessing);
-      return "stays finite, and ends above what counts as training";
+        return fmt::format("stays finite, but ends no better than guessing, {:.4g}", *guessing);
+      return "stays finite, but its loss ends above what counts as training";
     case FixResult::stays_finite:
-      return "stays finite; nothing tells whether it trains";
+      return "stays finite; there is no reference to tell whether it trains";
     case FixResult::skips_steps:
       return fmt::format("{} of its last {} steps are skipped", trial.skipped_at_end, FailureWatch::kLast);
     case FixResult::fails:
       return failure_text(*trial.failure);
     case FixResult::fp32_fails:
-      return "stays finite, and the run does not train in FP32 either";
+      return "stays finite, but FP32 does not train either";
     case FixResult::refused:
       return trial.refusal;
     default:
-      return "the time was up";
+      return "no time was left";
   }
 }
 
@@ -97,7 +94,7 @@ std::optional<RunFailure> failure_of_weights(const Snapshot& trace) {
   });
   std::optional<RunFailure> failure;
   for (const std::optional<uint64_t>& step : since)
-    if (step && (!failure || *step < failure->step)) failure = {RunFailure::Way::weights, *step};
+    if (step && (!failure || *step < failure->step)) failure = {RunFailure::Way::weights, *step, *step};
   return failure;
 }
 
@@ -148,7 +145,7 @@ Trial trial_from_start(const Snapshot& trace) {
 const FixTrial* add_fixes(const FixStudy& study, Report& report) {
   if (!study.fails_again) {
     add_not_tried(!study.refusal.empty() ? "cannot be run again: " + study.refusal
-                  : !study.ran           ? "the time was up"
+                  : !study.ran           ? "no time was left"
                   : study.failure        ? "fails in another way: " + failure_text(*study.failure)
                                          : std::string("does not fail again"),
                   report);
@@ -167,8 +164,8 @@ const FixTrial* add_fixes(const FixStudy& study, Report& report) {
                      .end_loss = trial.end_loss,
                      .detail = detail_of(trial, study)});
   const bool is_mendable = !comes_from_outside(report);
-  add_tried(study.first_step, study.steps, {}, is_mendable ? "" : "No setting is the cause: one that helps hides it.",
-            std::move(tried), report);
+  add_tried(study.first_step, study.steps, {}, is_mendable ? "" : "The cause is not a setting: a change that helps only hides it.",
+            study.reference, std::move(tried), report);
   if (!is_mendable) return nullptr;
   // The first that needs no allowance for steps that it skipped, if there is one.
   const auto is_verified = [](const FixTrial& trial) { return trial.result == FixResult::verified; };
@@ -177,9 +174,8 @@ const FixTrial* add_fixes(const FixStudy& study, Report& report) {
   });
   if (verified == study.trials.end()) verified = std::find_if(study.trials.begin(), study.trials.end(), is_verified);
   if (verified == study.trials.end()) return nullptr;
-  const bool has_reference = study.reference.name == "FP32" && verified->fix.words != "FP32";
-  report.verdict_text +=
-      (has_reference ? kTrainsAsInFp32 : kTrains)({{"change", change_phrase(verified->fix.words, verified->fix.settings)}});
+  report.verdict_text += verified_fix(verified->fix.settings, study.steps, *verified->end_loss,
+                                      verified->fix.words == study.reference.name ? Reference() : study.reference);
   return &*verified;
 }
 

@@ -26,19 +26,19 @@ struct NamedKind {
 };
 constexpr NamedKind kNamed[] = {
     {SettingKind::scale_initial, "loss scale", ChangeOf::scale},
-    {SettingKind::scale_floor, "floor of the loss scale", ChangeOf::scale},
-    {SettingKind::scale_cap, "cap of the loss scale", ChangeOf::scale},
+    {SettingKind::scale_floor, "loss scale floor", ChangeOf::scale},
+    {SettingKind::scale_cap, "loss scale cap", ChangeOf::scale},
     {SettingKind::scale_growth_interval, "growth interval", ChangeOf::scale},
-    {SettingKind::quantization_recipe, "recipe of FP8", ChangeOf::scale},
-    {SettingKind::quantization_margin, "margin of FP8", ChangeOf::scale},
-    {SettingKind::quantization_history, "history of FP8", ChangeOf::scale},
-    {SettingKind::loss_factor, "factor of the loss", ChangeOf::training},
+    {SettingKind::quantization_recipe, "FP8 recipe", ChangeOf::scale},
+    {SettingKind::quantization_margin, "FP8 margin", ChangeOf::scale},
+    {SettingKind::quantization_history, "FP8 history", ChangeOf::scale},
+    {SettingKind::loss_factor, "loss factor", ChangeOf::training},
     {SettingKind::epsilon, "eps", ChangeOf::training},
     {SettingKind::momentum, "momentum", ChangeOf::training},
     {SettingKind::second_moment, "beta2", ChangeOf::training},
     {SettingKind::weight_decay, "weight decay", ChangeOf::training},
-    {SettingKind::clip_norm, "norm to clip to", ChangeOf::training},
-    {SettingKind::clip_value, "value to clip to", ChangeOf::training},
+    {SettingKind::clip_norm, "clipping norm", ChangeOf::training},
+    {SettingKind::clip_value, "clipping value", ChangeOf::training},
     {SettingKind::warmup, "warm-up", ChangeOf::training},
 };
 
@@ -196,7 +196,7 @@ void ChangedExperiments::add(const SettingChange& change) {
       // Only what has a short range is scaled, and a scaler that is off is not made dynamic by a key alone.
       if (precision.dtype != DType::f16 || change.value.find("false") != std::string::npos) break;
       if (original_.scaler_enabled() && original_.scaler_rule().dynamic) break;
-      add("a dynamic loss scale",
+      add("dynamic loss scale",
           {original_.scaler_enabled() ? set_to("scaler.dynamic", "true") : set_to("scaler.enabled", "\"on\"")}, ChangeOf::scale,
           [](Experiment& changed) {
             if (!changed.scaler_enabled()) changed.scaler.enabled = Switch::on;
@@ -211,7 +211,7 @@ void ChangedExperiments::add(const SettingChange& change) {
       break;
     case SettingKind::update_math:
       if (updates_narrow_parameters(original_))
-        add("updates computed in FP32, and rounded once", {set_to("optimizer.math", "\"fp32\"")}, ChangeOf::update,
+        add("update computed in FP32", {set_to("optimizer.math", "\"fp32\"")}, ChangeOf::update,
             [](Experiment& changed) { changed.optimizer.math = UpdateMath::fp32; });
       break;
     case SettingKind::arithmetic_of_ops: {
@@ -220,7 +220,7 @@ void ChangedExperiments::add(const SettingChange& change) {
       for (const std::string& op : update_ops(original_))
         settings.push_back(set_to(fmt::format("arithmetic.ops.{}.rounding", op), "\"sr\""));
       settings.push_back(set_to("optimizer.math", "\"fp32\""));
-      add("updates rounded stochastically", std::move(settings), ChangeOf::update, [](Experiment& changed) {
+      add("stochastic rounding of updates", std::move(settings), ChangeOf::update, [](Experiment& changed) {
         changed.optimizer.math = UpdateMath::fp32;
         for (const std::string& op : update_ops(changed)) changed.arithmetic.ops[op].rounding = RoundingMode::stochastic;
       });
@@ -276,7 +276,7 @@ void ChangedExperiments::add(const SettingChange& change) {
 void ChangedExperiments::add_rates(Way way) {
   const bool has_groups = !original_.optimizers.empty(), is_lower = way == Way::lower;
   for (const double by : is_lower ? std::vector{10.0, 100.0, 1000.0} : std::vector{10.0, 100.0})
-    add(fmt::format("{} {} {:g}", has_groups ? "all learning rates" : "the learning rate", is_lower ? "/" : "times", by),
+    add(fmt::format("{} {} {:g}", has_groups ? "all learning rates" : "learning rate", is_lower ? "/" : "times", by),
         {set_to("optimizer.learning_rate", exact(as_written(original_.optimizer.learning_rate / (is_lower ? by : 1 / by))) +
                                                (has_groups ? " and those of [[optimizers]]" : ""))},
         ChangeOf::rate, [&](Experiment& changed) { divide_rates(changed, is_lower ? by : 1 / by); });
@@ -284,7 +284,7 @@ void ChangedExperiments::add_rates(Way way) {
   const double usual = OptimizerSettings().learning_rate;
   if (has_groups || !is_lower || !(original_.optimizer.learning_rate > 1000 * usual)) return;
   for (const double by : {100.0, 10.0, 1.0})
-    add("a usual learning rate", {set_to("optimizer.learning_rate", exact(by * usual))}, ChangeOf::rate,
+    add("usual learning rate", {set_to("optimizer.learning_rate", exact(by * usual))}, ChangeOf::rate,
         [&](Experiment& changed) { changed.optimizer.learning_rate = by * usual; });
 }
 
@@ -295,7 +295,7 @@ void ChangedExperiments::add_rates_of_group(size_t index, Way way) {
   const double rate = original_.settings_of(group).learning_rate, others = original_.optimizer.learning_rate;
   const bool is_lower = way == Way::lower;
   const auto add_rate = [&](const std::string& words, double value) {
-    add(fmt::format("the learning rate of {} {}", group.modules.front(), words), {set_to(rate_of_group(index), exact(value))},
+    add(fmt::format("learning rate of {} {}", group.modules.front(), words), {set_to(rate_of_group(index), exact(value))},
         ChangeOf::rate, [&](Experiment& changed) { set_rate(changed.optimizers[index], value); });
   };
   if (is_lower ? rate > others : rate < others) add_rate("as of the others", others);
@@ -319,7 +319,7 @@ void ChangedExperiments::add_numbers(const SettingChange& change) {
   };
   if (change.way == Way::set) {
     const bool clips = change.kind == SettingKind::clip_norm;
-    add(clips ? fmt::format("gradients clipped to a norm of {}", change.value) : fmt::format("another {}", kind.words),
+    add(clips ? fmt::format("gradient clipping to norm {}", change.value) : fmt::format("other {}", kind.words),
         {set_to(first.name, change.value)}, kind.what, set_all(change.value));
     return;
   }
@@ -329,7 +329,7 @@ void ChangedExperiments::add_numbers(const SettingChange& change) {
   // No cap is one that is infinite.
   if (change.kind == SettingKind::scale_cap && from == 0) from = original_.scaler_rule().initial * 0x1p4;
   for (const double value : tried_for(change, from))
-    add(fmt::format("a {} {}", change.way == Way::lower ? "lower" : "larger", kind.words), {set_to(first.name, exact(value))},
+    add(fmt::format("{} {}", change.way == Way::lower ? "lower" : "larger", kind.words), {set_to(first.name, exact(value))},
         kind.what, set_all(fmt::format("{}", value)));
 }
 
@@ -355,11 +355,15 @@ void ChangedExperiments::add_constants(const SettingChange& change) {
     if (!found) found = Constant{layer.name, key, layer.number(key)};
   });
   if (!found) return;
-  for (const double value : tried_for(change, found->now))
-    add(fmt::format("a {} {} of {}", change.way == Way::lower ? "smaller" : "larger", found->key, found->layer),
-        {set_to(found->key, exact(value))}, ChangeOf::layer, [&](Experiment& changed) {
+  const std::optional<double> asked = change.way == Way::set ? parse_number<double>(change.value) : std::nullopt;
+  const std::string setting = fmt::format("{} of {}", found->key, found->layer);
+  for (const double value : asked ? std::vector{*asked} : tried_for(change, found->now)) {
+    const bool is_smaller = std::abs(value) < std::abs(found->now);
+    add(fmt::format("{} {}", is_smaller ? "smaller" : "larger", setting), {set_to(setting, exact(value))}, ChangeOf::layer,
+        [&](Experiment& changed) {
           visit(changed.model.layers, [&](LayerSpec& layer, const std::string& key) { layer.set(key, value); });
         });
+  }
 }
 
 std::vector<ChangedExperiment> ChangedExperiments::take() {

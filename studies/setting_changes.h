@@ -29,13 +29,13 @@ bool is_format(ChangeOf what);
 inline bool is_other_training(ChangeOf what) { return what >= ChangeOf::training; }
 
 struct ChangedExperiment {
-  std::string words;              // "the learning rate / 10"
+  std::string words;              // "learning rate / 10"
   std::vector<Setting> settings;  // with the values that they have in it
   ChangeOf what = ChangeOf::rate;
   Experiment experiment;
   std::vector<SettingChange> by;  // the changes that it is, as advice has them
 
-  std::string text() const;  // "the learning rate / 10: optimizer.learning_rate = 0.1"
+  std::string text() const;  // "learning rate / 10: optimizer.learning_rate = 0.1"
 };
 
 // Of one experiment, each that differs from it and from the others, and that can be run.

@@ -81,7 +81,7 @@ void Reference::demand_below(double loss, const std::string& what) {
     }
     return;
   }
-  lack = fmt::format("{} ends at a loss of {:.4g}, and not below {}, {:.4g}", name, end, what, loss);
+  lack = fmt::format("{} ends at a loss of {:.4g}, not below {}, {:.4g}", name, end, what, loss);
   name.clear();
 }
 
@@ -90,11 +90,10 @@ Reference reference_of(const std::string& name, const TimedTrials::Outcome& outc
   if (!outcome.refusal.empty()) {
     reference.lack = fmt::format("{} cannot be run: {}", name, outcome.refusal);
   } else if (!outcome.ran) {
-    reference.lack = fmt::format("the time was up before {} had been run", name);
+    reference.lack = fmt::format("no time was left to run {}", name);
   } else if (!outcome.failure && outcome.only_steps > 0) {
-    reference.lack =
-        fmt::format("the capsule has samples of {} alone, which come again and again: what learns them tells nothing of the run",
-                    outcome.only_steps == 1 ? "one step" : fmt::format("{} steps", outcome.only_steps));
+    reference.lack = fmt::format("the capsule has the samples of {} alone, over and over: learning them says nothing about the run",
+                                 outcome.only_steps == 1 ? "one step" : fmt::format("{} steps", outcome.only_steps));
   } else if (!outcome.failure && !outcome.tells_of_training()) {
     reference.lack = fmt::format("one step of {} does not tell whether it trains", name);
   } else if (!outcome.trains()) {

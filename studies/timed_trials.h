@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ulpscope/analyzers/subject/run_failure.h"
 #include "ulpscope/base/clock.h"
-#include "ulpscope/studies/run_failure.h"
 #include "ulpscope/studies/trial.h"
 
 namespace ulpscope {

@@ -1,5 +1,7 @@
 #include "ulpscope/studies/trial.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <filesystem>
@@ -59,11 +61,14 @@ std::string located(const std::string& path, const fs::path& beside) {
     }
   }
   if (!folder.empty() && is_there(folder / fs::path(path).filename())) return (folder / fs::path(path).filename()).string();
-  if (folder.empty() || folder == fs::current_path(error))
-    throw unreadable_error("cannot read '{}', data of the run: it is not in the folder '{}', where it was looked for", path,
-                           fs::current_path(error).string());
-  throw unreadable_error("cannot read '{}', data of the run: looked in the current folder, in '{}' and in the folders above it",
-                         path, folder.string());
+  const std::string here = fs::current_path(error).string();
+  if (folder.empty())
+    throw unreadable_error("cannot read '{}', data of the run: it is not in the folder '{}', where it was looked for", path, here);
+  throw unreadable_error(
+      "cannot read '{}', data of the run: looked in '{}'{}, and in the folders above it. Run this in the folder that the run was "
+      "trained in, or put the file beside '{}'",
+      path, folder.string(), folder == fs::path(here) ? "" : fmt::format(" and in the current folder, '{}'", here),
+      beside.string());
 }
 
 Experiment with_located_data(Experiment experiment, const fs::path& beside) {

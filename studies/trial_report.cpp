@@ -6,41 +6,56 @@
 
 #include "ulpscope/analyzers/subject/advice.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/studies/fixes.h"
 
 namespace ulpscope {
 
 namespace {
 
-constexpr Template kHelpsWhenTried{"advice.helps_when_tried", "Helps when tried: {settings}."};
-constexpr Template kOfNoHelp{"advice.of_no_help", "Of no help when tried: {settings}."};
-constexpr Template kAdvisedItWas{"advice.advised_it_was", "Advised it was: {said}"};
-constexpr Template kChange{"change.of_settings", "{change}: {settings:commas}"};
-constexpr Template kTogether{"advice.settings_together", "{settings:commas}"};
-constexpr Template kAndMore{"advice.settings_and_more", "{settings:commas} and {more} more"};
+constexpr Template kVerified{"advice.verified", "Verified: {settings:and}{reference}."};
+constexpr Template kTriedFails{"advice.tried_fails", "Tried, fails: {settings:and}."};
+constexpr Template kTriedOpen{"advice.tried_open", "Tried, stays finite, but nothing tells whether it trains: {settings:and}."};
+constexpr Template kNotTried{"advice.not_tried", "Not tried, no time was left: {settings:and}."};
+constexpr Template kEndsAt{"change.ends_at", "{settings} (loss {loss:.4g})"};
+constexpr Template kReferenceEndsAt{"change.reference_ends_at", "; {reference} ends at {loss:.4g}"};
+constexpr Template kTogether{"advice.settings_together", "{settings:and}"};
+constexpr Template kMore{"advice.settings_more", "{more} more"};
+constexpr Template kVerifiedFix{"verdict.verified_fix",
+                                "Verified fix: {settings:and} ({steps:count step}, loss {loss:.4g}{reference})."};
+constexpr Template kAgainst{"verdict.against_reference", "; {reference}: {loss:.4g}"};
 
-// "a = 1, a = 2 and 3 more".
-Value settings_of(const std::vector<const TriedChange*>& changes) {
+Value settings_text(const std::vector<Setting>& settings) {
+  const Value all = Value::list({settings.begin(), settings.end()});
+  return settings.size() == 1 ? Value(settings.front()) : Value(kTogether({{"settings", all}}));
+}
+
+// "a = 1, a = 2 and 3 more", of verified ones with their losses.
+Value settings_of(const std::vector<const TriedChange*>& changes, bool are_verified) {
   constexpr size_t kMostNamed = 3;
   Value::List named;
-  size_t more = 0;
   for (const TriedChange* change : changes) {
-    if (named.size() >= kMostNamed) {
-      ++more;
-      continue;
-    }
-    Value::List of_change(change->settings.begin(), change->settings.end());
-    named.push_back(of_change.size() == 1 ? of_change.front() : kTogether({{"settings", Value::list(std::move(of_change))}}));
+    if (named.size() == kMostNamed) break;
+    const Value settings = settings_text(change->settings);
+    named.push_back(are_verified && change->end_loss ? kEndsAt({{"settings", settings}, {"loss", *change->end_loss}}) : settings);
   }
-  const Value settings = Value::list(std::move(named));
-  return more == 0 ? settings : kAndMore({{"settings", settings}, {"more", more}});
+  if (changes.size() > named.size()) named.push_back(kMore({{"more", changes.size() - named.size()}}));
+  return Value::list(std::move(named));
 }
+
+// Where it is a run in another format, and not that with further changes.
+bool is_format(const Reference& reference) { return reference.name == "FP32" || reference.name == "FP64"; }
 
 Cell number_or_none(const std::optional<double>& value) { return value ? Cell(*value) : Cell(NotApplicable{}); }
 
 }  // namespace
 
-Sentence change_phrase(const std::string& words, const std::vector<Setting>& settings) {
-  return kChange({{"change", Name{NameKind::change, words}}, {"settings", Value::list({settings.begin(), settings.end()})}});
+Sentence verified_fix(const std::vector<Setting>& settings, uint64_t steps, double end_loss, const Reference& reference) {
+  Value against;
+  if (is_format(reference)) against = kAgainst({{"reference", Name{NameKind::format, reference.name}}, {"loss", reference.end}});
+  return kVerifiedFix({{"settings", Value::list({settings.begin(), settings.end()})},
+                       {"steps", steps},
+                       {"loss", end_loss},
+                       {"reference", against}});
 }
 
 Helps TriedChange::helps_against(const std::string& code) const {
@@ -61,7 +76,7 @@ void add_not_tried(std::string_view why, Report& report) {
 }
 
 std::string as_reference(const Reference& reference, double end_loss, uint64_t skipped) {
-  return "trains as the reference does" +
+  return "trains like the reference" +
          (reference.is_reached_by(end_loss) ? "" : fmt::format(", but for {}", count_of(skipped, "skipped step")));
 }
 
@@ -74,22 +89,22 @@ void add_reference(const Reference& reference, Report& report) {
   report.add_fact("reference_loss", fmt::format("{:.4g} to {:.4g}", reference.start, reference.end));
   const double bound = reference.bound();
   report.add_fact("counts_as_training", reference.below <= bound
-                                            ? fmt::format("a loss below {}, {:.4g}", reference.below_what, reference.below)
-                                            : fmt::format("a loss up to {:.4g}", bound));
+                                            ? fmt::format("loss below {:.4g}, {}", reference.below, reference.below_what)
+                                            : fmt::format("loss up to {:.4g}", bound));
 }
 
 void add_tried(uint64_t first_step, uint64_t steps, const std::vector<Column>& measured, std::string_view note,
-               std::vector<TriedChange> tried, Report& report) {
-  judge_advice(tried, report);
+               const Reference& reference, std::vector<TriedChange> tried, Report& report) {
+  judge_advice(tried, reference, report);
   Table table{
       "fixes",
-      fmt::format("What was tried, from step {} on and for {} steps", first_step, steps),
+      fmt::format("Changes tried, {} each from step {} on", count_of(steps, "step"), first_step),
       {{"change", ColumnKind::text}, {"result", ColumnKind::text}},
       {},
       0,
       fmt::format(
-          "First what leaves the training as it was asked for, the cheapest first. {}{}End loss: the median of the last ten.", note,
-          note.empty() ? "" : " ")};
+          "Changes that keep the training as configured come first, the cheapest first. {}{}End loss: the median of the last ten.",
+          note, note.empty() ? "" : " ")};
   table.columns.insert(table.columns.end(), measured.begin(), measured.end());
   table.columns.push_back({"end_loss"});
   table.columns.push_back({"detail", ColumnKind::text});
@@ -104,13 +119,14 @@ void add_tried(uint64_t first_step, uint64_t steps, const std::vector<Column>& m
   report.tables.insert(report.tables.begin(), std::move(table));
 }
 
-void judge_advice(const std::vector<TriedChange>& tried, Report& report) {
+void judge_advice(const std::vector<TriedChange>& tried, const Reference& reference, Report& report) {
   const bool type_helps =
       std::any_of(tried.begin(), tried.end(), [](const TriedChange& each) { return each.is_type && each.helps == Helps::yes; });
-  for (size_t i = 0; i < report.findings.size(); ++i) {
-    const std::string& code = report.findings[i].code;
-    std::vector<const TriedChange*> help, fail;
-    for (const SettingChange& change : report.findings[i].changes) {
+  if (type_helps) report.verdict_text.drop(kNoFormatHelps);
+  for (Finding& finding : report.findings) {
+    const std::string& code = finding.code;
+    std::vector<const TriedChange*> help, fail, open, left;
+    for (const SettingChange& change : finding.changes) {
       std::vector<const TriedChange*> made;
       for (const TriedChange& each : tried)
         if (std::find(each.by.begin(), each.by.end(), change) != each.by.end()) made.push_back(&each);
@@ -118,24 +134,27 @@ void judge_advice(const std::vector<TriedChange>& tried, Report& report) {
         return std::any_of(made.begin(), made.end(), [&](const TriedChange* each) { return each->helps_against(code) == helps; });
       };
       // Of several values the first that helps is what the advice means; all have to fail for it to be wrong.
-      const bool fails = any(Helps::no) && !any(Helps::yes) && !any(Helps::unknown);
-      for (const TriedChange* each : made)
-        if (fails || each->helps_against(code) == Helps::yes) (fails ? fail : help).push_back(each);
+      const bool helps = any(Helps::yes), is_open = any(Helps::unknown);
+      for (const TriedChange* each : made) {
+        const bool is_left = each->result == name_of(FixResult::not_tried);
+        // What it leaves is another matter, or it could not be run.
+        if (each->result == name_of(FixResult::still_loses) && is_open) continue;
+        if (each->result == name_of(FixResult::refused)) continue;
+        if (helps ? each->helps_against(code) != Helps::yes : is_open && each->helps_against(code) == Helps::no) continue;
+        (helps ? help : !is_open ? fail : is_left ? left : open).push_back(each);
+      }
     }
-    Sentences text = report.findings[i].suggestion;
-    if (type_helps) text.drop(kNoFormatHelps);
-    if (help.empty() && fail.empty()) {
-      report.findings[i].suggestion = std::move(text);
-      continue;
+    if (type_helps) {
+      finding.title.drop(kNoFormatHelps);
+      finding.suggestion.drop(kNoFormatHelps);
     }
-    const Sentence helps = help.empty() ? Sentence() : kHelpsWhenTried({{"settings", settings_of(help)}});
-    if (fail.empty()) {
-      text += helps;
-    } else {
-      text.begin_with(kAdvisedItWas);
-      text = Sentences{helps, kOfNoHelp({{"settings", settings_of(fail)}})} + text;
-    }
-    report.findings[i].suggestion = std::move(text);
+    Value against;
+    if (is_format(reference))
+      against = kReferenceEndsAt({{"reference", Name{NameKind::format, reference.name}}, {"loss", reference.end}});
+    if (!help.empty()) finding.suggestion += kVerified({{"settings", settings_of(help, true)}, {"reference", against}});
+    if (!fail.empty()) finding.suggestion += kTriedFails({{"settings", settings_of(fail, false)}});
+    if (!open.empty()) finding.suggestion += kTriedOpen({{"settings", settings_of(open, false)}});
+    if (!left.empty()) finding.suggestion += kNotTried({{"settings", settings_of(left, false)}});
   }
 }
 

@@ -13,7 +13,7 @@ namespace ulpscope {
 
 // The fact run_again of what was not run again, or did not do again what trials are about: nothing was tried.
 void add_not_tried(std::string_view why, Report& report);
-// "trains as the reference does", of a trial that does; with the skipped steps where these made up for its loss.
+// "trains like the reference", of a trial that does; with the skipped steps where these made up for its loss.
 std::string as_reference(const Reference& reference, double end_loss, uint64_t skipped);
 // Facts: reference, reference_loss, counts_as_training.
 void add_reference(const Reference& reference, Report& report);
@@ -24,8 +24,8 @@ std::vector<SettingChange> changes_of(const Report& report);
 // Whether a change that was tried helps against what it is advised for.
 enum class Helps : uint8_t { unknown, yes, no };
 
-// A phrase: "FP32 master weights: optimizer.master_weights = true".
-Sentence change_phrase(const std::string& words, const std::vector<Setting>& settings);
+// "Verified fix: optimizer.master_weights = true (51 steps, loss 2.023; FP32: 2.023).", of the verdict.
+Sentence verified_fix(const std::vector<Setting>& settings, uint64_t steps, double end_loss, const Reference& reference);
 
 struct TriedChange {
   std::string text;
@@ -43,10 +43,10 @@ struct TriedChange {
 };
 // The table fixes, before all others: change, result, `measured`, end loss, detail. `tried` is judged as advice, too.
 void add_tried(uint64_t first_step, uint64_t steps, const std::vector<Column>& measured, std::string_view note,
-               std::vector<TriedChange> tried, Report& report);
+               const Reference& reference, std::vector<TriedChange> tried, Report& report);
 
-// Findings whose advice was tried say what came of it; where some of it is of no help, that stands in front, behind what helps.
-// That no format would have helped is not said where one did.
-void judge_advice(const std::vector<TriedChange>& tried, Report& report);
+// Behind the advice of a finding stands what came of each change that it names: verified, fails, or not tried. That no format would
+// have helped is not said where one did.
+void judge_advice(const std::vector<TriedChange>& tried, const Reference& reference, Report& report);
 
 }  // namespace ulpscope

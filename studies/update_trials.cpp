@@ -63,28 +63,26 @@ std::string detail_of(const UpdateTrial& trial, const Reference& reference) {
     case FixResult::verified:
       return "keeps the updates, and " + as_reference(reference, *trial.end_loss, trial.skipped);
     case FixResult::keeps_updates:
-      return "keeps the updates; nothing tells whether it trains";
+      return "keeps the updates; whether it trains as well is not known";
     case FixResult::other_training:
-      return "keeps the updates, and is another training than was asked for";
+      return "keeps the updates, but changes the training";
     case FixResult::trains_worse:
-      return "keeps the updates, and ends above what counts as training";
+      return "keeps the updates, but trains worse than the reference";
     case FixResult::still_loses:
       return fmt::format("still loses {}", trial.losses == std::vector<std::string>{kDecayLost} ? "weight decay" : "updates");
     case FixResult::skips_steps:
-      return "half of its last steps or more are skipped";
+      return "skips half or more of its last steps";
     case FixResult::fails:
-      return "the loss or a weight is NaN or infinite";
+      return "the loss or a weight is NaN or Inf";
     case FixResult::refused:
       return trial.refusal;
     default:
-      return "the time was up";
+      return "no time was left";
   }
 }
 
-constexpr Template kKeepsAndTrains{"verdict.keeps_updates_and_trains",
-                                   "Tried: it keeps its updates and trains as in {reference} with {change}."};
 constexpr Template kKeepsOnly{"verdict.keeps_updates",
-                              "Tried: it keeps its updates with {change}; nothing tells whether it trains."};
+                              "{settings:and} keeps the updates; there is no reference to tell whether it trains."};
 
 TriedChange tried(const UpdateTrial& trial, std::string result, std::string detail) {
   const bool fails = trial.result == FixResult::fails || trial.result == FixResult::skips_steps ||
@@ -154,7 +152,7 @@ void add_trials(const UpdateStudy& study, Report& report) {
   const UpdateTrial& original = study.original;
   if (original.result != FixResult::still_loses) {
     add_not_tried(!original.refusal.empty() ? "cannot be run again: " + original.refusal
-                  : !original.ran           ? std::string("the time was up")
+                  : !original.ran           ? std::string("no time was left")
                                             : std::string("loses nothing again"),
                   report);
     return;
@@ -166,7 +164,7 @@ void add_trials(const UpdateStudy& study, Report& report) {
     changes.push_back(tried(trial, name_of(trial.result), detail_of(trial, study.reference)));
   add_tried(study.first_step, study.steps,
             {{"lost", ColumnKind::number, Unit::share}, {"decay_arrived", ColumnKind::number, Unit::share}},
-            "Updates that are rounded stochastically arrive on average, however many leave the weight as it was.",
+            "Stochastically rounded updates arrive on average, however many leave the weight as it was.", study.reference,
             std::move(changes), report);
   const auto first = [&](FixResult result) {
     const auto found =
@@ -174,10 +172,9 @@ void add_trials(const UpdateStudy& study, Report& report) {
     return found == study.trials.end() ? nullptr : &*found;
   };
   if (const UpdateTrial* const verified = first(FixResult::verified))
-    report.verdict_text += kKeepsAndTrains({{"reference", Name{NameKind::format, study.reference.name}},
-                                            {"change", change_phrase(verified->words, verified->settings)}});
+    report.verdict_text += verified_fix(verified->settings, study.steps, *verified->end_loss, study.reference);
   else if (const UpdateTrial* const keeps = first(FixResult::keeps_updates))
-    report.verdict_text += kKeepsOnly({{"change", change_phrase(keeps->words, keeps->settings)}});
+    report.verdict_text += kKeepsOnly({{"settings", Value::list({keeps->settings.begin(), keeps->settings.end()})}});
 }
 
 }  // namespace ulpscope

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "ulpscope/analyzers/findings/nonfinite_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/step_facts.h"
@@ -25,7 +24,7 @@ const char* name_of(Part part) {
 namespace {
 
 constexpr Template kJudgedBeforeBreak{"finding.judged_before_break",
-                                      "Judged by the steps before step {step}, where the run broke."};
+                                      "Judged on the steps before step {step}, from where on the loss is NaN or Inf."};
 
 Picture picture_of(Part part) {
   switch (part) {
@@ -114,12 +113,6 @@ void find_all(const ComparedRuns& runs, Report& report) {
     Findings found(*rule, UINT64_MAX, report);
     rule->compare(runs, found);
   }
-}
-
-void leave_out_advice_on_nan(Report& report) {
-  for (Finding& finding : report.findings)
-    for (const Template* const advice : {&findings::kNanShowsElement, &findings::kNanShowsOperands})
-      finding.suggestion.drop(*advice);
 }
 
 void find_one(std::string_view code, const RunFacts& facts, Report& report) {

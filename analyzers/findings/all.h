@@ -17,8 +17,6 @@ const FindingRule& finding_rule(std::string_view code);
 // Adds what there is to say of these parts of a run, one after the other, and of two runs.
 void find_all(std::span<const Part> parts, const RunFacts& facts, Report& report);
 void find_all(const ComparedRuns& runs, Report& report);
-// For `ulpscope nan` itself: no advice of the report says that this command shows more.
-void leave_out_advice_on_nan(Report& report);
 // One finding of a run alone.
 void find_one(std::string_view code, const RunFacts& facts, Report& report);
 

@@ -7,8 +7,8 @@
 
 namespace ulpscope {
 
-// "NaN and Inf, underflow and overflow, loss scale." and "Not checked: rounding error of sums.": the matters of these parts that the
-// trace tells enough of to be judged, and those that it does not.
+// "NaN and Inf, underflow and overflow, loss scale." and "Not checked: rounding error of sums.": the matters of these parts that
+// the trace tells enough of to be judged, and those that it does not.
 Sentences what_was_checked(const RunFacts& facts, std::span<const Part> parts);
 
 }  // namespace ulpscope

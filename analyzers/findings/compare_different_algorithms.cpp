@@ -11,8 +11,10 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kOtherAlgorithms{"compare.different_algorithms",
-                                    "The device's library took other algorithms for {other} of {products} products that both "
-                                    "runs have, among them '{product}' by '{algorithms_a}' and '{algorithms_b}'."};
+                                    "The device's library used different algorithms for {other} of {products} matrix products that "
+                                    "both runs have."};
+constexpr Template kFirstOtherAlgorithm{"compare.different_algorithms.first",
+                                        "First '{product}': '{algorithms_a}' in the first run, '{algorithms_b}' in the second."};
 constexpr Template kOrAlgorithms{"product.or_algorithms", "{algorithm} or {others}"};
 
 // Of each product; parts and ranks of a run may have taken several.
@@ -49,9 +51,8 @@ void find_algorithms(const ComparedRuns& runs, Findings& found) {
     by_b = taken_algorithms(b->second);
   }
   if (differ == 0) return;
-  found.add(Severity::info,
-            kOtherAlgorithms(
-                {{"other", differ}, {"products", common}, {"product", told}, {"algorithms_a", by_a}, {"algorithms_b", by_b}}));
+  found.add(Severity::info, {kOtherAlgorithms({{"other", differ}, {"products", common}}),
+                             kFirstOtherAlgorithm({{"product", told}, {"algorithms_a", by_a}, {"algorithms_b", by_b}})});
 }
 
 }  // namespace
@@ -59,11 +60,8 @@ void find_algorithms(const ComparedRuns& runs, Findings& found) {
 extern constinit const FindingRule compare_different_algorithms{
     .code = "compare.different_algorithms",
     .part = Part::compare,
-    .raised =
-        "On equal machines the library that multiplies on the device took another algorithm in one run than in the other for the "
-        "same "
-        "product.",
-    .meaning = "Sums of these products may have other bits, whatever else is equal.",
+    .raised = "On equal machines the device's library used different algorithms for the same matrix product in the two runs.",
+    .meaning = "Sums of these products may differ in their last bits, whatever else is equal.",
     .is_about_run = false,
     .compare = find_algorithms,
 };

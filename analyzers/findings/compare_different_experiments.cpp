@@ -6,7 +6,7 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kOtherExperiments{"compare.different_experiments",
-                                     "The traces are of different experiments: '{experiment_a}' and '{experiment_b}'."};
+                                     "The experiments differ: '{experiment_a}' and '{experiment_b}'."};
 
 void find_experiments(const ComparedRuns& runs, Findings& found) {
   const Name a{NameKind::experiment, runs.a.trace().run().experiment_name};
@@ -21,7 +21,7 @@ extern constinit const FindingRule compare_different_experiments{
     .code = "compare.different_experiments",
     .part = Part::compare,
     .raised = "The runs are of different experiments.",
-    .meaning = "What differs may come from that.",
+    .meaning = "Any difference may come from that.",
     .is_about_run = false,
     .compare = find_experiments,
 };

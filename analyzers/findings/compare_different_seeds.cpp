@@ -21,7 +21,7 @@ extern constinit const FindingRule compare_different_seeds{
     .code = "compare.different_seeds",
     .part = Part::compare,
     .raised = "The runs have different seeds.",
-    .meaning = "Weights and batches differ.",
+    .meaning = "Initial weights and batches differ, so losses are not judged.",
     .is_about_run = false,
     .compare = find_seeds,
 };

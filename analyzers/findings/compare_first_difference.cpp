@@ -6,7 +6,7 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kLossesDiffer{"compare.first_difference",
-                                 "The losses differ from step {step} on: {equal} of {common} common steps are bit-equal."};
+                                 "The losses differ in {different} of {common:count common step}, first in step {step}."};
 
 void find_first_difference(const ComparedRuns& runs, Findings& found) {
   const LossComparison& losses = runs.losses;
@@ -14,7 +14,8 @@ void find_first_difference(const ComparedRuns& runs, Findings& found) {
   const auto& [step, a, b] = *losses.first_difference;
   RowKey key;  // of both runs
   key.step = step;
-  found.add(Severity::info, kLossesDiffer({{"step", ordinal(step)}, {"equal", losses.equal}, {"common", losses.common}}),
+  found.add(Severity::info,
+            kLossesDiffer({{"step", ordinal(step)}, {"different", losses.common - losses.equal}, {"common", losses.common}}),
             {{key, {{"loss_a", a}, {"loss_b", b}, {"b_minus_a", b - a}}}});
 }
 
@@ -23,7 +24,7 @@ void find_first_difference(const ComparedRuns& runs, Findings& found) {
 extern constinit const FindingRule compare_first_difference{
     .code = "compare.first_difference",
     .part = Part::compare,
-    .raised = "The step from which on the losses differ.",
+    .raised = "Losses of common steps differ in any bit.",
     .is_about_run = false,
     .compare = find_first_difference,
 };

@@ -5,7 +5,7 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kLossesEqual{"compare.losses_equal", "The losses of all {steps} common steps are bit-equal."};
+constexpr Template kLossesEqual{"compare.losses_equal", "The losses of {steps:count common step} are bit-equal."};
 
 void find_equal_losses(const ComparedRuns& runs, Findings& found) {
   const LossComparison& losses = runs.losses;
@@ -18,7 +18,7 @@ void find_equal_losses(const ComparedRuns& runs, Findings& found) {
 extern constinit const FindingRule compare_losses_equal{
     .code = "compare.losses_equal",
     .part = Part::compare,
-    .raised = "All losses are equal, bit for bit.",
+    .raised = "The losses of all common steps are equal, bit for bit.",
     .is_about_run = false,
     .compare = find_equal_losses,
 };

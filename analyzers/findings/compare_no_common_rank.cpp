@@ -6,8 +6,8 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kNoCommonRank{"compare.no_common_rank",
-                                 "The first run has ranks {ranks_a:commas}, the second {ranks_b:commas}: none is in both, and no "
-                                 "loss was compared with another."};
+                                 "No loss was compared: no rank is in both runs (first: {ranks_a:commas}; second: "
+                                 "{ranks_b:commas})."};
 
 Value list_of_ranks(const ComparedRun& run) {
   Value::List ranks;
@@ -26,8 +26,8 @@ extern constinit const FindingRule compare_no_common_rank{
     .code = "compare.no_common_rank",
     .part = Part::compare,
     .raised = "No rank is in both runs, and one of them has several.",
-    .meaning = "Losses are compared step by step for each rank that both have; what tensors add up to is compared all the same.",
-    .help = "Name traces of the same ranks, or one of each run.",
+    .meaning = "Losses are compared rank by rank, and none was. Totals of tensors are compared all the same.",
+    .help = "Compare traces of the same ranks, or one trace of each run.",
     .is_about_run = false,
     .compare = find_no_common_rank,
 };

@@ -6,9 +6,9 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kOutputsUnmatched{"compare.ops_unmatched",
-                                     "{outputs_a} recorded outputs, casts apart, are in the first trace only, and {outputs_b} "
-                                     "in the second only."};
+constexpr Template kOutputsUnmatched{"compare.ops_unmatched", "Not compared: {outputs} (casts are not counted)."};
+constexpr Template kOnlyInFirst{"compare.only_in_first", "{outputs:count output} of the first run only"};
+constexpr Template kOnlyInSecond{"compare.only_in_second", "{outputs:count output} of the second run only"};
 
 void find_unmatched(const ComparedRuns& runs, Findings& found) {
   std::vector<Evidence> evidence;
@@ -24,7 +24,10 @@ void find_unmatched(const ComparedRuns& runs, Findings& found) {
     if (!match.a) only_b += name_some(runs.b, *match.b, "b");
   }
   if (only_a + only_b == 0) return;
-  found.add(Severity::info, kOutputsUnmatched({{"outputs_a", only_a}, {"outputs_b", only_b}}), std::move(evidence));
+  Value::List outputs;
+  if (only_a > 0) outputs.push_back(kOnlyInFirst({{"outputs", only_a}}));
+  if (only_b > 0) outputs.push_back(kOnlyInSecond({{"outputs", only_b}}));
+  found.add(Severity::info, kOutputsUnmatched({{"outputs", Value::list(std::move(outputs))}}), std::move(evidence));
 }
 
 }  // namespace
@@ -32,8 +35,8 @@ void find_unmatched(const ComparedRuns& runs, Findings& found) {
 extern constinit const FindingRule compare_ops_unmatched{
     .code = "compare.ops_unmatched",
     .part = Part::compare,
-    .raised = "Ops of one run are not in the other.",
-    .meaning = "They are left out.",
+    .raised = "One run recorded outputs of ops that the other did not.",
+    .meaning = "They are not compared.",
     .is_about_run = false,
     .compare = find_unmatched,
 };

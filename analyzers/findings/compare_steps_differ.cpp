@@ -6,7 +6,7 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kOtherSteps{"compare.steps_differ",
-                               "The runs have {steps_a} and {steps_b:count step}; times and losses are of all of each."};
+                               "The runs have {steps_a} and {steps_b:count step}; losses are compared over common steps."};
 
 void find_other_steps(const ComparedRuns& runs, Findings& found) {
   const uint64_t a = runs.a.steps.count, b = runs.b.steps.count;
@@ -19,8 +19,8 @@ void find_other_steps(const ComparedRuns& runs, Findings& found) {
 extern constinit const FindingRule compare_steps_differ{
     .code = "compare.steps_differ",
     .part = Part::compare,
-    .raised = "The runs have other steps.",
-    .meaning = "The steps that both have are compared.",
+    .raised = "The runs have different numbers of steps.",
+    .meaning = "Losses are compared over common steps; the table side by side is of all steps of each run.",
     .is_about_run = false,
     .compare = find_other_steps,
 };

@@ -1,24 +1,29 @@
 #include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "ulpscope/analyzers/findings/batch_text.h"
 #include "ulpscope/analyzers/findings/families.h"
+#include "ulpscope/analyzers/findings/nonfinite_text.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/subject/captured_sample.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
+#include "ulpscope/analyzers/subject/tensor_place.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kOneBadBatch{"data.nonfinite.one_batch", "one batch"};
-constexpr Template kBadBatches{"data.nonfinite.batches", "{batches} batches"};
-constexpr Template kBadSample{"data.nonfinite.sample", ": {sample}"};
-constexpr Template kDataNonfinite{"data.nonfinite",
-                                  "The data held NaN or infinity: {batches} of {tensor}, first in step {step}{sample}."};
-constexpr Template kMendBadSample{"advice.mend_bad_sample", "Mend or leave out that sample: no format and no loss scale helps."};
+constexpr Template kBadSample{"data.nonfinite.sample", "{kind} in the data: {sample}, step {step}."};
+constexpr Template kBadBatchesHold{"data.nonfinite.batches_hold", "{batches} batches of {place} hold NaN or Inf."};
+constexpr Template kBadBatches{"data.nonfinite", "{kind} in the data: {batches} batches of {place}, first in step {step}."};
+constexpr Template kBadBatch{"data.nonfinite.one_batch", "{kind} in the data: one batch of {place}, in step {step}."};
+constexpr Template kFixBadSample{"advice.fix_sample", "Fix or drop the sample: no format and no loss scale helps."};
+constexpr Template kFixBadSamples{"advice.fix_samples", "Fix or drop the samples: no format and no loss scale helps."};
 
 // The sample of the first element that was captured of the batch, or "".
 std::string place_of_first(const Snapshot& trace, uint32_t tensor, uint64_t step) {
@@ -49,17 +54,21 @@ void find_bad_data(const RunFacts& facts, Findings& found) {
   Extent extent = suspects.extent();
   extent.steps = held.steps.size();
   extent.value = {"batches", count_cell(rows), Unit::count};
-  const std::string place = place_of_first(facts.context.trace.of_rank(first->first.rank), first->second, first->first.step);
-  const Value step = ordinal(first->first.step);
-  Sentence sample;
-  if (!place.empty()) sample = kBadSample({{"sample", Name{NameKind::data, place}}});
-  const Sentences advice{kMendBadSample(), kExportListsBatch({{"trace", trace_name(facts.context.trace)}, {"step", step}})};
-  found.add(std::max(ranges.harm(), Severity::warning),
-            kDataNonfinite({{"batches", rows == 1 ? kOneBadBatch() : kBadBatches({{"batches", rows}})},
-                            {"tensor", tensor_name(facts.selection, first->second)},
-                            {"step", step},
-                            {"sample", sample}}),
-            suspects.worst(), advice, std::move(extent));
+  const std::string named = place_of_first(facts.context.trace.of_rank(first->first.rank), first->second, first->first.step);
+  const Argument kind{"kind", kind_of(ranges.nan(first->second), ranges.infinities(first->second))};
+  const Argument step{"step", ordinal(first->first.step)}, batches{"batches", rows};
+  const Argument place{"place", tensor_place(facts.selection, first->second)};
+  Sentences title, advice;
+  if (!named.empty()) {
+    title = kBadSample({kind, {"sample", Name{NameKind::data, named}}, step});
+    if (rows > 1) title += kBadBatchesHold({batches, place});
+    advice = rows > 1 ? kFixBadSamples() : kFixBadSample();
+  } else {
+    title = rows > 1 ? kBadBatches({kind, batches, place, step}) : kBadBatch({kind, place, step});
+    advice = kFixBadSamples();
+  }
+  if (named.empty() || rows > 1) advice += kExportListsBatch({{"trace", trace_name(facts.context.trace)}, step});
+  found.add(std::max(ranges.harm(), Severity::warning), std::move(title), suspects.worst(), advice, std::move(extent));
 }
 
 }  // namespace
@@ -67,9 +76,9 @@ void find_bad_data(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule data_nonfinite{
     .code = "data.nonfinite",
     .part = Part::ranges,
-    .raised = "A batch held NaN or infinity.",
-    .meaning = "The data themselves are at fault, not a format: the loss and all gradients of such a batch are NaN in FP32 too.",
-    .help = "Look at the file and the row that the finding names, and leave the sample out or mend it.",
+    .raised = "A batch held NaN or Inf.",
+    .meaning = "The data are at fault, not a format: the loss and all gradients of such a batch are NaN in FP32 too.",
+    .help = "Fix or drop the sample in the file and row that the finding names.",
     .picture = Picture::nonfinite_flow,
     .explains = kOfNonfinite + Codes{"run.diverged", "model.values_grow"},
     .shown_by = "experiments/failures/nan_in_data.toml",

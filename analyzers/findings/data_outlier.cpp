@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -9,38 +11,59 @@
 
 #include "ulpscope/analyzers/findings/batch_text.h"
 #include "ulpscope/analyzers/findings/families.h"
+#include "ulpscope/analyzers/findings/nonfinite_text.h"
 #include "ulpscope/analyzers/judgements/loss_ends.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/captured_sample.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/step_losses.h"
+#include "ulpscope/analyzers/subject/tensor_place.h"
+#include "ulpscope/analyzers/subject/tensor_rounding.h"
 #include "ulpscope/analyzers/subject/trend.h"
+#include "ulpscope/emulation/magnitude_thresholds.h"
 #include "ulpscope/trace/sources.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kOneBatchUnlike{"data.outlier.one_batch", "One of {batches} batches of {tensor} is unlike all others"};
-constexpr Template kBatchesUnlike{"data.outlier.batches", "{outliers} of {batches} batches of {tensor} are unlike all others"};
-constexpr Template kOutlierOfRank{"data.outlier.of_rank", " of rank {rank}"};
-constexpr Template kOutliers{"data.outlier",
-                             "{unlike}, first in step {step}{rank}: the largest magnitude is {largest:.4g}, and {others:.4g} in "
-                             "the others."};
-constexpr Template kOutlierIsSample{"data.outlier.is_sample", "It is {sample}."};
-constexpr Template kFirstOutlierIsSample{"data.outlier.first_is_sample", "The first is {sample}."};
-constexpr Template kOutliersAreSamples{"data.outlier.are_samples", "{samples} samples make them so, the first is {sample}."};
+constexpr Template kOutlierSample{"data.outlier.sample",
+                                  "Outlier in {place}: {sample} reaches {largest}, while all other batches stay within {others}."};
+constexpr Template kOutlierInOneBatch{"data.outlier.sample_in_one_batch",
+                                      "It is in one of {batches} batches{rank}, in step {step}."};
+constexpr Template kOutlierInBatches{"data.outlier.sample_in_batches",
+                                     "It is in {outliers} of {batches} batches{rank}, first in step {step}."};
+constexpr Template kOutlierFirstOfBatches{
+    "data.outlier.first_of_batches",
+    "Its batch, in step {step}{rank}, is the first of {outliers} such batches; there are {batches} in all."};
+constexpr Template kOutlierBatch{
+    "data.outlier.one_batch",
+    "Outlier in {place}: one of {batches} batches{rank} reaches {largest}, while all others stay within {others}."};
+constexpr Template kOutlierBatches{
+    "data.outlier.batches",
+    "Outliers in {place}: {outliers} of {batches} batches{rank} reach up to {largest}, while all others stay within {others}."};
+constexpr Template kOutlierInStep{"data.outlier.in_step", "It is in step {step}."};
+constexpr Template kOutliersFirstInStep{"data.outlier.first_in_step", "The first of them is in step {step}."};
+constexpr Template kOutliersOwnSamples{"data.outlier.own_samples",
+                                       "{samples} samples are in these batches alone, one in each; the first is {sample}."};
 constexpr Template kOutliersShareSample{"data.outlier.share_sample",
-                                        "Of the samples that no other batch has, one is in all {batches} of them: {sample}."};
-constexpr Template kOneOfSamplesAtFault{"data.outlier.one_of_samples",
-                                        "At least one of the {samples} samples that no other batch has is at fault."};
-constexpr Template kThatSample{"place.that_sample", "that sample"};
-constexpr Template kThatSampleAndOthers{"place.that_sample_and_others", "that sample and those of the other batches"};
-constexpr Template kTheseSamples{"place.these_samples", "these samples"};
-constexpr Template kSamplesOfThatBatch{"place.samples_of_that_batch", "the samples of that batch"};
-constexpr Template kMendOutlier{"advice.mend_outlier",
-                                "Look at {samples}: mend or leave out what is wrong, or bring its values among the others."};
+                                        "Of the samples that are in no other batch, one is in all {batches} of them: {sample}."};
+constexpr Template kOutlierAmongSamples{"data.outlier.one_of_samples",
+                                        "At least one of the {samples} samples that are in no other batch is at fault."};
+constexpr Template kOutliersOverflow{"data.outlier.overflows", "It overflows {format} in {batches} of them."};
+constexpr Template kOutlierOverflows{"data.outlier.overflows_each", "It overflows {format} in each of them."};
+constexpr Template kOneOutlierOverflows{"data.outlier.overflows_once", "It overflows {format}."};
+constexpr Template kOutlierStepsSkipped{"data.outlier.skipped", "{skipped} of their {steps:count step} were skipped{scale}."};
+constexpr Template kAllOutlierStepsSkipped{"data.outlier.all_skipped", "Their {steps:count step} were skipped{scale}."};
+constexpr Template kOutlierStepSkipped{"data.outlier.step_skipped", "The step was skipped{scale}."};
+constexpr Template kOutliersLowerScale{"data.outlier.scale_fell", ", and the loss scale fell to {scale}"};
+constexpr Template kFixOutlier{"advice.fix_outlier", "Fix or drop the sample; if its value is right, normalize the data."};
+constexpr Template kFixFirstOutlier{
+    "advice.fix_first_outlier",
+    "Fix or drop the sample, and check the other batches; if the values are right, normalize the data."};
+constexpr Template kFixOutliers{"advice.fix_outliers",
+                                "Fix or drop the samples at fault; if the values are right, normalize the data."};
 
 // A batch of which something is so many times as large as in all others is none of them; of so few as one in five, and of ten at
 // least.
@@ -141,34 +164,39 @@ class SuspectedSamples {
     }
   }
 
-  // "It is sample 60 of train: inputs in x.csv, row 60 (from 0). Look at that sample: mend or leave out what is wrong ...".
+  // One that makes all these batches unlike the others, or the first of them.
+  struct Found {
+    std::string sample = {};  // as sentences have it; "": none is known to
+    bool is_in_all = false;
+    Sentence others = {};  // of several samples what is known, where none is
+  };
   // `tensor`: the batches'; `batch`: of them, the one that is named where a capture alone tells the sample.
-  Sentences advice(const Snapshot& trace, uint32_t tensor, const Batch& batch) const {
-    const auto name_of_sample = [&](const Id& id) {
+  Found find(const Snapshot& trace, uint32_t tensor, const Batch& batch) const {
+    const auto found = [&](const Id& id) {
       const Sample& sample = samples_.at(id);
-      return Name{NameKind::data, find_sample(trace.of_rank(sample.rank), sample.row).text()};
+      return find_sample(trace.of_rank(sample.rank), sample.row);
     };
-    const auto look_at = [](const Template& samples) { return kMendOutlier({{"samples", samples()}}); };
+    const auto name_of = [&](const Id& id) { return Name{NameKind::data, sample_text(found(id))}; };
     const auto has_all = [&](const auto& has) { return std::all_of(of_batch_.begin(), of_batch_.end(), has); };
     // Where the data are not what they were, a sample of another batch may be unlike the others in this one.
-    if (!has_all([](const std::set<Id>& samples) { return !samples.empty(); })) return look_at(kSamplesOfThatBatch);
+    if (!has_all([](const std::set<Id>& samples) { return !samples.empty(); })) return {};
+    const Id& first = *of_batch_.front().begin();
     if (has_all([](const std::set<Id>& samples) { return samples.size() == 1; })) {
-      const Name first = name_of_sample(*of_batch_.front().begin());
-      if (samples_.size() == 1) return {kOutlierIsSample({{"sample", first}}), look_at(kThatSample)};
-      return {kOutliersAreSamples({{"samples", samples_.size()}, {"sample", first}}), look_at(kTheseSamples)};
+      if (samples_.size() == 1) return {.sample = name_of(first).text, .is_in_all = true};
+      return {.others = kOutliersOwnSamples({{"samples", samples_.size()}, {"sample", name_of(first)}})};
     }
     std::vector<Id> shared;
     for (const auto& [id, unused] : samples_)
       if (has_all([&, &wanted = id](const std::set<Id>& samples) { return samples.contains(wanted); })) shared.push_back(id);
-    if (of_batch_.size() > 1 && shared.size() == 1)
-      return {kOutliersShareSample({{"batches", of_batch_.size()}, {"sample", name_of_sample(shared.front())}}),
-              look_at(kThatSample)};
-    if (const std::string captured = captured_sample(trace, tensor, batch); !captured.empty()) {
-      const Name sample{NameKind::data, captured};
-      if (of_batch_.size() == 1) return {kOutlierIsSample({{"sample", sample}}), look_at(kThatSample)};
-      return {kFirstOutlierIsSample({{"sample", sample}}), look_at(kThatSampleAndOthers)};
+    const bool is_shared = of_batch_.size() > 1 && shared.size() == 1;
+    if (std::string captured = captured_sample(trace, tensor, batch); !captured.empty()) {
+      const bool is_in_all = std::any_of(shared.begin(), shared.end(), [&](const Id& id) {
+        return captured.find(fmt::format(" of {} ", found(id).name)) != std::string::npos;
+      });
+      return {.sample = std::move(captured), .is_in_all = is_in_all || of_batch_.size() == 1};
     }
-    return {kOneOfSamplesAtFault({{"samples", samples_.size()}}), look_at(kTheseSamples)};
+    if (is_shared) return {.others = kOutliersShareSample({{"batches", of_batch_.size()}, {"sample", name_of(shared.front())}})};
+    return {.others = kOutlierAmongSamples({{"samples", samples_.size()}})};
   }
 
  private:
@@ -214,6 +242,64 @@ bool do_harm(const RunFacts& facts, const std::vector<Batch>& batches) {
   });
 }
 
+Sentences outlier_title(const RunFacts& facts, uint32_t tensor, const Outliers& outliers, const SuspectedSamples::Found& suspect) {
+  const Batch& first = outliers.batches.front();
+  const size_t n = outliers.batches.size();
+  const Argument place{"place", tensor_place(facts.selection, tensor)}, others{"others", outliers.largest_of_others};
+  const Argument batches{"batches", n + outliers.others.size()}, rank{"rank", of_rank(facts, first.rank)}, all{"outliers", n};
+  const Argument step{"step", ordinal(first.step)};
+  if (!suspect.sample.empty()) {
+    const Argument sample{"sample", Name{NameKind::data, suspect.sample}};
+    Sentences title = kOutlierSample({place, sample, {"largest", first.largest}, others});
+    title += !suspect.is_in_all ? kOutlierFirstOfBatches({step, rank, all, batches})
+             : n == 1           ? kOutlierInOneBatch({batches, rank, step})
+                                : kOutlierInBatches({all, batches, rank, step});
+    return title;
+  }
+  const Argument largest{"largest", outliers.largest};
+  Sentences title = n == 1 ? kOutlierBatch({place, batches, rank, largest, others})
+                           : kOutlierBatches({place, all, batches, rank, largest, others});
+  title += (n == 1 ? kOutlierInStep : kOutliersFirstInStep)({step});
+  title += suspect.others;
+  return title;
+}
+
+// In how many of them a cast of the batch to a narrow type overflows.
+Sentence overflow_of_outliers(const RunFacts& facts, uint32_t tensor, const Outliers& outliers) {
+  const auto& context = facts.context;
+  for (const GraphEdge& edge : context.trace.graph().uses(facts.selection.tensor(tensor).op)) {
+    if (context.trace.ops()[edge.consumer].kind != OpKind::cast || edge.slot != facts.selection.tensor(tensor).slot) continue;
+    for (const uint32_t cast : context.graph.made_by(edge.consumer)) {
+      const TensorInfo& made = facts.selection.tensor(cast);
+      if (!is_plainly_narrow(made.dtype)) continue;
+      const FloatFormat& format = *info(made.dtype).format;
+      const double limit = magnitude_thresholds(format, rounding_of(made)).beyond.surely_above();
+      const auto count = std::count_if(outliers.batches.begin(), outliers.batches.end(),
+                                       [&](const Batch& batch) { return batch.largest >= limit; });
+      if (count == 0) continue;
+      const Argument name{"format", format_name(format)};
+      if (outliers.batches.size() == 1) return kOneOutlierOverflows({name});
+      if (static_cast<size_t>(count) == outliers.batches.size()) return kOutlierOverflows({name});
+      return kOutliersOverflow({name, {"batches", count}});
+    }
+  }
+  return {};
+}
+
+Sentence skipped_for_outliers(const RunFacts& facts, const std::set<uint64_t>& steps) {
+  const StepTotals& run = facts.steps();
+  const auto skipped =
+      static_cast<uint64_t>(std::count_if(steps.begin(), steps.end(), [&](uint64_t step) { return run.skipped.contains(step); }));
+  if (skipped == 0) return {};
+  const double lowest = std::fmin(run.lowest_scale, run.lowest_scale_after);
+  // Where no other step was skipped, these alone took it down.
+  const bool fell_for_them = skipped == run.skipped.size() && lowest < run.first.scale_before;
+  const Argument scale{"scale", fell_for_them ? kOutliersLowerScale({{"scale", Value(lowest, Unit::scale)}}) : Sentence()};
+  if (steps.size() == 1) return kOutlierStepSkipped({scale});
+  if (skipped == steps.size()) return kAllOutlierStepsSkipped({{"steps", steps.size()}, scale});
+  return kOutlierStepsSkipped({{"skipped", skipped}, {"steps", steps.size()}, scale});
+}
+
 void find_outliers(const RunFacts& facts, Findings& found) {
   const Snapshot& trace = facts.context.trace;
   for (uint32_t i = 0; i < facts.selection.size(); ++i) {
@@ -225,24 +311,20 @@ void find_outliers(const RunFacts& facts, Findings& found) {
     const std::optional<Outliers> outliers = outliers_of(trace, i, facts.context.options.steps);
     if (!outliers) continue;
     const Batch& first = outliers->batches.front();
-    const size_t n = outliers->batches.size();
     std::set<uint64_t> steps;
     for (const Batch& batch : outliers->batches) steps.insert(batch.step);
-    const Value batches = n + outliers->others.size();
-    const Name name = tensor_name(facts.selection, i);
-    const Sentence unlike = n == 1 ? kOneBatchUnlike({{"batches", batches}, {"tensor", name}})
-                                   : kBatchesUnlike({{"outliers", n}, {"batches", batches}, {"tensor", name}});
-    const Sentence rank = trace.ranks().size() > 1 ? kOutlierOfRank({{"rank", ordinal(first.rank)}}) : Sentence();
-    Sentences advice = SuspectedSamples(trace, *outliers).advice(trace, i, first);
-    advice += kExportListsBatch({{"trace", trace_name(trace)}, {"step", ordinal(first.step)}});
-    found.add(do_harm(facts, outliers->batches) ? Severity::warning : Severity::info,
-              kOutliers({{"unlike", unlike},
-                         {"step", ordinal(first.step)},
-                         {"rank", rank},
-                         {"largest", outliers->largest},
-                         {"others", outliers->largest_of_others}}),
+    const SuspectedSamples::Found suspect = SuspectedSamples(trace, *outliers).find(trace, i, first);
+    // Of a sample what its batch reaches, of several batches what any does.
+    const double largest = suspect.sample.empty() ? outliers->largest : first.largest;
+    Sentences title = outlier_title(facts, i, *outliers, suspect);
+    title += overflow_of_outliers(facts, i, *outliers);
+    title += skipped_for_outliers(facts, steps);
+    const bool is_named = !suspect.sample.empty();
+    Sentences advice = !is_named ? kFixOutliers() : suspect.is_in_all ? kFixOutlier() : kFixFirstOutlier();
+    if (!is_named) advice += kExportListsBatch({{"trace", trace_name(trace)}, {"step", ordinal(first.step)}});
+    found.add(do_harm(facts, outliers->batches) ? Severity::warning : Severity::info, std::move(title),
               {{facts.selection.key(i, first.step, first.rank), {{"largest", first.largest}}}}, std::move(advice),
-              {.tensors = {i}, .first_step = first.step, .steps = steps.size(), .value = Quantity{"largest", outliers->largest}});
+              {.tensors = {i}, .first_step = first.step, .steps = steps.size(), .value = Quantity{"largest", largest}});
   }
 }
 
@@ -252,13 +334,13 @@ extern constinit const FindingRule data_outlier{
     .code = "data.outlier",
     .part = Part::ranges,
     .raised =
-        "Of ten batches or more a fifth at most held a value 30 times as large as all others: a warning where the loss of these "
-        "was far "
-        "above that of the steps before, or their steps were skipped.",
-    .meaning = "One sample, or a few, is not what the others are: a wrong value, or a feature that is not normalised.",
-    .help = "Look at the samples that the finding names: mend or leave them out, or normalise the features.",
+        "Of ten batches or more, a fifth at most held a value 30 times as large as all others. A warning where the loss of these "
+        "batches was 10 times that of the steps before, or their steps were skipped.",
+    .meaning = "One sample, or a few, has a wrong value, or a feature is not normalized.",
+    .help = "Fix or drop the samples that the finding names, or normalize the features.",
     .explains = kOfHugeValue + Codes{"run.diverged", "run.update_leapt", "model.values_grow", "model.dead_output", "updates.lost",
-                                     "range.gradients_flushed", "range.quantization_*", "data.targets_far", "scale.no_scale_fits"},
+                                     "range.gradients_flushed", "range.quantization_flushed", "range.quantization_saturated",
+                                     "range.quantization_unscaled", "data.targets_far", "scale.no_scale_fits"},
     .shown_by = "experiments/failures/target_wrong_in_one_sample.toml",
     .find_start = find_outliers,
 };

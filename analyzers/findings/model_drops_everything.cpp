@@ -9,30 +9,27 @@
 #include "ulpscope/analyzers/judgements/silent_outputs.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
-#include "ulpscope/analyzers/subject/sentence_names.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
 constexpr Template kNearlyDrops{"model.drops_everything.nearly",
-                                "{dropout} keeps less than one element of a sample on average, {kept:.3g} of {elements:g}, and "
-                                "makes that {factor:.4g} times as large: what lies before hardly learns through it."};
+                                "{dropout} keeps {kept:.3g} of {elements:g} elements of a sample on average, and multiplies them "
+                                "by {factor:.4g}."};
 constexpr Template kSeveralNearlyDrop{"model.drops_everything.several_nearly",
                                       "{dropout} and {others:count other dropout} keep less than one element of a sample on "
-                                      "average, {kept:.3g} of {elements:g}, and the first makes that {factor:.4g} times as "
-                                      "large: what lies before hardly learns through it."};
-constexpr Template kDropLess{"advice.drop_less", "Drop a smaller share than {share:g}."};
-constexpr Template kDropsEverything{"model.drops_everything",
-                                    "A dropout set every element to zero in every training step: nothing that lies before learns "
-                                    "through it."};
+                                      "average: the first {kept:.3g} of {elements:g}, multiplied by {factor:.4g}."};
+constexpr Template kHardlyLearns{"model.drops_everything.hardly_learns", "Layers before it hardly learn through it."};
+constexpr Template kDropLess{"advice.drop_less", "Lower the dropped share (now {share:g})."};
+constexpr Template kDropsEverything{"model.drops_everything", "{dropout} drops every element in every training step."};
 constexpr Template kSeveralDropEverything{"model.drops_everything.several",
-                                          "{dropouts:count dropout} set every element to zero in every training step: nothing "
-                                          "that lies before learns through it."};
-constexpr Template kDropLessThanAll{"advice.drop_less_than_all", "Drop a smaller share: one of 1 drops everything."};
+                                          "{dropouts:count dropout} drop every element in every training step."};
+constexpr Template kNothingBeforeLearns{"model.drops_everything.nothing_learns", "Layers before it learn nothing through it."};
+constexpr Template kDropLessThanAll{"advice.drop_less_than_all", "Lower the dropped share: at 1 it is everything."};
 
-// Of a dropout that leaves a sample nothing more often than not much: less than one element of it is kept on average, and less than
-// one of ten of all, which leaves out those of a few elements.
+// A dropout that leaves less than one element of a sample on average, and less than one of ten of all, which leaves out those of a
+// few elements.
 struct Kept {
   double elements = 0, of = 0;  // of a sample
   double share = 0;
@@ -65,16 +62,17 @@ void find_nearly_dropped(const RunFacts& facts, Findings& found) {
   extent.first_step = facts.steps().first.step;
   Advice advice = kDropLess({{"share", {1 - worst->share, Unit::share}}});
   advice.note({.way = SettingChange::Way::lower, .module = facts.selection.op(tensor).module, .now = 1 - worst->share});
-  const Name dropout = tensor_name(facts.selection, tensor);
+  const Sentence dropout = silent_place(facts, tensor);
   const Value all(worst->of, Unit::count);
   const double factor = 1 / worst->share;
-  Sentence title = suspects.size() == 1
-                       ? kNearlyDrops({{"dropout", dropout}, {"kept", worst->elements}, {"elements", all}, {"factor", factor}})
-                       : kSeveralNearlyDrop({{"dropout", dropout},
-                                             {"others", suspects.size() - 1},
-                                             {"kept", worst->elements},
-                                             {"elements", all},
-                                             {"factor", factor}});
+  Sentences title = suspects.size() == 1
+                        ? kNearlyDrops({{"dropout", dropout}, {"kept", worst->elements}, {"elements", all}, {"factor", factor}})
+                        : kSeveralNearlyDrop({{"dropout", dropout},
+                                              {"others", suspects.size() - 1},
+                                              {"kept", worst->elements},
+                                              {"elements", all},
+                                              {"factor", factor}});
+  title += kHardlyLearns();
   found.add_judged(Severity::warning, std::move(title), suspects.worst(), std::move(advice), std::move(extent));
 }
 
@@ -82,9 +80,10 @@ void find_dropped(const RunFacts& facts, Findings& found) {
   find_nearly_dropped(facts, found);
   const Suspects dropped = silent_suspects(facts, facts.silent().dropped);
   if (dropped.empty()) return;
-  found.add_judged(Severity::error,
-                   dropped.size() == 1 ? kDropsEverything() : kSeveralDropEverything({{"dropouts", dropped.size()}}),
-                   dropped.worst(), kDropLessThanAll(), dropped.extent());
+  Sentences title = dropped.size() == 1 ? kDropsEverything({{"dropout", silent_place(facts, dropped.worst_tensor())}})
+                                        : kSeveralDropEverything({{"dropouts", dropped.size()}});
+  title += kNothingBeforeLearns();
+  found.add_judged(Severity::error, std::move(title), dropped.worst(), kDropLessThanAll(), dropped.extent());
 }
 
 }  // namespace
@@ -93,11 +92,10 @@ extern constinit const FindingRule model_drops_everything{
     .code = "model.drops_everything",
     .part = Part::ranges,
     .raised =
-        "A dropout set every element of its output to zero in every training step that was recorded: an error. Or it keeps less "
-        "than "
-        "a tenth of them, and of a sample less than one on average.",
-    .meaning = "What lies before it learns nothing, or next to nothing, and what is kept is made so much larger.",
-    .help = "Lower the share that is dropped: 1 drops everything.",
+        "A dropout set every element of its output to zero in every recorded training step: an error. Or it keeps less than a "
+        "tenth of them, and less than one element of a sample on average: a warning.",
+    .meaning = "Layers before it learn nothing, or next to nothing, and what it keeps is multiplied by as much.",
+    .help = "Lower the dropped share: at 1 it is everything.",
     .explains = {"model.dead_output", "updates.none_applied", "run.no_better_than_guessing", "run.loss_stayed", "run.loss_rose",
                  "run.diverged"},
     .shown_by = "experiments/failures/dropout_of_everything.toml",

@@ -14,16 +14,16 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kGradientsFall{
-    "model.gradients_fall",
-    "Gradients vanish on the way back: from {from} to {to} they fall {factor:.3g} times a "
-    "layer, the largest from {first:.3g} to {last:.3g} over {layers} layers, and updates of SGD with them."};
+constexpr Template kGradientsFall{"model.gradients_fall",
+                                  "Gradients vanish from `{from}` back to `{to}`: over {layers} layers they shrink {factor:.3g}x a "
+                                  "layer on average, the largest from {first:.3g} to {last:.3g}."};
+constexpr Template kUpdatesFallToo{"model.gradients_fall.updates", "Updates of SGD shrink with them."};
 constexpr Template kNoFormatMendsFall{"advice.no_format_mends_fall",
-                                      "No format and no one learning rate mends that: each layer multiplies gradients by its "
-                                      "weights and by the slope of its activation, which of a sigmoid is at most 1/4."};
+                                      "No format and no single learning rate helps: each layer multiplies gradients by its weights "
+                                      "and its activation's slope (of a sigmoid 1/4 at most)."};
 constexpr Template kKeepGradientsLarge{"advice.keep_gradients_large",
-                                       "Larger initial weights, activations with a slope of 1 (relu), a norm in each layer or "
-                                       "ways around layers (residual) keep gradients as large."};
+                                       "Use larger initial weights, activations with slope 1 (relu), a norm in each layer, or "
+                                       "residual connections."};
 
 // As of values that grow: so many products, each of which halved the gradients on average, and together by 256. Of many layers each
 // may take less.
@@ -94,12 +94,13 @@ void find_fall(const RunFacts& facts, Findings& found) {
   Extent extent{{}, first, from.tensor};
   for (const Growth::Result& product : deepest->results) extent.tensors.push_back(product.tensor);
   found.add_judged(are_all_behind ? Severity::warning : Severity::info,
-                   kGradientsFall({{"from", Name{NameKind::module, selection.op(from.tensor).module}},
-                                   {"to", Name{NameKind::module, selection.op(to.tensor).module}},
-                                   {"factor", 1 / deepest->per_result()},
-                                   {"first", from.largest},
-                                   {"last", to.largest},
-                                   {"layers", deepest->results.size()}}),
+                   {kGradientsFall({{"from", Name{NameKind::module, selection.op(from.tensor).module}},
+                                    {"to", Name{NameKind::module, selection.op(to.tensor).module}},
+                                    {"factor", 1 / deepest->per_result()},
+                                    {"first", from.largest},
+                                    {"last", to.largest},
+                                    {"layers", deepest->results.size()}}),
+                    kUpdatesFallToo()},
                    {{key_of(to.tensor), {{"largest", to.largest}}}, {key_of(from.tensor), {{"largest", from.largest}}}},
                    Sentences{kNoFormatMendsFall(), kKeepGradientsLarge()}, std::move(extent));
 }
@@ -110,11 +111,11 @@ extern constinit const FindingRule model_gradients_fall{
     .code = "model.gradients_fall",
     .part = Part::updates,
     .raised =
-        "Matrices lost more than half of their updates by SGD, and on the way back from the loss to them four products or more "
-        "each handed on smaller gradients than the one before, half as large on average and together a 256th, or three quarters "
-        "and together 2^-16, no one of them by more than all others. Where others lost updates as well, it is a note.",
-    .meaning = "The layers far from the loss do not learn, in any format: that their updates are rounded away comes of it.",
-    .help = "Larger initial weights, relu, norms or residual connections.",
+        "Matrices lost more than half of their SGD updates, and on the way back from the loss to them four matrix products or more "
+        "each handed on smaller gradients than the one before: by 2x on average and 256x together, or by 4/3 and 2^16 together, "
+        "none by more than all others. A note where other matrices lost updates as well.",
+    .meaning = "The layers far from the loss do not learn, in any format; their updates are rounded away for it.",
+    .help = "Use larger initial weights, relu, norms or residual connections.",
     .picture = Picture::largest_exponents,
     .explains = {"updates.lost", "run.no_better_than_guessing", "run.loss_stayed", "scale.no_scale_fits", "scale.under_scaled"},
     .shown_by = "experiments/failures/gradients_fall_with_each_sigmoid.toml",

@@ -15,16 +15,17 @@ namespace {
 
 constexpr Template kGrownGradients{"model.values_grow.gradients", "Gradients"};
 constexpr Template kGrownValues{"model.values_grow.values", "Values"};
-constexpr Template kGrownProducts{"model.values_grow.products", "products"};
+constexpr Template kGrownProducts{"model.values_grow.products", "matrix products"};
 constexpr Template kGrownSums{"model.values_grow.sums", "sums of branches"};
-constexpr Template kValuesGrow{"model.values_grow",
-                               "{grown} grew with each of {count} {results} on the way to {tensor} in step {step}, {factor:.3g} "
-                               "times on average: the largest from {first:.4g} to {last:.4g}."};
+constexpr Template kValuesGrow{
+    "model.values_grow",
+    "{grown} grow {factor:.3g}x on average with each of {count} {results}, from {first:.4g} to {last:.4g}, until "
+    "`{tensor}` holds NaN or Inf in step {step}."};
 constexpr Template kFurtherLayer{"place.further_layer", "layer or time step"};
 constexpr Template kFurtherLayerBack{"place.further_layer_on_way_back", "layer or time step on the way back"};
-constexpr Template kKeepValuesWhereTheyAre{"advice.keep_values_where_they_are",
-                                           "Each further {layer} would multiply them once more, in any format: smaller "
-                                           "weights to begin with, or a norm between these {results}, keep them where they are."};
+constexpr Template kSmallerWeights{"advice.smaller_initial_weights",
+                                   "Use smaller initial weights, or a norm between these {results}."};
+constexpr Template kMultipliedAgain{"advice.multiplied_again", "Each further {layer} multiplies them again, in any format."};
 
 // So many products in a row, or sums of branches, each of which doubled the largest magnitude on average, and together made it 256
 // times as large: without them the run's first NaN or infinity would have been 8 binades away.
@@ -85,7 +86,8 @@ void find_growth(const RunFacts& facts, Findings& found) {
                          {"first", first.largest},
                          {"last", last.largest}}),
             {{key_of(last.tensor), {{"largest", last.largest}}}, {key_of(first.tensor), {{"largest", first.largest}}}},
-            kKeepValuesWhereTheyAre({{"layer", is_gradient ? kFurtherLayerBack() : kFurtherLayer()}, {"results", results}}),
+            Sentences{kSmallerWeights({{"results", results}}),
+                      kMultipliedAgain({{"layer", is_gradient ? kFurtherLayerBack() : kFurtherLayer()}})},
             std::move(extent));
 }
 
@@ -95,13 +97,10 @@ extern constinit const FindingRule model_values_grow{
     .code = "model.values_grow",
     .part = Part::ranges,
     .raised =
-        "On the way to the run's first NaN or infinity four products or more, or sums of branches, each gave a larger result than "
-        "the one before, "
-        "twice as large on average, and together 256 times, no one of them by more than all others; and so they did in the run's "
-        "first "
-        "step.",
+        "On the way to the run's first NaN or Inf four matrix products or sums of branches or more each gave a larger result than "
+        "the one before: by 2x on average and 256x together, none by more than all others. So they did in the run's first step.",
     .meaning = "Layer by layer, or time step by time step, values or gradients are multiplied by weights that are too large.",
-    .help = "Smaller initial weights, or a norm between the layers. A wider format only moves the end further away.",
+    .help = "Use smaller initial weights, or a norm between the layers. A wider format only moves the end further away.",
     .explains = kOfNonfinite + Codes{"scale.no_scale_fits", "scale.over_scaled"},
     .shown_by = "experiments/failures/exploding_gru.toml --resume experiments/failures/exploding_gru.ckpt",
     .find_start = find_growth,

@@ -3,52 +3,86 @@
 #include <algorithm>
 #include <optional>
 
+#include "ulpscope/analyzers/findings/not_tried.h"
+#include "ulpscope/analyzers/findings/overflow_text.h"
 #include "ulpscope/analyzers/judgements/nonfinite_cause.h"
+#include "ulpscope/analyzers/judgements/origin_facts.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
+#include "ulpscope/analyzers/judgements/wide_scope.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
+#include "ulpscope/analyzers/subject/tensor_place.h"
+#include "ulpscope/analyzers/subject/tensor_rounding.h"
 
 namespace ulpscope::findings {
 
-extern constinit const Template kNanShowsElement{"advice.nan_shows_element",
-                                                 "`ulpscope nan {trace}` shows the element, and what helps."};
-extern constinit const Template kNanShowsOperands{"advice.nan_shows_operands",
-                                                  "`ulpscope nan {trace}` shows the element and its operands, and what helps."};
 extern constinit const Template kNoTypeHelps{"advice.no_type_helps",
-                                             "No type helps, for its range is that of FP32: look at what made values grow."};
+                                             "No type helps: {format} has FP32's range. Find what makes the values grow."};
+extern constinit const Template kNoScaleHelps{"advice.no_scale_helps_forward", "Loss scaling does not affect forward values."};
 
 namespace {
 
-constexpr Template kPlace{"place.tensor", "{tensor}"};
-constexpr Template kPlaceInPhase{"place.tensor_in_phase", "{tensor} in {phase}"};
-constexpr Template kPlaceOfRank{"place.tensor_of_rank", "{tensor} of rank {rank}"};
-constexpr Template kPlaceOfRankInPhase{"place.tensor_of_rank_in_phase", "{tensor} of rank {rank} in {phase}"};
+constexpr Template kOfRank{"place.of_rank", ", rank {rank}"};
+constexpr Template kNan{"nonfinite.nan", "NaN"};
+constexpr Template kInf{"nonfinite.inf", "Inf"};
+constexpr Template kNanAndInf{"nonfinite.nan_and_inf", "NaN and Inf"};
+constexpr Template kInForward{"pass.forward", "in the forward pass"};
+constexpr Template kInLoss{"pass.loss", "in the loss"};
+constexpr Template kInBackward{"pass.backward", "in the backward pass"};
+constexpr Template kInScaling{"pass.scaling", "in unscaling or clipping"};
+constexpr Template kInCommunication{"pass.communication", "between ranks"};
+constexpr Template kInOptimizer{"pass.optimizer", "in the optimizer"};
+constexpr Template kInEvaluation{"pass.evaluation", "in evaluation"};
+constexpr Template kInData{"pass.data", "in the data"};
 constexpr Template kExportShows{"advice.export_shows_element",
                                 "`ulpscope export {trace} --table captures --step {step}` shows an element of it in another "
                                 "step."};
-constexpr Template kStatisticHoldsIt{"nonfinite.statistic_holds_it",
-                                     "{tensor} holds it from step {step} on: no skipped step undoes that, and evaluation reads "
-                                     "it."};
-constexpr Template kDividedByIt{"nonfinite.divided_by_it", "{tensor} divided by it, and gave zeros in {steps:count step}."};
+constexpr Template kStatisticHoldsIt{
+    "nonfinite.statistic_holds_it",
+    "{place} holds it from step {step} on. Skipped steps do not undo that, and evaluation reads it."};
+constexpr Template kDividedByIt{"nonfinite.divided_by_it",
+                                "{place} divided by that Inf and returned 0 in {zeros} of {steps:count step}."};
+constexpr Template kTensorsHeldIt{"nonfinite.tensors", "{tensors} tensors held NaN or Inf in the run."};
+constexpr Template kTensorsBeganIt{"nonfinite.tensors_began",
+                                   "{tensors} tensors held NaN or Inf in the run; in {beginnings} of these it began."};
+constexpr Template kTensorsEachBeganIt{"nonfinite.tensors_each", "{tensors} tensors held NaN or Inf in the run, each on its own."};
 constexpr Template kBecameTooLarge{"overflow.became_too_large",
-                                   "{place} became too large for {format} in step {step}, {elements:count element}: "
-                                   "{tensors:count tensor} held NaN or infinity in the run."};
+                                   "{format} overflow {pass}: {place}{rank}, step {step}, {elements} of {count:count element}."};
+constexpr Template kOneBecameTooLarge{"overflow.one_became_too_large", "{format} overflow {pass}: {place}{rank}, step {step}."};
 
 }  // namespace
 
-Sentence place_of(const RunFacts& facts, const NonfiniteOrigin& origin) {
-  const Name tensor = tensor_name(facts.selection, origin.tensor);
-  const Name phase{NameKind::phase, std::string(name_of(facts.selection.op(origin.tensor).phase))};
-  const Value rank = ordinal(origin.position.rank);
-  const bool has_ranks = facts.context.trace.ranks().size() > 1;
-  if (facts.selection.name_tells_phase(origin.tensor))
-    return has_ranks ? kPlaceOfRank({{"tensor", tensor}, {"rank", rank}}) : kPlace({{"tensor", tensor}});
-  return has_ranks ? kPlaceOfRankInPhase({{"tensor", tensor}, {"rank", rank}, {"phase", phase}})
-                   : kPlaceInPhase({{"tensor", tensor}, {"phase", phase}});
+Sentence of_rank(const RunFacts& facts, int rank) {
+  return facts.context.trace.ranks().size() > 1 ? kOfRank({{"rank", ordinal(rank)}}) : Sentence();
 }
+
+Sentence in_pass(Phase phase) {
+  switch (phase) {
+    case Phase::data:
+      return kInData();
+    case Phase::forward:
+    case Phase::recompute:
+      return kInForward();
+    case Phase::loss:
+      return kInLoss();
+    case Phase::backward:
+      return kInBackward();
+    case Phase::scaling:
+      return kInScaling();
+    case Phase::communication:
+      return kInCommunication();
+    case Phase::optimizer:
+      return kInOptimizer();
+    case Phase::evaluation:
+      return kInEvaluation();
+  }
+  return {};
+}
+
+Sentence kind_of(uint64_t nan, uint64_t infinities) { return nan > 0 && infinities > 0 ? kNanAndInf() : nan > 0 ? kNan() : kInf(); }
 
 size_t count_nonfinite_tensors(const RunFacts& facts) {
   std::vector<uint32_t> all;
@@ -59,21 +93,22 @@ size_t count_nonfinite_tensors(const RunFacts& facts) {
   return facts.selection.count_outputs(all);
 }
 
+Sentence nonfinite_tensors(const RunFacts& facts) {
+  const size_t tensors = count_nonfinite_tensors(facts), beginnings = facts.ranges().beginnings().size();
+  if (tensors < 2) return {};
+  if (beginnings < 2) return kTensorsHeldIt({{"tensors", tensors}});
+  if (beginnings >= tensors) return kTensorsEachBeganIt({{"tensors", tensors}});
+  return kTensorsBeganIt({{"tensors", tensors}, {"beginnings", beginnings}});
+}
+
 std::vector<Evidence> nonfinite_evidence(const RunFacts& facts, const NonfiniteOrigin& origin) {
   const RangeJudgement& ranges = facts.ranges();
   std::vector<Evidence> evidence;
   // What that row held, as it stands beside its step: over the run there may be many more.
   const auto add = [&](uint32_t i, const RowPosition& position) {
-    uint64_t nan = 0, infinities = 0;
-    facts.context.trace.of_rank(position.rank)
-        .visit_rows_without_histograms({position.step, position.step + 1}, [&](std::span<const TensorRow> rows) {
-          for (const TensorRow& row : rows) {
-            if (row.tensor != i || position_of(row, position.rank) != position) continue;
-            nan = row.statistics.nan;
-            infinities = stored_infinities(row, facts.selection.tensor(i).dtype);
-          }
-          return true;
-        });
+    const std::optional<TensorRow> row = row_at(facts, i, position);
+    const uint64_t nan = row ? row->statistics.nan : 0;
+    const uint64_t infinities = row ? stored_infinities(*row, facts.selection.tensor(i).dtype) : 0;
     evidence.push_back({facts.selection.key(i, position),
                         {{"nan", count_cell(nan), Unit::count}, {"infinity", count_cell(infinities), Unit::count}}});
   };
@@ -130,28 +165,48 @@ Sentence further_harm(const RunFacts& facts, const NonfiniteOrigin& origin) {
   if (one == nullptr) return {};
   if (one->statistic)
     return kStatisticHoldsIt(
-        {{"tensor", tensor_name(facts.selection, one->statistic->tensor)}, {"step", ordinal(one->statistic->position.step)}});
+        {{"place", tensor_place(facts.selection, one->statistic->tensor)}, {"step", ordinal(one->statistic->position.step)}});
   if (!gives_zeros(facts, origin)) return {};
-  return kDividedByIt({{"tensor", tensor_name(facts.selection, one->zeros.tensor)}, {"steps", one->zeros.steps}});
+  return kDividedByIt(
+      {{"place", tensor_place(facts.selection, one->zeros.tensor)}, {"zeros", one->zeros.steps}, {"steps", facts.steps().count}});
 }
 
-void tell_overflow(const RunFacts& facts, const NonfiniteOrigin& origin, const Advice& help, Findings& found) {
+Advice overflow_advice(const RunFacts& facts, const NonfiniteOrigin& origin, const NonfiniteExplanation& explanation) {
+  const TensorInfo& made = facts.selection.tensor(origin.tensor);
+  const OpInfo& op = facts.selection.op(origin.tensor);
+  Advice advice = explanation.help;
+  const bool is_scaled_loss = made.role == Role::loss && op.function == OpFunction::scale && op.phase != Phase::forward;
+  if (is_gradient(made.role) || is_scaled_loss) return advice + lower_scale_advice(facts, made.dtype);
+  if (!is_narrow(made.dtype)) return advice;
+  if (has_range_of_fp32(made.dtype)) {
+    if (advice.text.empty()) advice.text = kNoTypeHelps({{"format", format_name(*info(made.dtype).format)}});
+    return advice;
+  }
+  advice.text += kNoScaleHelps();
+  return advice + widen(facts, origin.tensor);
+}
+
+void tell_overflow(const RunFacts& facts, const NonfiniteOrigin& origin, Findings& found) {
   Extent extent = nonfinite_extent(facts, origin);
-  extent.value = {"elements", count_cell(origin.overflowed), Unit::count};
   const NonfiniteExplanation explanation = explain(facts, origin);
-  const FloatFormat& format = *info(facts.selection.tensor(origin.tensor).dtype).format;
-  const bool none_helps = has_range_of_fp32(facts.selection.tensor(origin.tensor).dtype);
-  Advice advice = !explanation.help.text.empty() ? explanation.help : none_helps ? Advice(kNoTypeHelps()) : help;
-  advice.text += explanation.story;
-  advice.text += advice_on_captures(facts, origin, explanation);
-  found.add(facts.ranges().harm(),
-            {kBecameTooLarge({{"place", place_of(facts, origin)},
-                              {"format", format_name(format)},
-                              {"step", ordinal(origin.position.step)},
-                              {"elements", origin.overflowed},
-                              {"tensors", count_nonfinite_tensors(facts)}}),
-             further_harm(facts, origin)},
-            nonfinite_evidence(facts, origin), std::move(advice), std::move(extent));
+  const std::optional<TensorRow> row = row_at(facts, origin.tensor, origin.position);
+  std::vector<Argument> words{{"format", format_name(*info(facts.selection.tensor(origin.tensor).dtype).format)},
+                              {"pass", in_pass(facts.selection.op(origin.tensor).phase)},
+                              {"place", tensor_place(facts.selection, origin.tensor)},
+                              {"rank", of_rank(facts, origin.position.rank)},
+                              {"step", ordinal(origin.position.step)}};
+  const bool has_several = row && row->statistics.count > 1;
+  if (has_several) {
+    extent.value = {"elements", count_cell(origin.overflowed), Unit::count};
+    words.push_back({"elements", origin.overflowed});
+    words.push_back({"count", row->statistics.count});
+  }
+  Sentences title = Sentence(has_several ? kBecameTooLarge : kOneBecameTooLarge, std::move(words));
+  title += explanation.story;
+  title += further_harm(facts, origin);
+  title += nonfinite_tensors(facts);
+  found.add(facts.ranges().harm(), std::move(title), nonfinite_evidence(facts, origin),
+            overflow_advice(facts, origin, explanation) + advice_on_captures(facts, origin, explanation), std::move(extent));
 }
 
 }  // namespace ulpscope::findings

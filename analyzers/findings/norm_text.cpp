@@ -1,6 +1,7 @@
 #include "ulpscope/analyzers/findings/norm_text.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
@@ -10,9 +11,11 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kMostOfNorm{"norm.most", "up to {norm} of the norm"};
-constexpr Template kLittleOfNorm{"norm.little", "these were at most {norm:%} of the norm"};
-constexpr Template kMostlyLittleOfNorm{"norm.mostly_little", "in nine of ten rows or more these were at most {norm:%} of the norm"};
+constexpr Template kMostOfNorm{"norm.most", "and up to {norm} of its norm"};
+constexpr Template kLittleOfNorm{"norm.little", "but at most {norm:%} of its norm"};
+constexpr Template kMostlyLittleOfNorm{"norm.mostly_little", "but at most {norm:%} of its norm in 9 of 10 rows or more"};
+constexpr Template kEachLost{"norm.each_lost",
+                             "{tensors:either It|Each} lost more than {limit:%} of its nonzero elements, {norm}."};
 
 }  // namespace
 
@@ -30,6 +33,10 @@ Sentence little_of_norm(const RunFacts& facts, std::span<const uint32_t> tensors
     in_all_rows = in_all_rows && facts.ranges().find(i)->judged.scaled.flush_loss.felt == 0;
   }
   return (in_all_rows ? kLittleOfNorm : kMostlyLittleOfNorm)({{"norm", {part, Unit::share}}});
+}
+
+Sentence each_lost(size_t tensors, double limit, Sentence norm) {
+  return kEachLost({{"tensors", tensors}, {"limit", {limit, Unit::share}}, {"norm", std::move(norm)}});
 }
 
 }  // namespace ulpscope::findings

@@ -1,4 +1,4 @@
-// What findings on gradients that overflowed share.
+// What findings on values and gradients that overflowed share.
 #pragma once
 
 #include <span>
@@ -13,11 +13,16 @@ class RunFacts;
 namespace findings {
 
 Suspects overflowed_gradients(const RunFacts& facts, std::span<const uint32_t> tensors);
-// A phrase on steps that were taken with infinite gradients: "3 gradient tensors overflowed in 2 steps that were not skipped".
+// A phrase on steps that were taken with gradients of Inf: "3 gradient tensors overflowed in 2 steps that were not skipped".
 Sentence overflow_kept_title(const RunFacts& facts);
 Extent kept_extent(const RunFacts& facts, const Suspects& kept);
 // `worst`: the tensor that overflowed most.
 Advice overflow_kept_advice(const RunFacts& facts, uint32_t worst);
+
+// What keeps a gradient, or a loss that was scaled, in the range of its type: a lower loss scale or factor of the loss, or BF16.
+Advice lower_scale_advice(const RunFacts& facts, DType dtype);
+// A phrase on tensors beside the one that is named: " and 2 other tensors"; or nothing.
+Sentence and_others(size_t all);
 
 }  // namespace findings
 }  // namespace ulpscope

@@ -3,13 +3,14 @@
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/tensor_rounding.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kLostMuch{"quantization.lost_much", "{tensors:count tensor} lost more than {limit:%} of the nonzero elements"};
-constexpr Template kCurrentScaling{"advice.current_scaling", "Current scaling{recipe:brackets}"};
+constexpr Template kUseCurrentScaling{"advice.current_scaling", "Use current scaling{recipe:brackets}."};
+constexpr Template kOrUseCurrentScaling{"advice.or_current_scaling", "Or use current scaling{recipe:brackets}."};
 
 }  // namespace
 
@@ -29,14 +30,22 @@ Suspects flushed_in_fp8(const RunFacts& facts, std::span<const uint32_t> tensors
   return suspects;
 }
 
-Sentence lost_much(const RunFacts& facts, const Suspects& suspects) {
-  return kLostMuch({{"tensors", suspects.size()}, {"limit", {facts.context.options.flushed_limit, Unit::share}}});
+size_t quantized_tensors(const RunFacts& facts) {
+  std::vector<uint32_t> tensors;
+  for (const auto& [i, unused, broken] : facts.ranges().tensors())
+    if (is_quantized(facts.selection.tensor(i).dtype)) tensors.push_back(i);
+  return facts.selection.count_outputs(tensors);
 }
 
-Advice current_scaling(const SettingNames& settings) {
+Value flushed_of(const RunFacts& facts, uint32_t tensor) {
+  const RoundingBounds& seen = facts.ranges().find(tensor)->judged.scaled.seen;
+  return {share(seen.flushed.lower, seen.base), Unit::share};
+}
+
+Advice use_current_scaling(const SettingNames& settings, bool is_other_way) {
   Advice advice;
-  advice.text = kCurrentScaling(
-      {{"recipe", advice.set(settings.now(SettingKind::quantization_recipe), std::string(settings.words().current_scaling))}});
+  const Setting recipe = advice.set(settings.proposed(SettingKind::quantization_recipe, settings.words().current_scaling));
+  advice.text = (is_other_way ? kOrUseCurrentScaling : kUseCurrentScaling)({{"recipe", recipe}});
   return advice;
 }
 

@@ -2,8 +2,10 @@
 #include <utility>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/flushed_values.h"
 #include "ulpscope/analyzers/findings/norm_text.h"
 #include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/findings/tensor_place.h"
 #include "ulpscope/analyzers/judgements/gradient_judgement.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
@@ -18,33 +20,45 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kGradientsFlushed{
-    "range.gradients_flushed",
-    "{gradients:count gradient tensor} lost more than {limit:%} of the nonzero elements to zero when rounded, and {norm}."};
-constexpr Template kGradientsFlushedUnfelt{
-    "range.gradients_flushed.unfelt",
-    "{gradients:count gradient tensor} lost more than {limit:%} of the nonzero elements to zero when rounded, but {norm}."};
+constexpr Template kGradientsFlushed{"range.gradients_flushed",
+                                     "{formats} underflow in {gradients} of {all:count gradient tensor}: {place} lost {flushed} of "
+                                     "its nonzero elements to zero."};
 constexpr Template kFlushedBefore{"advice.fitting_scales_flushed_before",
-                                  "Which loss scales fit is not known: they were computed from gradients that had been flushed."};
-constexpr Template kWhichScalesDo{"advice.which_scales_do", "Which do, {tells}."};
+                                  "Which loss scale fits is not known: these gradients were computed from flushed ones."};
 constexpr Template kMagnitudesUnseen{"advice.fitting_scales_unseen",
-                                     "Which loss scales fit is not known: the magnitudes before the rounding were not seen."};
+                                     "Which loss scale fits is not known: magnitudes before the rounding were not recorded."};
 constexpr Template kMagnitudesTell{"advice.magnitudes_tell_fitting_scales",
-                                   "Which loss scales fit is not known; magnitudes before the rounding tell{level:brackets}."};
-constexpr Template kNoScaleKeepsThem{"advice.no_scale_keeps_gradients",
-                                     "No single loss scale keeps them: it would have to be at least {smallest}, and the largest "
-                                     "gradients overflow above {largest}."};
-constexpr Template kNeedAtLeast{"advice.gradients_need_scale_of_at_least",
-                                "They need a loss scale of at least {scale}{computed}{largest}."};
-constexpr Template kNeedLargerScale{"advice.gradients_need_larger_scale", "They need a larger loss scale{computed}{largest}."};
-constexpr Template kScaleKeepsThem{"advice.scale_keeps_gradients", "A loss scale of {scale} keeps them{computed}{largest}."};
+                                   "Record magnitudes to see which loss scale fits{level:brackets}."};
+constexpr Template kNoScaleKeepsThem{
+    "advice.no_scale_keeps_gradients",
+    "No single loss scale fits: these gradients need at least {smallest}, and the largest overflow above {largest}."};
+constexpr Template kNeedAtLeast{"advice.gradients_need_scale_of_at_least", "They need a loss scale of at least {scale}{present}."};
+constexpr Template kNeedLargerScale{"advice.gradients_need_larger_scale", "They need a larger loss scale{present}."};
+constexpr Template kScaleKeepsThem{"advice.scale_keeps_gradients", "A loss scale of {scale} keeps them{present}."};
+constexpr Template kScaleIs{"advice.scale_is", " (now {scale})"};
+constexpr Template kScaleIsSetTo{"advice.scale_is_set_to", "{setting:brackets}"};
+constexpr Template kScaleVaries{"advice.scale_varies", " (in this run {lowest} to {highest})"};
 constexpr Template kComputedMayNeedMore{"advice.computed_may_need_larger_scale",
-                                        ", and what was computed from them may need a larger one: {tells}"};
-constexpr Template kLargestThatFits{"advice.largest_scale_that_fits", "; the largest that fits is {scale}"};
-constexpr Template kFp32ReachesLower{"advice.fp32_reaches_lower", "FP32 reaches lower."};
-constexpr Template kBf16HasRange{"advice.bf16_has_range", "BF16 has the range{fp32}."};
-constexpr Template kFp32ForOp{"advice.fp32_for_op", ", and so has FP32 for the op {op}{setting:brackets}"};
-constexpr Template kFp32ForModule{"advice.fp32_for_module", ", and so has FP32 for the module {module}{setting:brackets}"};
+                                        "Gradients computed from them may need a larger one."};
+constexpr Template kLargestThatFits{"advice.largest_scale_that_fits", "The largest that fits is {scale}."};
+constexpr Template kFp32ReachesLower{"advice.fp32_reaches_lower", "FP32 has smaller subnormals."};
+constexpr Template kUseBf16{"advice.bf16_has_range", "Use BF16{precision:brackets}{fp32}."};
+constexpr Template kOrUseBf16{"advice.or_bf16_has_range", "Or use BF16{precision:brackets}{fp32}."};
+constexpr Template kFp32ForOp{"advice.fp32_for_op", ", or keep `{op}` in FP32{setting:brackets}"};
+constexpr Template kFp32ForModule{"advice.fp32_for_module", ", or keep `{module}` in FP32{setting:brackets}"};
+
+// The loss scale that the run has, or had, as a phrase; nothing where it scales no loss.
+Sentence present_scale(const RunFacts& facts) {
+  const StepTotals& steps = facts.steps();
+  if (!facts.precision().scales_loss || !(steps.lowest_scale <= steps.highest_scale)) return {};
+  if (steps.lowest_scale == steps.highest_scale) {
+    const SettingNames& settings = facts.context.settings;
+    return settings.number(SettingKind::scale_initial) == steps.lowest_scale
+               ? kScaleIsSetTo({{"setting", scale_setting(settings, SettingKind::scale_initial)}})
+               : kScaleIs({{"scale", scale_value(steps.lowest_scale)}});
+  }
+  return kScaleVaries({{"lowest", scale_value(steps.lowest_scale)}, {"highest", scale_value(steps.highest_scale)}});
+}
 
 // Which loss scale do gradients that flushing hurts need, and do the others leave room for it?
 Sentences advice_on_scale(const RunFacts& facts) {
@@ -66,17 +80,22 @@ Sentences advice_on_scale(const RunFacts& facts) {
   const std::optional<ExponentBounds>& largest = fitting.run.largest;
   const bool limited = largest && largest->upper != ExponentBounds::kNoUpper;
   if (!smallest || (is_sure && smallest->lower == ExponentBounds::kNoLower)) {
-    if (is_hidden) return {kFlushedBefore(), kWhichScalesDo({{"tells", wide_recording_tells(settings)}})};
+    if (is_hidden) return {kFlushedBefore(), wide_recording_tells(settings)};
     return has_values ? kMagnitudesUnseen() : kMagnitudesTell({{"level", settings.now(SettingKind::recording_level)}});
   }
   if (limited && smallest->lower > largest->upper)
     return kNoScaleKeepsThem({{"smallest", power_value(smallest->lower)}, {"largest", power_value(largest->upper)}});
-  const Value computed = hidden ? Value(kComputedMayNeedMore({{"tells", wide_recording_tells(settings)}})) : Value();
-  const Value fits = limited ? Value(kLargestThatFits({{"scale", scale_value(largest)}})) : Value();
+  const Sentence present = present_scale(facts);
+  Sentences advice;
   if (!hidden && smallest->upper != ExponentBounds::kNoUpper)
-    return kScaleKeepsThem({{"scale", power_value(smallest->upper)}, {"computed", computed}, {"largest", fits}});
-  if (is_sure) return kNeedAtLeast({{"scale", power_value(smallest->lower)}, {"computed", computed}, {"largest", fits}});
-  return kNeedLargerScale({{"computed", computed}, {"largest", fits}});
+    advice = kScaleKeepsThem({{"scale", power_value(smallest->upper)}, {"present", present}});
+  else if (is_sure)
+    advice = kNeedAtLeast({{"scale", power_value(smallest->lower)}, {"present", present}});
+  else
+    advice = kNeedLargerScale({{"present", present}});
+  if (hidden) advice += kComputedMayNeedMore();
+  if (limited) advice += kLargestThatFits({{"scale", scale_value(largest)}});
+  return hidden ? advice + wide_recording_tells(settings) : advice;
 }
 
 // `worst`: the tensor that lost most.
@@ -90,7 +109,7 @@ Advice flushed_advice(const RunFacts& facts, uint32_t worst) {
   }
   advice.text += advice_on_scale(facts);
   if (has_range_of_fp32(facts.selection.tensor(worst).dtype)) return advice + kFp32ReachesLower();
-  advice.note({.kind = SettingKind::precision, .value = std::string(facts.context.settings.words().bf16)});
+  const Setting precision_setting = advice.set(settings.proposed(SettingKind::precision, settings.words().bf16));
   // Without autocast its settings change nothing.
   const OpInfo* const served = precision.casts_weights ? facts.context.graph.served_by(facts.selection.op(worst)) : nullptr;
   Value fp32;
@@ -103,7 +122,8 @@ Advice flushed_advice(const RunFacts& facts, uint32_t worst) {
                                        std::string(settings.words().fp32), served->module);
     fp32 = kFp32ForModule({{"module", Name{NameKind::module, served->module}}, {"setting", setting}});
   }
-  return advice + kBf16HasRange({{"fp32", fp32}});
+  const bool is_other_way = advice.text.front().id() != kNoScaleKeepsThem.id;
+  return advice + (is_other_way ? kOrUseBf16 : kUseBf16)({{"precision", precision_setting}, {"fp32", fp32}});
 }
 
 Suspects flushed_gradients(const RunFacts& facts, std::span<const uint32_t> tensors) {
@@ -121,24 +141,30 @@ Suspects flushed_gradients(const RunFacts& facts, std::span<const uint32_t> tens
   return suspects;
 }
 
+Sentences title_of(const RunFacts& facts, const Suspects& suspects, std::span<const uint32_t> tensors, Sentence norm) {
+  const uint32_t worst = suspects.worst_tensor();
+  const RoundingBounds& used = facts.ranges().find(worst)->judged.used;
+  return {kGradientsFlushed({{"formats", formats_of(facts, tensors)},
+                             {"gradients", suspects.size()},
+                             {"all", rounded_gradients(facts)},
+                             {"place", tensor_place(facts, worst)},
+                             {"flushed", {share(used.flushed.lower, used.base), Unit::share}}}),
+          each_lost(suspects.size(), facts.context.options.flushed_limit, std::move(norm))};
+}
+
 void find_flushed(const RunFacts& facts, Findings& found) {
-  const Value limit{facts.context.options.flushed_limit, Unit::share};
-  if (const Suspects flushed = flushed_gradients(facts, facts.gradients().flushed); !flushed.empty()) {
+  const std::vector<uint32_t>&tensors = facts.gradients().flushed, &unfelt_tensors = facts.gradients().flushed_unfelt;
+  if (const Suspects flushed = flushed_gradients(facts, tensors); !flushed.empty()) {
     Extent extent = flushed.extent();
-    const std::vector<uint32_t>& tensors = facts.gradients().flushed;
     extent.since_scale_fell = std::all_of(tensors.begin(), tensors.end(), [&](uint32_t i) {
       return began_with_fallen_scale(facts, i, facts.ranges().find(i)->judged.first_flushed);
     });
-    found.add_judged(Severity::warning,
-                     kGradientsFlushed({{"gradients", flushed.size()}, {"limit", limit}, {"norm", most_of_norm(facts, tensors)}}),
-                     flushed.worst(), flushed_advice(facts, flushed.worst_tensor()), std::move(extent));
+    found.add_judged(Severity::warning, title_of(facts, flushed, tensors, most_of_norm(facts, tensors)), flushed.worst(),
+                     flushed_advice(facts, flushed.worst_tensor()), std::move(extent));
   }
-  if (const Suspects unfelt = flushed_gradients(facts, facts.gradients().flushed_unfelt); !unfelt.empty()) {
-    found.add_judged(
-        Severity::info,
-        kGradientsFlushedUnfelt(
-            {{"gradients", unfelt.size()}, {"limit", limit}, {"norm", little_of_norm(facts, facts.gradients().flushed_unfelt)}}),
-        unfelt.worst(), {}, unfelt.extent());
+  if (const Suspects unfelt = flushed_gradients(facts, unfelt_tensors); !unfelt.empty()) {
+    found.add_judged(Severity::info, title_of(facts, unfelt, unfelt_tensors, little_of_norm(facts, unfelt_tensors)), unfelt.worst(),
+                     {}, unfelt.extent());
   }
 }
 
@@ -147,9 +173,9 @@ void find_flushed(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule range_gradients_flushed{
     .code = "range.gradients_flushed",
     .part = Part::ranges,
-    .raised = "A gradient lost more than a share of its nonzero elements to zero when it was rounded.",
-    .meaning = "A warning where the gradient's norm can feel it; a note where what was lost is less than roundings change anyway.",
-    .help = "A larger loss scale, BF16, or FP32 for the op.",
+    .raised = "Underflow: rounding a gradient to FP16 or BF16 made more than 1% of its nonzero elements zero.",
+    .meaning = "A warning where the lost part of the gradient's norm may exceed its rounding error, and a note where it does not.",
+    .help = "Use a larger loss scale or BF16, or keep the op in FP32.",
     .picture = Picture::flushed,
     .explains = {"scale.missing", "scale.none", "scale.under_scaled", "scale.below_100", "scale.below_1000", "scale.fit_*",
                  "updates.none_applied"},

@@ -4,6 +4,7 @@
 
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/findings/tensor_place.h"
 #include "ulpscope/analyzers/judgements/gradient_judgement.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
@@ -20,18 +21,23 @@ namespace {
 
 constexpr Template kGradientsVanish{
     "range.gradients_vanish",
-    "In {vanished} of {passes} backward passes every nonzero gradient was flushed to zero at the first rounding, {place}: "
-    "nothing behind it learns from these."};
-constexpr Template kVanishedIn{"place.vanished_in", "in {tensor}"};
-constexpr Template kVanishedInMost{"place.vanished_in_most", "{times} times in {tensor}, else in {others:count other tensor}"};
-constexpr Template kScaleHadFallen{
-    "advice.scale_had_fallen",
-    "The loss scale had come down from {first} to {scale} by then: what overflowed in the steps that were skipped is to be "
-    "mended first."};
-constexpr Template kOrRunInFp32{"advice.scale_or_run_in_fp32", "{said}, or run in FP32, which reaches lower."};
-constexpr Template kOrRunInBf16{"advice.scale_or_run_in_bf16", "{said}, or run in BF16, whose range is that of FP32."};
-constexpr Template kVanishedTellNoScale{"advice.vanished_tell_no_scale",
-                                        "Which scale fits, {tells}: here all that is computed from this rounding is zero."};
+    "All gradients underflow to zero in {formats}, in {vanished} of {passes} backward {passes:either pass|passes}."};
+constexpr Template kSomeGradientsVanish{
+    "range.gradients_vanish.some",
+    "{formats} underflow: {place} is all zero in {vanished} of {passes} backward {passes:either pass|passes}."};
+constexpr Template kFirstGradientsVanish{
+    "range.gradients_vanish.several",
+    "{formats} underflow: in {vanished} of {passes} backward {passes:either pass|passes} the first rounded "
+    "gradient is all zero, {times} times in {place}."};
+constexpr Template kNeverAboveLimit{"range.gradients_vanish.never_above",
+                                    "{format} rounds everything up to {limit} to 0, and {place} is at most {largest}, so no "
+                                    "gradient passes back through it."};
+constexpr Template kNothingPasses{"range.gradients_vanish.nothing_passes", "No gradient passes back through a tensor of zeros."};
+constexpr Template kScaleHadFallen{"advice.scale_had_fallen",
+                                   "The loss scale had fallen from {first} to {scale} by then. First fix the overflow in the "
+                                   "skipped steps."};
+constexpr Template kScaleOrUseFp32{"advice.scale_or_run_in_fp32", "{said}, or use FP32{precision:brackets}, which reaches lower."};
+constexpr Template kScaleOrUseBf16{"advice.scale_or_run_in_bf16", "{said}, or use BF16{precision:brackets}."};
 
 // What to do about gradients that first vanished in `step`.
 Advice advice_on(const RunFacts& facts, uint32_t tensor, uint64_t step) {
@@ -39,13 +45,52 @@ Advice advice_on(const RunFacts& facts, uint32_t tensor, uint64_t step) {
   const double scale = steps.scale_at(step).scale;
   if (scale < steps.first.scale_before)
     return kScaleHadFallen({{"first", scale_value(steps.first.scale_before)}, {"scale", scale_value(scale)}});
+  const SettingNames& settings = facts.context.settings;
   const bool takes_fp32 = has_range_of_fp32(facts.selection.tensor(tensor).dtype);
-  Advice advice = scaling_advice(facts.precision(), facts.context.settings);
-  advice.note({.kind = SettingKind::precision,
-               .value = std::string(takes_fp32 ? facts.context.settings.words().fp32 : facts.context.settings.words().bf16)});
-  advice.text.begin_with(takes_fp32 ? kOrRunInFp32 : kOrRunInBf16);
-  advice.text += kVanishedTellNoScale({{"tells", wide_recording_tells(facts.context.settings)}});
+  Advice advice = scaling_advice(facts.precision(), settings);
+  const Setting precision =
+      advice.set(settings.proposed(SettingKind::precision, takes_fp32 ? settings.words().fp32 : settings.words().bf16));
+  advice.text.begin_with(takes_fp32 ? kScaleOrUseFp32 : kScaleOrUseBf16, {{"precision", precision}});
+  // All that was computed from zeros is zero, and tells of no scale.
+  advice.text += wide_recording_tells(settings);
   return advice;
+}
+
+// Whether every rounding of a gradient to 16 bits made zeros of all.
+bool all_vanish(const RunFacts& facts) {
+  return std::all_of(facts.ranges().tensors().begin(), facts.ranges().tensors().end(), [&](const RangeJudgement::Tensor& each) {
+    const TensorInfo& tensor = facts.selection.tensor(each.index);
+    const RoundingBounds& seen = each.judged.totals.seen;
+    return !is_gradient(tensor.role) || !is_plainly_narrow(tensor.dtype) || seen.flushed.lower == seen.base;
+  });
+}
+
+// What `worst` came to, and why.
+Sentences title_of(const RunFacts& facts, size_t tensors, uint32_t worst) {
+  const GradientJudgement& gradients = facts.gradients();
+  const TensorRanges& judged = facts.ranges().find(worst)->judged;
+  const TensorInfo& tensor = facts.selection.tensor(worst);
+  const uint64_t vanished = gradients.vanished_passes, passes = facts.ranges().backward_passes();
+  const Value formats = formats_of(facts, gradients.vanished);
+  const Sentence place = tensor_place(facts, worst);
+  Sentences title;
+  if (vanished == passes && all_vanish(facts))
+    title = kGradientsVanish({{"formats", formats}, {"vanished", vanished}, {"passes", passes}});
+  else if (tensors == 1)
+    title = kSomeGradientsVanish({{"formats", formats}, {"place", place}, {"vanished", vanished}, {"passes", passes}});
+  else
+    title = kFirstGradientsVanish(
+        {{"formats", formats}, {"vanished", vanished}, {"passes", passes}, {"times", judged.vanished_steps}, {"place", place}});
+  const MagnitudeThreshold zero = magnitude_thresholds(*info(tensor.dtype).format, rounding_of(tensor)).flushed;
+  const double largest = judged.totals.recorded.largest;
+  if (largest > 0 && largest <= zero.surely_below)
+    title += kNeverAboveLimit({{"format", format_name(*info(tensor.dtype).format)},
+                               {"limit", {std::log2(zero.surely_below), Unit::exponent}},
+                               {"place", place},
+                               {"largest", {std::log2(largest), Unit::exponent}}});
+  else
+    title += kNothingPasses();
+  return title;
 }
 
 void find_vanished(const RunFacts& facts, Findings& found) {
@@ -71,16 +116,10 @@ void find_vanished(const RunFacts& facts, Findings& found) {
     return began_with_fallen_scale(facts, i, ranges.find(i)->judged.first_vanished);
   });
   const uint64_t vanished = gradients.vanished_passes, passes = ranges.backward_passes();
-  const Name tensor = tensor_name(facts.selection, suspects.worst_tensor());
-  const Sentence place = suspects.size() == 1
-                             ? kVanishedIn({{"tensor", tensor}})
-                             : kVanishedInMost({{"times", ranges.find(suspects.worst_tensor())->judged.vanished_steps},
-                                                {"tensor", tensor},
-                                                {"others", suspects.size() - 1}});
   found.add_judged(2 * vanished >= passes    ? Severity::error
                    : 20 * vanished >= passes ? Severity::warning
                                              : Severity::info,
-                   kGradientsVanish({{"vanished", vanished}, {"passes", passes}, {"place", place}}), suspects.worst(),
+                   title_of(facts, suspects.size(), suspects.worst_tensor()), suspects.worst(),
                    advice_on(facts, suspects.worst_tensor(), extent.first_step.value_or(0)), std::move(extent));
 }
 
@@ -89,9 +128,9 @@ void find_vanished(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule range_gradients_vanish{
     .code = "range.gradients_vanish",
     .part = Part::ranges,
-    .raised = "A backward pass lost every nonzero gradient at its first rounding.",
-    .meaning = "Nothing behind that rounding learns.",
-    .help = "A larger loss scale, a gradient scaler, or BF16.",
+    .raised = "Underflow: the first rounding of a backward pass to FP16 or BF16 made every nonzero gradient zero.",
+    .meaning = "No gradient passes back through that tensor, so the layers before it do not learn from it.",
+    .help = "Enable loss scaling, use a larger loss scale, or use BF16.",
     .picture = Picture::flushed,
     .explains = kOfLostGradients,
     .shown_by = "experiments/failures/vanishing_gradients_fp16.toml",

@@ -13,10 +13,9 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kWouldFlush{"range.gradients_would_flush",
-                               "In FP16 without a loss scale, {some} of {gradients:count gradient tensor} would lose more than "
-                               "{limit:%} of the nonzero elements to zero."};
-constexpr Template kFp16NeedsScale{"advice.fp16_needs_scale",
-                                   "FP16 needs a loss scale here (`ulpscope scale {trace}` shows which); BF16 does not."};
+                               "FP16 would need a loss scale: without one, {some} of {gradients:count gradient tensor} would lose "
+                               "more than {limit:%} of their nonzero elements."};
+constexpr Template kFp16NeedsScale{"advice.fp16_needs_scale", "`ulpscope scale {trace}` shows which scale. BF16 needs none."};
 
 void find_what_would_flush(const RunFacts& facts, Findings& found) {
   const double limit = facts.context.options.flushed_limit;
@@ -53,8 +52,9 @@ void find_what_would_flush(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule range_gradients_would_flush{
     .code = "range.gradients_would_flush",
     .part = Part::ranges,
-    .raised = "In FP16 without a loss scale gradients would lose a share of their elements.",
-    .meaning = "FP16 needs a scale here.",
+    .raised = "FP16 without a loss scale would make more than 1% of a gradient's nonzero elements zero.",
+    .meaning = "Training this model in FP16 needs a loss scale.",
+    .help = "Choose a scale that `ulpscope scale` shows, or use BF16.",
     .picture = Picture::flushed,
     .is_about_run = false,
     .shown_by = "experiments/failures/diverges_fp32.toml",

@@ -4,6 +4,7 @@
 
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/findings/tensor_place.h"
 #include "ulpscope/analyzers/judgements/gradient_judgement.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
@@ -16,22 +17,21 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kInputsFlushed{
-    "range.inputs_flushed",
-    "{ops:count op} of the backward pass read more than {limit:%} of the nonzero elements of an input as zero: they were "
-    "subnormal, and the arithmetic of the run flushes those."};
-constexpr Template kAllOfInputWas{"range.inputs_flushed.all_of_one", "In {starved} of {rows} of their rows all of an input was."};
-constexpr Template kInputsFlushedOutside{
-    "range.inputs_flushed.outside",
-    "{ops:count op} outside the backward pass read more than {limit:%} of the nonzero elements of an input as zero: they were "
-    "subnormal."};
-constexpr Template kLiftAboveNormal{
-    "advice.lift_above_smallest_normal",
-    "{said}, for which the loss scale has to lift gradients above the smallest normal number{least}; no scale lifts an "
-    "activation or a weight."};
-constexpr Template kHereToAtLeast{"advice.here_to_at_least", ": here to at least {scale}"};
-constexpr Template kBf16HasSubnormals{"advice.bf16_has_subnormals", "BF16 has the range of FP32, subnormals too."};
-constexpr Template kWithoutFlushing{"advice.without_flushing", "Without flushing{settings:brackets} they are read as they are."};
+constexpr Template kInputsFlushed{"range.inputs_flushed",
+                                  "Subnormal inputs are read as zero: {ops:count op} of the backward pass lost more than {limit:%} "
+                                  "of an input's nonzero elements, most for {place}."};
+constexpr Template kAllOfInputWas{"range.inputs_flushed.all_of_one",
+                                  "In {starved} of {rows:count execution} of these ops an input was lost entirely."};
+constexpr Template kInputsFlushedOutside{"range.inputs_flushed.outside",
+                                         "Subnormal inputs are read as zero: {ops:count op} outside the backward pass lost more "
+                                         "than {limit:%} of an input's nonzero elements, most for {place}."};
+constexpr Template kLiftAboveNormal{"advice.lift_above_smallest_normal",
+                                    "The scale has to lift gradients above the smallest normal number{least}."};
+constexpr Template kHereToAtLeast{"advice.here_to_at_least", ": at least {scale} here"};
+constexpr Template kLiftsGradientsOnly{"advice.lifts_gradients_only", "A loss scale lifts no activations or weights."};
+constexpr Template kBf16HasSubnormals{"advice.bf16_has_subnormals",
+                                      "Or use BF16{precision:brackets}, whose range is that of FP32."};
+constexpr Template kWithoutFlushing{"advice.without_flushing", "Or keep subnormals{settings:brackets}."};
 
 // Subnormals that ops read as zero: what flushing takes where no rounding does.
 Suspects read_as_zero(const RunFacts& facts, std::span<const uint32_t> outputs) {
@@ -44,6 +44,8 @@ Suspects read_as_zero(const RunFacts& facts, std::span<const uint32_t> outputs) 
   }
   return suspects;
 }
+
+Sentence place_of_worst(const RunFacts& facts, const Suspects& suspects) { return tensor_place(facts, suspects.worst_tensor()); }
 
 // The loss scale that gradients have to have at least, as a phrase, where something is known of it; or nothing.
 Sentence least_scale(const RunFacts& facts) {
@@ -72,18 +74,22 @@ void find_inputs_flushed(const RunFacts& facts, Findings& found) {
       rows += facts.ranges().find(i)->judged.totals.rows;
     }
     Advice advice = scaling_advice(facts.precision(), settings);
-    advice.text.begin_with(kLiftAboveNormal, {{"least", least_scale(facts)}});
-    if (facts.precision().has_short_range) advice.text += kBf16HasSubnormals();
+    advice.text.begin_with(kScaleTheLoss);
+    advice.text += Sentences{kLiftAboveNormal({{"least", least_scale(facts)}}), kLiftsGradientsOnly()};
+    if (facts.precision().has_short_range)
+      advice.text += kBf16HasSubnormals({{"precision", settings.proposed(SettingKind::precision, settings.words().bf16)}});
     advice.text += kWithoutFlushing(
         {{"settings", Value::list({settings.now(SettingKind::subnormals), settings.now(SettingKind::accumulation)})}});
-    found.add_judged(
-        2 * starved >= rows ? Severity::error : Severity::warning,
-        {kInputsFlushed({{"ops", backward.size()}, {"limit", limit}}), kAllOfInputWas({{"starved", starved}, {"rows", rows}})},
-        backward.worst(), std::move(advice), backward.extent());
+    Sentences title = kInputsFlushed({{"ops", backward.size()}, {"limit", limit}, {"place", place_of_worst(facts, backward)}});
+    if (starved > 0) title += kAllOfInputWas({{"starved", starved}, {"rows", rows}});
+    found.add_judged(2 * starved >= rows ? Severity::error : Severity::warning, title, backward.worst(), std::move(advice),
+                     backward.extent());
   }
   if (const Suspects elsewhere = read_as_zero(facts, gradients.read_as_zero_elsewhere); !elsewhere.empty()) {
-    found.add_judged(Severity::info, kInputsFlushedOutside({{"ops", elsewhere.size()}, {"limit", limit}}), elsewhere.worst(), {},
-                     elsewhere.extent());
+    found.add_judged(
+        Severity::info,
+        kInputsFlushedOutside({{"ops", elsewhere.size()}, {"limit", limit}, {"place", place_of_worst(facts, elsewhere)}}),
+        elsewhere.worst(), {}, elsewhere.extent());
   }
 }
 
@@ -92,9 +98,11 @@ void find_inputs_flushed(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule range_inputs_flushed{
     .code = "range.inputs_flushed",
     .part = Part::ranges,
-    .raised = "Ops read subnormal numbers as zero, as the run's arithmetic says.",
-    .meaning = "What they compute from them is missing.",
-    .help = "A loss scale that lifts gradients above the smallest normal number, or arithmetic that keeps subnormals.",
+    .raised =
+        "Ops read more than 1% of an input's nonzero elements as zero: they are subnormal, and the run's arithmetic flushes "
+        "subnormal inputs.",
+    .meaning = "Products of these elements are zero.",
+    .help = "Use a loss scale that lifts gradients above the smallest normal number, or arithmetic that keeps subnormals.",
     .picture = Picture::flushed,
     .explains = kOfLostGradients,
     .shown_by = "experiments/failures/subnormals_flushed.toml --set arithmetic.subnormals=flush-inputs",

@@ -6,7 +6,7 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kNoTensorRow{"range.no_rows", "No tensor row was recorded in what was asked for."};
+constexpr Template kNoTensorRow{"range.no_rows", "No tensor was recorded in this selection."};
 
 void find_no_rows(const RunFacts& facts, Findings& found) {
   if (facts.ranges().tensors().empty()) found.add(Severity::info, kNoTensorRow());
@@ -17,8 +17,9 @@ void find_no_rows(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule range_no_rows{
     .code = "range.no_rows",
     .part = Part::ranges,
-    .raised = "No tensor row was recorded in what was asked for.",
-    .meaning = "Nothing can be said.",
+    .raised = "The selection holds no recorded tensor.",
+    .meaning = "Its value ranges are not known.",
+    .help = "Select other steps or tensors, or record them.",
     .is_about_run = false,
     .find = find_no_rows,
 };

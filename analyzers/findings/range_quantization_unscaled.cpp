@@ -12,12 +12,12 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kUnscaledInFp8{"range.quantization_unscaled",
-                                  "{lost} in the first steps of delayed scaling, whose quantisation scale is 1: there was no "
-                                  "history yet."};
-constexpr Template kLaterStepsHaveScales{"advice.later_steps_have_scales", "Later steps have scales."};
-constexpr Template kHasScaleAtOnce{"advice.has_scale_at_once",
-                                   "{said} has one at once; a first step with learning rate 0 fills the histories without an "
-                                   "update."};
+                                  "The first steps of delayed FP8 scaling run at scale 1: {tensors} of {all:count FP8 tensor} lost "
+                                  "more than {limit:%} of their nonzero elements."};
+constexpr Template kNoHistoryYet{"range.quantization_unscaled.history", "There is no amax history yet."};
+constexpr Template kLaterStepsHaveScales{"advice.later_steps_have_scales", "Later steps are scaled."};
+constexpr Template kFillHistory{"advice.fill_amax_history",
+                                "Or give the first step a learning rate of 0: it fills the history without an update."};
 
 void find_unscaled(const RunFacts& facts, Findings& found) {
   Suspects suspects(facts.selection);
@@ -30,11 +30,16 @@ void find_unscaled(const RunFacts& facts, Findings& found) {
                   share_of("saturated", seen.overflowed.lower, seen.base)});
   }
   if (suspects.empty()) return;
-  Advice advice = current_scaling(facts.context.settings);
-  advice.text.begin_with(kHasScaleAtOnce);
-  advice.text = kLaterStepsHaveScales() + advice.text;
-  found.add_judged(Severity::info, kUnscaledInFp8({{"lost", lost_much(facts, suspects)}}), suspects.worst(), std::move(advice),
-                   suspects.extent());
+  Advice advice;
+  advice.text = kLaterStepsHaveScales();
+  advice += use_current_scaling(facts.context.settings, false);
+  advice.text += kFillHistory();
+  found.add_judged(Severity::info,
+                   {kUnscaledInFp8({{"tensors", suspects.size()},
+                                    {"all", quantized_tensors(facts)},
+                                    {"limit", {facts.context.options.flushed_limit, Unit::share}}}),
+                    kNoHistoryYet()},
+                   suspects.worst(), std::move(advice), suspects.extent());
 }
 
 }  // namespace
@@ -42,9 +47,11 @@ void find_unscaled(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule range_quantization_unscaled{
     .code = "range.quantization_unscaled",
     .part = Part::ranges,
-    .raised = "Tensors were rounded to FP8 without a scale.",
-    .meaning = "Values that a scale would keep are lost.",
-    .help = "A recipe that scales them.",
+    .raised =
+        "Delayed FP8 scaling has no amax history in its first steps, where its scale is 1, and tensors lost more than 1% of "
+        "their nonzero elements there.",
+    .meaning = "These steps underflow or saturate; later ones have scales.",
+    .help = "Use current scaling, or take the first step with a learning rate of 0.",
     .explains = {"range.quantization_flushed", "range.quantization_saturated", "range.quantization_stale"},
     .shown_by = "experiments/failures/fp8_first_step_saturates.toml",
     .find = find_unscaled,

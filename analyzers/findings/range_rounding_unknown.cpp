@@ -7,8 +7,8 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kRoundingUnknown{"range.rounding_unknown",
-                                    "What {unknown} of {roundings} recorded roundings lost is not known: the backend did not "
-                                    "count it."};
+                                    "The backend did not count {unknown} of {roundings} roundings: their underflow and overflow "
+                                    "are not known."};
 
 void find_unknown_roundings(const RunFacts& facts, Findings& found) {
   uint64_t unseen = 0, narrow = 0;
@@ -25,8 +25,8 @@ void find_unknown_roundings(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule range_rounding_unknown{
     .code = "range.rounding_unknown",
     .part = Part::ranges,
-    .raised = "A backend did not count what roundings lost.",
-    .meaning = "That part is not judged.",
+    .raised = "A backend rounded tensors to a narrower format without counting underflow and overflow.",
+    .meaning = "These roundings are not checked.",
     .is_about_run = false,
     .find = find_unknown_roundings,
 };

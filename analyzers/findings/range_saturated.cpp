@@ -5,10 +5,12 @@
 #include <vector>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/tensor_place.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope::findings {
@@ -17,14 +19,21 @@ namespace {
 
 constexpr Template kSaturatedValues{
     "range.saturated",
-    "{tensors:count tensor} held {values:count finite value} beyond the largest number of the type, "
-    "at which the rounding mode keeps them: no infinity tells a scaler, or a check, of it."};
-constexpr Template kSmallerSaturatedInputs{"advice.smaller_saturated_inputs",
-                                           "For gradients a lower loss scale helps, for other values smaller inputs."};
-constexpr Template kWiderSaturatedValues{"advice.wider_saturated_values",
-                                         "For gradients a lower loss scale helps, for other values BF16, FP32 for the op, or "
-                                         "smaller inputs."};
-constexpr Template kNearestShowsOverflow{"advice.nearest_shows_overflow", "In mode rne they would become infinite, and be seen."};
+    "Rounding mode {modes} hides overflow: {values:count value} in {tensors:count tensor} became the largest number ({maxima}), "
+    "first in {place}, step {step}."};
+constexpr Template kSaturatedSomewhere{
+    "range.saturated.somewhere",
+    "Rounding mode {modes} hides overflow: {values:count value} in {tensors:count tensor} became the largest number ({maxima})."};
+constexpr Template kNothingSeesOverflow{"range.saturated.nothing_sees_it", "No loss scaler or NaN check sees an Inf."};
+constexpr Template kLowerScaleThatSaturates{"advice.lower_scale_that_saturates", "Lower the loss scale{initial:brackets}."};
+constexpr Template kLowerScaleForGradients{
+    "advice.lower_scale_for_gradients", "For the gradients lower the loss scale{initial:brackets}, for the other values {wider}."};
+constexpr Template kWidenSaturated{"advice.widen_saturated", "For these values {wider}."};
+constexpr Template kSmallerInputsForSaturated{"advice.smaller_saturated_inputs", "use smaller inputs"};
+constexpr Template kWiderTypeForSaturated{"advice.wider_saturated_values",
+                                          "use BF16{precision:brackets}, FP32 for the op, or smaller inputs"};
+constexpr Template kNearestShowsOverflow{"advice.nearest_shows_overflow",
+                                         "Rounding to nearest{rounding:brackets} makes them Inf, which a loss scaler sees."};
 
 // Values that a directed mode keeps at the largest number, which no NaN or infinity tells of.
 void find_saturated(const RunFacts& facts, Findings& found) {
@@ -48,16 +57,40 @@ void find_saturated(const RunFacts& facts, Findings& found) {
                                  {"rounding", std::string(name_of(tensor.rounding))}};
     if (totals.recorded.largest > 0) {
       values.push_back({"largest", std::log2(totals.recorded.largest), Unit::exponent});
-      values.push_back({"stored_as", std::log2(info(tensor.dtype).format->largest_finite()), Unit::exponent});
+      values.push_back({"stored_as", info(tensor.dtype).format->largest_finite()});
     }
     suspects.add(0, i, std::move(values), first);
   }
   if (suspects.empty()) return;
-  const bool none_is_wider = has_range_of_fp32(facts.selection.tensor(suspects.worst_tensor()).dtype);
-  const Sentences advice{(none_is_wider ? kSmallerSaturatedInputs : kWiderSaturatedValues)(), kNearestShowsOverflow()};
-  found.add_judged(most_of_a_gradient ? Severity::error : Severity::warning,
-                   kSaturatedValues({{"tensors", suspects.size()}, {"values", elements}}), suspects.worst(), advice,
-                   suspects.extent());
+  const SettingNames& settings = facts.context.settings;
+  const std::vector<uint32_t> tensors = suspects.extent().tensors;
+  const uint32_t worst = suspects.worst_tensor();
+  const auto are_gradients = [&](uint32_t i) { return is_gradient(facts.selection.tensor(i).role); };
+  const Value initial = scale_setting(settings, SettingKind::scale_initial);
+  const Sentence wider =
+      has_range_of_fp32(facts.selection.tensor(worst).dtype)
+          ? kSmallerInputsForSaturated()
+          : kWiderTypeForSaturated({{"precision", settings.proposed(SettingKind::precision, settings.words().bf16)}});
+  Sentences advice;
+  if (std::all_of(tensors.begin(), tensors.end(), are_gradients))
+    advice = kLowerScaleThatSaturates({{"initial", initial}});
+  else if (std::any_of(tensors.begin(), tensors.end(), are_gradients))
+    advice = kLowerScaleForGradients({{"initial", initial}, {"wider", wider}});
+  else
+    advice = kWidenSaturated({{"wider", wider}});
+  advice += kNearestShowsOverflow({{"rounding", settings.now(SettingKind::rounding)}});
+  const Value modes = rounding_modes(facts, tensors), maxima = maxima_of(facts, tensors);
+  const std::optional<RowPosition> first = facts.ranges().find(worst)->judged.first_saturated;
+  const Sentence title =
+      first ? kSaturatedValues({{"modes", modes},
+                                {"values", elements},
+                                {"tensors", suspects.size()},
+                                {"maxima", maxima},
+                                {"place", tensor_place(facts, worst)},
+                                {"step", ordinal(first->step)}})
+            : kSaturatedSomewhere({{"modes", modes}, {"values", elements}, {"tensors", suspects.size()}, {"maxima", maxima}});
+  found.add_judged(most_of_a_gradient ? Severity::error : Severity::warning, {title, kNothingSeesOverflow()}, suspects.worst(),
+                   advice, suspects.extent());
 }
 
 }  // namespace
@@ -65,9 +98,9 @@ void find_saturated(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule range_saturated{
     .code = "range.saturated",
     .part = Part::ranges,
-    .raised = "Values beyond the largest number of their type were kept at it by the rounding mode.",
-    .meaning = "No infinity tells a scaler, or a check, that they overflowed.",
-    .help = "A smaller loss scale, a mode that makes infinities, BF16 or FP32.",
+    .raised = "Values overflowed, and the rounding mode stored the format's largest number instead of Inf.",
+    .meaning = "These values are too small, and no Inf tells the loss scaler or a NaN check of the overflow.",
+    .help = "Use a smaller loss scale, round to nearest, or use BF16 or FP32.",
     .picture = Picture::overflowed,
     .explains = {"scale.over_scaled", "scale.above_100000"},
     .shown_by = "experiments/failures/rounding_hides_overflow.toml",

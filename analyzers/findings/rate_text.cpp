@@ -15,36 +15,37 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kOrLowerFactor{"advice.or_lower_loss_factor", ", or lower the factor of the loss{factor:brackets}"};
-constexpr Template kSmallerFactorOfLoss{"advice.smaller_loss_factor", "A smaller factor of the loss{factor:brackets} keeps it"};
-constexpr Template kSmallerLossScale{"advice.smaller_loss_scale", "A smaller loss scale{faster}{factor} keeps it"};
+constexpr Template kOrLowerFactor{"advice.or_lower_loss_factor", ", or lower the loss factor{factor:brackets}"};
+constexpr Template kSmallerFactorOfLoss{"advice.smaller_loss_factor", "A smaller loss factor{factor:brackets} avoids it"};
+constexpr Template kSmallerLossScale{"advice.smaller_loss_scale", "A smaller loss scale{faster}{factor} avoids it"};
 constexpr Template kOrFallsFaster{"advice.or_falls_faster", ", or one that falls faster{backoff:brackets},"};
-constexpr Template kOrFactorOfLoss{"advice.or_loss_factor", " or factor of the loss{factor:brackets}"};
+constexpr Template kOrFactorOfLoss{"advice.or_loss_factor", " or loss factor{factor:brackets}"};
 constexpr Template kMomentumOfOne{"advice.momentum_of_one",
-                                  "A momentum of 1 or more forgets nothing{momentum:brackets}: set it below 1"};
+                                  "Lower the momentum below 1{momentum:brackets}: at 1 or more, old gradients never decay"};
 constexpr Template kLowerDecay{"advice.lower_decay",
                                "Lower the weight decay{decay:brackets}: times the learning rate{rate:brackets} it is "
-                               "{product:.3g}, and above 1 it turns weights around by itself"};
+                               "{product:.3g}, and above 1 it flips the sign of the weights"};
 constexpr Template kLowerFactorOrRate{"advice.lower_loss_factor_or_rate",
-                                      "Lower the factor of the loss{factor:brackets}, which multiplies the gradients and the "
-                                      "updates of SGD with them, or the learning rate{rate:brackets}"};
+                                      "Lower the loss factor{factor:brackets}, which scales SGD's updates, or the learning "
+                                      "rate{rate:brackets}"};
 constexpr Template kLowerRisenRate{"advice.lower_risen_rate",
-                                   "Lower the learning rate{rate:brackets}, which had risen from {first:.4g} in step "
-                                   "{first_step} to {largest:.4g} in step {largest_step}{warmup:brackets}"};
-constexpr Template kLowerRate{"advice.lower_rate", "Lower the learning rate{rate:brackets}, or warm it up{clip}"};
-constexpr Template kOrClip{"advice.or_clip_gradients", ", or clip the gradients{norm:brackets}"};
+                                   "Lower the learning rate{rate:brackets}: it rose from {first:.4g} in step {first_step} to "
+                                   "{largest:.4g} in step {largest_step}{warmup:brackets}"};
+constexpr Template kLowerRate{"advice.lower_rate", "Lower the learning rate{rate:brackets}, or warm it up"};
+constexpr Template kLowerRateOrClip{"advice.lower_rate_or_clip",
+                                    "Lower the learning rate{rate:brackets}, warm it up, or clip gradients{norm:brackets}"};
 constexpr Template kFactorShortens{"advice.loss_factor_shortens",
-                                   "The factor of the loss{factor:brackets} makes the gradients as small, and the updates of "
-                                   "SGD with them: raise it."};
+                                   "Raise the loss factor{factor:brackets}: it scales the gradients, and SGD's updates with them."};
 constexpr Template kRateWasSmall{"advice.rate_was_small",
-                                 "The learning rate was below a hundredth of {largest:.4g}, which it was in step {step}, in "
-                                 "{small} of {steps} steps{schedule:brackets}: let it fall later, or by less."};
-constexpr Template kRateRisesSlowly{"advice.rate_rises_slowly",
-                                    "The learning rate had risen to {rate:.4g} by step {step}, and goes up to "
-                                    "{full:.4g}{warmup:brackets}: warm it up in fewer steps."};
+                                 "Decay the learning rate later or less{schedule:brackets}: in {small} of {steps} steps it is "
+                                 "below 1% of its maximum ({largest:.4g}, step {step})."};
+constexpr Template kRateRisesSlowly{
+    "advice.rate_rises_slowly",
+    "Shorten the warmup{warmup:brackets}: by step {step} the learning rate has reached {rate:.4g} of "
+    "{full:.4g}."};
 constexpr Template kDecayDraws{"advice.decay_draws_to_zero",
-                               "Weight decay{decay:brackets} times the learning rate is up to {product:.3g}: lower it, for it "
-                               "draws weights to 0 faster than they learn."};
+                               "Lower the weight decay{decay:brackets}: times the learning rate it takes up to {product:.3g} of "
+                               "each weight per step."};
 
 // Its learning rate over that of the step.
 std::optional<std::pair<double, double>> rates_with(const RunFacts& facts, uint32_t weight) {
@@ -160,9 +161,10 @@ Advice shorten_updates(const RunFacts& facts, std::optional<uint32_t> weight, ui
     return advice;
   }
   advice.note({.kind = SettingKind::warmup, .way = SettingChange::Way::raise});
-  Value clip;
-  if (rule == OpFunction::sgd_update) clip = kOrClip({{"norm", advice.set(settings.name(SettingKind::clip_norm), "1")}});
-  advice.text = kLowerRate({{"rate", rate_words}, {"clip", clip}});
+  if (rule != OpFunction::sgd_update)
+    advice.text = kLowerRate({{"rate", rate_words}});
+  else
+    advice.text = kLowerRateOrClip({{"rate", rate_words}, {"norm", advice.set(settings.name(SettingKind::clip_norm), "1")}});
   return advice;
 }
 

@@ -26,11 +26,11 @@ Advice shorten_updates(const RunFacts& facts, std::optional<uint32_t> weight, ui
 // to mend it; or nothing.
 Advice why_updates_are_short(const RunFacts& facts);
 
-// A phrase: ", or lower the factor of the loss (loss.factor, now 1e+06)", where it has one above 1 that makes gradients larger; or
+// A phrase: ", or lower the loss factor (loss.factor, now 1e+06)", where it has one above 1 that makes gradients larger; or
 // nothing. The change is noted in `advice`.
 Sentence or_lower_loss_factor(const RunFacts& facts, Advice& advice);
-// A phrase that begins a sentence: "A smaller loss scale keeps it", or a smaller factor, where it has one: what keeps a gradient or
-// a scaled loss finite.
+// A phrase that begins a sentence: "A smaller loss scale avoids it", or a smaller factor, where it has one: what keeps a gradient
+// or a scaled loss from overflowing.
 Advice smaller_scale_of_loss(const RunFacts& facts);
 
 }  // namespace findings

@@ -7,11 +7,11 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kOnlyCountsFromThere{"advice.only_counts_from_there",
-                                        "From there on only counts are known, no magnitudes or histograms: what needs those is "
-                                        "answered for the steps before."};
+                                        "From there on the trace has counts only; magnitudes and histograms are known for the "
+                                        "steps before."};
 constexpr Template kKeepMagnitudes{"advice.keep_magnitudes",
-                                   "A larger limit{limit:brackets}, or histograms in fewer steps{interval:brackets}, keeps them "
-                                   "for the whole run."};
+                                   "To keep them, raise the size limit{limit:brackets}, or record histograms in fewer "
+                                   "steps{interval:brackets}."};
 
 void find_level_lowered(const RunFacts& facts, Findings& found) {
   const SettingNames& settings = facts.context.settings;
@@ -26,8 +26,9 @@ void find_level_lowered(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule recording_level_lowered{
     .code = "recording.level_lowered",
     .part = Part::recording,
-    .raised = "Less was recorded from a step on.",
-    .meaning = "Magnitudes are not known from there on.",
+    .raised = "The recording level was lowered, as where the trace came near its size limit.",
+    .meaning = "Magnitudes and histograms are not known from there on.",
+    .help = "Raise the size limit of the trace, or record histograms in fewer steps.",
     .is_about_run = false,
     .shown_by = "mlp --precision fp16 --steps 300 --max-size 2MB",
     .find = find_level_lowered,

@@ -1,37 +1,48 @@
 #include <algorithm>
+#include <string>
+#include <string_view>
 
 #include "ulpscope/analyzers/findings/families.h"
+#include "ulpscope/analyzers/findings/recording_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kChangedOnce{"recording.memory_changed", "{event}."};
-constexpr Template kChangedOnceOnRank{"recording.memory_changed.on_rank", "On rank {rank}, {event}."};
-constexpr Template kChangedTimes{"recording.memory_changed.times",
-                                 "Weights or optimizer states changed {times} times between where they were written and where "
-                                 "they were next read; first, {event}."};
-constexpr Template kChangedTimesOnRank{"recording.memory_changed.times_on_rank",
-                                       "Weights or optimizer states changed {times} times between where they were written and "
-                                       "where they were next read; first, on rank {rank}, {event}."};
-constexpr Template kNoOpDidThis{"advice.no_op_did_this", "No recorded op did this."};
+constexpr Template kMemoryChanged{"recording.memory_changed",
+                                  "Memory changed{rank}: {tensor} differs between step {written}, which wrote it, and step {read}, "
+                                  "which read it."};
+constexpr Template kOnRank{"recording.memory_changed.on_rank", " on rank {rank}"};
+constexpr Template kNamedTensor{"recording.memory_changed.tensor", "`{tensor}`"};
+constexpr Template kSomeTensor{"recording.memory_changed.some_tensor", "a weight or optimizer state"};
+constexpr Template kBitPatterns{"recording.memory_changed.bits", "The sum of its bit patterns {change}."};
+constexpr Template kFirstOfChanges{"recording.memory_changed.times", "It is the first of {times} changes."};
+constexpr Template kNoOpDidThis{"advice.no_op_did_this", "No recorded op wrote it in between."};
 constexpr Template kRepeatForMemory{"advice.repeat_for_memory",
-                                    "Repeat the run: what changes again at the same place comes from a program, one that writes "
-                                    "there without recording it or past the end of another tensor, or has two tensors in the "
-                                    "same memory."};
-constexpr Template kOneBitOnce{"advice.one_bit_once",
-                               "One bit of one element that changes only once speaks for the machine's memory."};
+                                    "Repeat the run: a change at the same place comes from a program (an unrecorded write, a write "
+                                    "past the end of another tensor, or two tensors in the same memory)."};
+constexpr Template kOneBitOnce{"advice.one_bit_once", "A single bit that changes only once points to faulty memory."};
+
+constexpr std::string_view kOfBits = "the sum of its bit patterns ";
 
 // `event`: the first of `times` changes.
-Sentence changes_title(const EventRow& event, size_t times, bool has_ranks) {
-  const Name words{NameKind::event, event.text};
-  const Value rank = ordinal(event.rank);
-  if (times == 1) return has_ranks ? kChangedOnceOnRank({{"rank", rank}, {"event", words}}) : kChangedOnce({{"event", words}});
-  return has_ranks ? kChangedTimesOnRank({{"times", times}, {"rank", rank}, {"event", words}})
-                   : kChangedTimes({{"times", times}, {"event", words}});
+Sentences changes_title(const RunFacts& facts, const EventRow& event, size_t times) {
+  Value rank;
+  if (facts.context.trace.ranks().size() > 1) rank = kOnRank({{"rank", ordinal(event.rank)}});
+  const Sentence tensor = event.tensor < 0
+                              ? kSomeTensor()
+                              : kNamedTensor({{"tensor", tensor_name(facts.selection, static_cast<uint32_t>(event.tensor))}});
+  Sentences title =
+      kMemoryChanged({{"rank", rank}, {"tensor", tensor}, {"written", ordinal(event.count)}, {"read", ordinal(event.step)}});
+  // The recorder says it behind all that is told here already.
+  if (const size_t bits = event.text.rfind(kOfBits); bits != std::string::npos)
+    title += kBitPatterns({{"change", event_name(event.text.substr(bits + kOfBits.size()))}});
+  if (times > 1) title += kFirstOfChanges({{"times", times}});
+  return title + kNoOpDidThis();
 }
 
 void find_memory_changed(const RunFacts& facts, Findings& found) {
@@ -54,8 +65,8 @@ void find_memory_changed(const RunFacts& facts, Findings& found) {
     evidence.push_back({std::move(key), {{"written_in_step", count_cell(event.count), Unit::none}}});
     if (change != changes.front()) evidence.back().values.push_back({"text", event.text});  // of the first the title says it
   }
-  found.add(Severity::error, changes_title(*changes.front(), changes.size(), context.trace.ranks().size() > 1), std::move(evidence),
-            Sentences{kNoOpDidThis(), kRepeatForMemory(), kOneBitOnce()}, std::move(extent));
+  found.add(Severity::error, changes_title(facts, *changes.front(), changes.size()), std::move(evidence),
+            Sentences{kRepeatForMemory(), kOneBitOnce()}, std::move(extent));
 }
 
 }  // namespace
@@ -64,8 +75,8 @@ extern constinit const FindingRule recording_memory_changed{
     .code = "recording.memory_changed",
     .part = Part::recording,
     .raised = "A weight or an optimizer state had another fingerprint where it was read than where it was written.",
-    .meaning = "Something that no recorded op did changed the memory: a foreign write, an alias, or a bit that flipped.",
-    .help = "Repeat the run: what changes again at the same place comes from a program, what changes once speaks for the memory.",
+    .meaning = "Something that no recorded op did changed the memory: a foreign write, an alias, or a flipped bit.",
+    .help = "Repeat the run: a change at the same place comes from a program, one that happens only once points to faulty memory.",
     .explains = kOfNonfinite + Codes{"run.diverged", "model.values_grow", "model.dead_output", "updates.lost"},
     .shown_by = "experiments/failures/bit_flipped_in_a_weight.toml",
     .find = find_memory_changed,

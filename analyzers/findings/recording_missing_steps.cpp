@@ -10,12 +10,10 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kStepsMissing{"recording.missing_steps",
-                                 "{steps:count step} of the run {steps:either is|are} in none of its traces, first step "
-                                 "{first}."};
+                                 "{steps:count step} of the run {steps:either is|are} in no trace (first: step {first})."};
 constexpr Template kEarlierWasKilled{"advice.earlier_was_killed",
-                                     "The program that wrote the earlier trace was killed, or its recording ended, before they "
-                                     "were in the file."};
-constexpr Template kMissingLeftOut{"advice.missing_left_out", "What is said of the run leaves them out."};
+                                     "The earlier program was killed, or its recording ended, before they were written."};
+constexpr Template kMissingLeftOut{"advice.missing_left_out", "The report is on the other steps."};
 
 void find_missing_steps(const RunFacts& facts, Findings& found) {
   const AnalysisContext& context = facts.context;
@@ -53,8 +51,8 @@ void find_missing_steps(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule recording_missing_steps{
     .code = "recording.missing_steps",
     .part = Part::recording,
-    .raised = "Steps lie between the traces of a run that none of them has.",
-    .meaning = "They are left out.",
+    .raised = "The traces of a resumed run leave a gap of steps between them.",
+    .meaning = "These steps are not in the report.",
     .is_about_run = false,
     .find = find_missing_steps,
 };

@@ -9,15 +9,14 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kNewerTrace{"recording.newer_trace",
-                               "The trace was written by a newer ulpscope (schema {schema}): {unread} not read."};
+constexpr Template kNewerTrace{"recording.newer_trace", "A newer ulpscope wrote the trace (schema {schema}): {unread} not read."};
 constexpr Template kNewerTraces{"recording.newer_traces",
-                                "{traces:count trace} of the run {traces:either was|were} written by a newer ulpscope (schema "
-                                "{schema}), first '{first}': {unread} not read."};
+                                "A newer ulpscope wrote {traces:count trace} of the run (schema {schema}; first: '{first}'): "
+                                "{unread} not read."};
 constexpr Template kUnreadTables{"recording.unread_tables", "{tables:count table} {tables:either was|were}"};
 constexpr Template kUnreadColumns{"recording.unread_columns", "{columns:count column} {columns:either was|were}"};
 constexpr Template kUnreadBoth{"recording.unread_both", "{tables:count table} and {columns:count column} were"};
-constexpr Template kReadWithNewer{"advice.read_with_newer", "Read it with a ulpscope that knows schema {schema}."};
+constexpr Template kReadWithNewer{"advice.read_with_newer", "Read it with an ulpscope that supports schema {schema}."};
 
 Value unread_of(uint64_t tables, uint64_t columns) {
   if (columns == 0) return kUnreadTables({{"tables", tables}});
@@ -56,8 +55,8 @@ void find_newer_traces(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule recording_newer_trace{
     .code = "recording.newer_trace",
     .part = Part::recording,
-    .raised = "A trace has tables or columns of a later minor version of its schema than the program that reads it knows.",
-    .meaning = "They have a part in nothing that is said. Everything else means what it meant.",
+    .raised = "A trace has tables or columns of a minor version of the schema that is newer than this program.",
+    .meaning = "They are ignored. All other tables and columns keep their meaning.",
     .help = "Read it with a newer ulpscope.",
     .is_about_run = false,
     .find = find_newer_traces,

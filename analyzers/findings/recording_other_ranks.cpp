@@ -7,9 +7,9 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kOneRankOnly{"recording.other_ranks",
-                                "The trace is of rank {rank} of a run of {ranks}: the others are not read."};
+                                "The trace holds rank {rank} of {ranks:count rank}; the others are not read."};
 constexpr Template kNameFolderOfRanks{"advice.name_folder_of_ranks",
-                                      "Name a folder that has the traces of all ranks to read them as one run."};
+                                      "To read all ranks as one run, name the folder that holds their traces."};
 
 void find_other_ranks(const RunFacts& facts, Findings& found) {
   const Snapshot& trace = facts.context.trace;
@@ -24,8 +24,8 @@ extern constinit const FindingRule recording_other_ranks{
     .code = "recording.other_ranks",
     .part = Part::recording,
     .raised = "The trace of one rank of several is read alone.",
-    .meaning = "What the other ranks did is in none of the findings.",
-    .help = "Read the traces of all ranks from one folder.",
+    .meaning = "No finding covers the other ranks.",
+    .help = "Put the traces of all ranks into one folder, and name the folder.",
     .is_about_run = false,
     .find = find_other_ranks,
 };

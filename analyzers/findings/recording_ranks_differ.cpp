@@ -6,10 +6,9 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kRanksDiffer{"recording.ranks_differ", "The ranks differ: {notes}."};
+constexpr Template kRanksDiffer{"recording.ranks_differ", "The ranks end in different steps: {notes}."};
 constexpr Template kNoteAndMore{"recording.rank_note_and_more", "{event}; {more}"};
-constexpr Template kShorterLeftOut{"advice.shorter_ranks_left_out",
-                                   "What is said of the steps behind that leaves them out: look at why their programs stopped."};
+constexpr Template kShorterLeftOut{"advice.shorter_ranks_left_out", "Find out why the programs of the shorter ranks stopped."};
 
 void find_differing_ranks(const RunFacts& facts, Findings& found) {
   const Snapshot& trace = facts.context.trace;
@@ -30,9 +29,9 @@ void find_differing_ranks(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule recording_ranks_differ{
     .code = "recording.ranks_differ",
     .part = Part::recording,
-    .raised = "The traces of a run's ranks end in different steps. A note where their writers go on.",
-    .meaning = "What is said of the last steps leaves the shorter ones out.",
-    .help = "Look at why the programs of these ranks stopped.",
+    .raised = "The traces of a run's ranks end in different steps. A note while they are still written.",
+    .meaning = "Findings on the last steps do not cover the shorter ranks.",
+    .help = "Find out why the programs of these ranks stopped.",
     .is_about_run = false,
     .find = find_differing_ranks,
 };

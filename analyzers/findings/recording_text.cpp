@@ -1,10 +1,12 @@
 #include "ulpscope/analyzers/findings/recording_text.h"
 
 #include <set>
+#include <utility>
 
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/base/text.h"
 
 namespace ulpscope::findings {
 
@@ -12,8 +14,17 @@ namespace {
 
 constexpr Template kEvent{"recording.event", "{event}"};
 constexpr Template kEventAndMore{"recording.event_and_more", "{event} (and {more} more)"};
+constexpr Template kRecover{"advice.recover",
+                            "`ulpscope recover {trace} recovered.h5` copies its committed steps into a closed trace."};
 
 }  // namespace
+
+Name event_name(std::string text) {
+  if (text.ends_with('.')) text.pop_back();
+  return {NameKind::event, std::move(text)};
+}
+
+Sentence recover(const std::string& path) { return kRecover({{"trace", Name{NameKind::file, shell_word(path)}}}); }
 
 void tell_events(const RunFacts& facts, EventKind kind, Severity severity, const Advice& advice, Findings& found) {
   const AnalysisContext& context = facts.context;

@@ -6,8 +6,10 @@
 
 namespace ulpscope::findings {
 
-inline constexpr Template kRecover{"advice.recover",
-                                   "`ulpscope recover` copies the steps that were committed into a closed trace."};
+// What a program said of something that ended, to stand before a full stop of the sentence.
+Name event_name(std::string text);
+// How the committed steps of that trace are saved.
+Sentence recover(const std::string& path);
 
 // What events of that kind say: the first of them as the title, a few as evidence.
 void tell_events(const RunFacts& facts, EventKind kind, Severity severity, const Advice& advice, Findings& found);

@@ -9,10 +9,10 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kTraceReplaced{"recording.trace_replaced",
-                                  "No step of '{trace}', which ends with step {last}, is read: '{later}' was resumed later, at "
-                                  "step {step}, and takes its place{end}."};
-constexpr Template kRunReadEnds{"recording.run_read_ends", "; the run as read ends with step {step}"};
-constexpr Template kReadByItself{"advice.read_by_itself", "Read '{trace}' by itself where it is the one that you mean."};
+                                  "'{trace}' is not read: '{later}' was resumed later, at step {step}, and replaces it."};
+constexpr Template kReplacedEnds{"recording.replaced_trace_ends", "It ends with step {last}{end}."};
+constexpr Template kRunReadEnds{"recording.run_read_ends", ", the run as read with step {step}"};
+constexpr Template kReadByItself{"advice.read_by_itself", "If you mean '{trace}', read it alone."};
 
 void find_replaced_traces(const RunFacts& facts, Findings& found) {
   const AnalysisContext& context = facts.context;
@@ -29,11 +29,10 @@ void find_replaced_traces(const RunFacts& facts, Findings& found) {
     Value run_end;
     if (is_missed && end > 0) run_end = kRunReadEnds({{"step", ordinal(end - 1)}});
     found.add(is_missed ? Severity::warning : Severity::info,
-              kTraceReplaced({{"trace", path},
-                              {"last", ordinal(trace.end - 1)},
-                              {"later", Name{NameKind::file, trace.by_path}},
-                              {"step", ordinal(std::max<int64_t>(0, trace.by.parent_step))},
-                              {"end", run_end}}),
+              {kTraceReplaced({{"trace", path},
+                               {"later", Name{NameKind::file, trace.by_path}},
+                               {"step", ordinal(std::max<int64_t>(0, trace.by.parent_step))}}),
+               kReplacedEnds({{"last", ordinal(trace.end - 1)}, {"end", run_end}})},
               {}, kReadByItself({{"trace", path}}));
   }
 }
@@ -44,10 +43,10 @@ extern constinit const FindingRule recording_trace_replaced{
     .code = "recording.trace_replaced",
     .part = Part::recording,
     .raised =
-        "Of the traces of a folder, one begins no earlier than another that was resumed later. A warning where the later one ends "
+        "A trace of the folder begins no earlier than another one that was resumed later. A warning where the later one ends "
         "before it.",
-    .meaning = "The later run takes the place of the earlier one, of which no step is left.",
-    .help = "Read the earlier trace by itself.",
+    .meaning = "The later run replaces the earlier one in all of its steps.",
+    .help = "Read the earlier trace alone.",
     .is_about_run = false,
     .find = find_replaced_traces,
 };

@@ -24,30 +24,30 @@ namespace {
 
 constexpr Template kUpdateDiverged{
     "run.diverged.update",
-    "The run diverged: the update of step {step} was {ratio:.3g} times as large as {parameter}, before "
-    "anything overflowed in a step that was taken{losses}."};
+    "The run diverged at step {step}{precision}: the update of `{parameter}` was {ratio:.4g}x the weight's norm."};
 constexpr Template kUpdateMayDiverge{
     "run.diverged.update_may",
-    "The run may diverge: the update of step {step} was {ratio:.3g} times as large as {parameter}, "
-    "before anything overflowed in a step that was taken{losses}."};
-constexpr Template kAndLosses{"loss.and", ", and {change}"};
+    "The run may diverge: at step {step} the update of `{parameter}` was {ratio:.4g}x the weight's norm."};
+constexpr Template kNothingBefore{"run.diverged.nothing_before", "No step taken before it held NaN or Inf."};
+constexpr Template kThenLosses{"run.diverged.then", "Then {change}."};
 constexpr Template kThrownUp{
     "run.diverged.thrown_up",
-    "Updates were too long: that of step {step} was {ratio:.3g} times as large as {parameter}, and the loss "
-    "rose from {first:.4g} to {highest:.4g} in step {highest_step}; it was above the first one in {above} of "
-    "{steps} steps."};
+    "The update of step {step} was too long, {ratio:.4g}x the norm of `{parameter}`, and the loss rose from {first:.4g} to "
+    "{highest:.4g}."};
+constexpr Template kPeaked{
+    "run.diverged.thrown_up.peak",
+    "It peaked in step {highest_step}, and exceeded its first value in {above} of {steps:count later step}."};
 constexpr Template kLossesDiverged{"run.diverged", "The run diverged: {change}."};
-constexpr Template kLossesDivergedByThemselves{"run.diverged.without_overflow",
-                                               "The run diverged: {change}, and nothing overflowed in a step that was taken."};
+constexpr Template kNothingOverflowed{"run.diverged.without_overflow", "No step that was taken held NaN or Inf."};
 constexpr Template kLossesDiverge{"run.diverged.from_the_start", "The run diverges: {change}."};
-constexpr Template kUpdatesUpTo{"run.diverged.updates_up_to",
-                                "Updates were up to {ratio:.3g} times as large as the weights that they changed."};
-constexpr Template kShorterUpdates{"advice.shorter_updates", "{said}{no_format}."};
+constexpr Template kUpdatesUpTo{"run.diverged.updates_up_to", "Updates reached {ratio:.4g}x the norm of their weight."};
+constexpr Template kShorterUpdates{"advice.shorter_updates", "{said}."};
 constexpr Template kShorterOrMasters{"advice.shorter_updates_or_master_weights",
-                                     "{said}, or keep FP32 master weights{masters:brackets}."};
-constexpr Template kMomentsInFp32{"advice.moments_in_fp32",
-                                  "Second moments were flushed to zero in {format}, and an update that is divided by eps alone "
-                                  "may have any length: keep FP32 master weights, whose moments are FP32{masters:brackets}."};
+                                     "{said}, or use FP32 master weights{masters:brackets}."};
+constexpr Template kMomentsInFp32{"advice.moments_in_fp32", "Use FP32 master weights, whose moments are FP32{masters:brackets}."};
+constexpr Template kMomentsFlushed{"run.diverged.moments_flushed",
+                                   "Adam's second moments underflow to 0 in {format}; an update divided by eps alone may have any "
+                                   "length."};
 
 // The weights, which whatever broke was computed from.
 Extent all_weights(const RunFacts& facts, uint64_t first_step) {
@@ -72,34 +72,39 @@ bool flushed_second_moments(const RunFacts& facts, uint32_t weight) {
   });
 }
 
-// `no_format`: a phrase behind it, or nothing.
-Advice shorter_updates(const RunFacts& facts, std::optional<uint32_t> weight, uint64_t step, Value no_format = {}) {
+Advice shorter_updates(const RunFacts& facts, std::optional<uint32_t> weight, uint64_t step) {
   Advice advice = shorten_updates(facts, weight, step);
-  advice.text.begin_with(kShorterUpdates, {{"no_format", std::move(no_format)}});
+  advice.text.begin_with(kShorterUpdates);
   return advice;
 }
 
-// `is_sure`: that the run did not only begin so. `losses`: a phrase behind what the update was, or nothing.
-void add_large_update(const RunFacts& facts, const UpdateRatio& ratio, bool is_sure, const Value& losses, Findings& found) {
+// `is_sure`: that the run did not only begin so. `losses`: what became of them, or nothing.
+void add_large_update(const RunFacts& facts, const UpdateRatio& ratio, bool is_sure, const Sentence& losses, Findings& found) {
   const TensorInfo& weight = facts.selection.tensor(ratio.tensor);
   RowKey key = facts.selection.key(ratio.tensor);
   key.step = ratio.step;
   const SettingMention masters = facts.context.settings.switched(SettingKind::master_weights, true);
+  const bool moments_flushed = flushed_second_moments(facts, ratio.tensor);
   Advice help;
-  if (flushed_second_moments(facts, ratio.tensor)) {
-    help.text = kMomentsInFp32({{"format", format_name(*info(weight.dtype).format)}, {"masters", help.set(masters)}});
+  Value precision;
+  if (moments_flushed) {
+    help.text = kMomentsInFp32({{"masters", help.set(masters)}});
   } else if (is_narrow(weight.dtype)) {
     help = shorten_updates(facts, ratio.tensor, ratio.step);
     help.text.begin_with(kShorterOrMasters, {{"masters", help.set(masters)}});
   } else {
-    help = shorter_updates(facts, ratio.tensor, ratio.step, is_sure ? kNoFormatHelps() : Value());
+    help = shorter_updates(facts, ratio.tensor, ratio.step);
+    if (is_sure) precision = kNoFormatHelps();
   }
-  found.add(is_sure ? Severity::error : Severity::warning,
-            (is_sure ? kUpdateDiverged : kUpdateMayDiverge)({{"step", ordinal(ratio.step)},
-                                                             {"ratio", ratio.ratio},
-                                                             {"parameter", parameter_name(facts.selection, ratio.tensor)},
-                                                             {"losses", losses}}),
-            {{key, {{"update_over_weight", ratio.ratio}}}}, std::move(help), {{ratio.tensor}, ratio.step});
+  const Value step = ordinal(ratio.step), parameter = parameter_name(facts.selection, ratio.tensor);
+  Sentences title =
+      is_sure ? kUpdateDiverged({{"step", step}, {"precision", precision}, {"parameter", parameter}, {"ratio", ratio.ratio}})
+              : kUpdateMayDiverge({{"step", step}, {"parameter", parameter}, {"ratio", ratio.ratio}});
+  title += kNothingBefore();
+  if (!losses.empty()) title += kThenLosses({{"change", losses}});
+  if (moments_flushed) title += kMomentsFlushed({{"format", format_name(*info(weight.dtype).format)}});
+  found.add(is_sure ? Severity::error : Severity::warning, std::move(title), {{key, {{"update_over_weight", ratio.ratio}}}},
+            std::move(help), {{ratio.tensor}, ratio.step});
 }
 
 // Losses that stay above the first one, beside an update that was so large a part of its weight as healthy runs have only at their
@@ -140,14 +145,12 @@ void add_thrown_up(const RunFacts& facts, const UpdateRatio& ratio, Findings& fo
   RowKey key = facts.selection.key(ratio.tensor);
   key.step = ratio.step;
   found.add(Severity::warning,
-            kThrownUp({{"step", ordinal(ratio.step)},
-                       {"ratio", ratio.ratio},
-                       {"parameter", parameter_name(facts.selection, ratio.tensor)},
-                       {"first", first},
-                       {"highest", thrown.highest},
-                       {"highest_step", ordinal(thrown.step)},
-                       {"above", thrown.above},
-                       {"steps", thrown.steps}}),
+            {kThrownUp({{"step", ordinal(ratio.step)},
+                        {"ratio", ratio.ratio},
+                        {"parameter", parameter_name(facts.selection, ratio.tensor)},
+                        {"first", first},
+                        {"highest", thrown.highest}}),
+             kPeaked({{"highest_step", ordinal(thrown.step)}, {"above", thrown.above}, {"steps", thrown.steps}})},
             {{key, {{"update_over_weight", ratio.ratio}}}}, shorter_updates(facts, ratio.tensor, ratio.step),
             {{ratio.tensor}, ratio.step});
 }
@@ -185,11 +188,11 @@ void find_divergence(const RunFacts& facts, Findings& found) {
   const bool is_sure = broke_soon || judged->rose() || blinded || (judged->no_better && judged->is_long);
   if (large && (is_sure || (judged->no_better && all.has_large() && !judged->comes_down))) {
     add_large_update(facts, *all.first_large, is_sure || facts.broke(),
-                     judged->no_better || judged->peaked || judged->scattered ? kAndLosses({{"change", losses.text()}}) : Value(),
-                     found);
+                     judged->no_better || judged->peaked || judged->scattered ? losses.text() : Sentence(), found);
   } else if (judged->rose()) {
-    const bool ends_early = judged->grew_to_nonfinite || (judged->scattered && judged->scattered->ends_early);
-    found.add(Severity::error, (ends_early ? kLossesDiverged : kLossesDivergedByThemselves)({{"change", losses.text()}}),
+    Sentences title = kLossesDiverged({{"change", losses.text()}});
+    if (first_nonfinite == UINT64_MAX) title += kNothingOverflowed();
+    found.add(Severity::error, std::move(title),
               {{key_of_step(facts.context.trace, losses.step.value_or(steps.last.step)),
                 {{"loss", losses.last}, {"first_loss", losses.first}}}},
               shorter_updates(facts, std::nullopt, losses.step.value_or(steps.last.step)),
@@ -209,19 +212,16 @@ extern constinit const FindingRule run_diverged{
     .code = "run.diverged",
     .part = Part::run,
     .raised =
-        "An update was larger than the weights that it changed before anything overflowed, and the loss did not come "
-        "down or broke soon, or activations died soon; or the loss grew to the end of the run without an overflow, or ended far "
-        "above the first one, or scattered: a tenth of its last 50 losses were more than ten times the first one, two of the last "
-        "ten "
-        "and none of the first ten among them; or was ten times the first one before anything was NaN or infinite or before "
-        "activations that died hid the batch "
-        "from it. Of a run of fewer than 20 steps that did not break, updates alone beside a loss that did not come down are a "
-        "warning, as are losses of its later half that are all above the first one and above guessing, with an update larger than "
-        "a "
-        "quarter of the weights that it changed; neither where its last losses are below half of the highest. "
-        "A warning too where the loss came down after an update larger than its weight had thrown it above twice the first one.",
-    .meaning = "The optimizer's steps are too long. FP32 and BF16 would have ended as badly, only later.",
-    .help = "Lower the learning rate, warm it up, or clip the norm of the gradients.",
+        "An update exceeded the norm of its weight before anything overflowed, and the loss did not come down, became NaN or Inf "
+        "soon, or activations died soon. Or the loss grew to the end of the run without an overflow, ended far above the first "
+        "one, or was 10x the first one before anything was NaN or Inf or activations died. Or it scattered: a tenth of its last 50 "
+        "values exceed 10x the first one, two of the last ten and none of the first ten among them. Of a run of fewer than 20 "
+        "steps that did not break, it is a warning where such an update stands beside a loss that did not come down, or where all "
+        "losses of the later half exceed the first one and guessing, and an update exceeds a quarter of its weight's norm; "
+        "neither where the last losses are below half of the highest. A warning too where the loss came down in the end after such "
+        "an update had taken it above twice the first one.",
+    .meaning = "The optimizer's steps are too long. Precision is not the cause.",
+    .help = "Lower the learning rate, warm it up, or clip gradients.",
     .explains = kOfNonfinite + Codes{"model.values_grow", "scale.no_scale_fits", "scale.over_scaled", "range.values_flushed",
                                      "range.gradients_flushed", "model.dead_output", "model.gradients_fall", "updates.lost"},
     .shown_by = "experiments/failures/diverges_fp32.toml",

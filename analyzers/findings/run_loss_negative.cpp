@@ -13,15 +13,16 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kLossNegative{"run.loss_negative",
-                                 "The loss fell below 0, and its median is {median:.4g} in the last {steps} steps: {function} of "
-                                 "{arguments} is never below 0."};
+                                 "The loss is negative: its median over the last {steps} steps is {median:.4g}."};
+constexpr Template kNeverNegative{"run.loss_negative.bound", "`{function}` of {arguments} is never below 0."};
 constexpr Template kLogProbabilities{"loss.meant_for_log_probabilities", "log-probabilities"};
-constexpr Template kProbabilitiesToo{"loss.meant_for_probabilities", "log-probabilities and of targets that are probabilities"};
+constexpr Template kProbabilitiesToo{"loss.meant_for_probabilities", "log-probabilities, with probabilities as targets,"};
 constexpr Template kTargetsTo1{"loss.meant_for_targets_to_1", "targets from 0 to 1"};
 constexpr Template kLogSoftmaxOrCrossEntropy{"advice.log_softmax_or_cross_entropy",
-                                             "Put a log_softmax before it, or take a loss that has one inside (cross_entropy)."};
-constexpr Template kSoftmaxAndTargets{"advice.log_softmax_and_targets", "Put a log_softmax before it, and look at the targets."};
-constexpr Template kBringTargetsTo1{"advice.bring_targets_to_1", "Bring the targets into 0 to 1."};
+                                             "Put `log_softmax` before it, or use a loss that includes it (`cross_entropy`)."};
+constexpr Template kSoftmaxAndTargets{"advice.log_softmax_and_targets",
+                                      "Put `log_softmax` before it, and check that the targets are probabilities."};
+constexpr Template kBringTargetsTo1{"advice.bring_targets_to_1", "Bring the targets into the range 0 to 1."};
 
 // A loss that is 0 at least of what it is meant for.
 struct BoundedLoss {
@@ -58,10 +59,9 @@ void find_negative_loss(const RunFacts& facts, Findings& found) {
       return;
     const std::span<const uint32_t> made = context.graph.made_by(number);
     found.add_judged(Severity::error,
-                     kLossNegative({{"median", end},
-                                    {"steps", kEndLosses},
-                                    {"function", Name{NameKind::function, std::string(name_of(loss.function))}},
-                                    {"arguments", loss.meant_for()}}),
+                     {kLossNegative({{"median", end}, {"steps", kEndLosses}}),
+                      kNeverNegative({{"function", Name{NameKind::function, std::string(name_of(loss.function))}},
+                                      {"arguments", loss.meant_for()}})},
                      {{key_of_step(context.trace, steps.first.step), {{"first_loss", steps.first.loss}}},
                       {key_of_step(context.trace, steps.last.step), {{"median_loss", end}}}},
                      loss.advice(), {{made.begin(), made.end()}, steps.first.step});
@@ -75,10 +75,9 @@ extern constinit const FindingRule run_loss_negative{
     .code = "run.loss_negative",
     .part = Part::run,
     .raised =
-        "Each of the last ten losses was below 0, and their median by more than a hundredth of the first one, where the loss "
-        "function "
-        "gives 0 or more for what it is meant for.",
-    .meaning = "What went into the loss is not what it is meant for: it falls without an end, or is least where it should not be.",
+        "Each of the last ten losses is below 0, and their median by more than a hundredth of the first loss, though the loss "
+        "function is never negative for proper arguments.",
+    .meaning = "The arguments of the loss are not the ones that it needs: it falls without bound, or its minimum is no solution.",
     .help = "Give `nll` and `kl_div` log-probabilities, and the binary cross entropies targets from 0 to 1.",
     .explains = kOfNonfinite + Codes{"run.diverged", "model.values_grow"},
     .shown_by = "experiments/failures/nll_of_logits.toml",

@@ -12,19 +12,19 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kNonfiniteSteps{"loss.nonfinite_steps", "in {nonfinite} of {steps:count step}, first in step {first_step}"};
-constexpr Template kLossNonfinite{"run.loss_nonfinite", "The loss was NaN or infinity {steps}."};
+constexpr Template kNonfiniteSteps{"loss.nonfinite_steps", "in {nonfinite} of {steps:count step} (first: step {first_step})"};
+constexpr Template kLossNonfinite{"run.loss_nonfinite", "The loss was NaN or Inf {steps}."};
 constexpr Template kLossNonfiniteAtEnd{"run.loss_nonfinite.in_last_step",
-                                       "The loss was NaN or infinity {steps}; all but the last of these steps had a finite one "
-                                       "behind them."};
+                                       "The loss was NaN or Inf {steps}, the last step among them."};
+constexpr Template kOthersRecovered{"run.loss_nonfinite.others_recovered", "After each earlier one it was finite again."};
 constexpr Template kLossRecovered{"run.loss_nonfinite.recovered",
-                                  "The loss was NaN or infinity {steps}, and finite in the last step."};
+                                  "The loss was NaN or Inf {steps}, but is finite in the last step."};
 constexpr Template kLossNonfiniteOfRanks{"run.loss_nonfinite.of_ranks",
-                                         "The loss of {broken:either rank|ranks} {ranks:commas} was NaN or infinity from step "
-                                         "{step} on; of all ranks it was {steps}."};
+                                         "The loss of {broken:either rank|ranks} {ranks:commas} was NaN or Inf from step {step} "
+                                         "on."};
+constexpr Template kLossNonfiniteOfAllRanks{"run.loss_nonfinite.of_all_ranks", "Over all ranks the loss was NaN or Inf {steps}."};
 constexpr Template kLookWhereItBegan{"advice.look_where_it_began",
-                                     "Where it began, in step {step}, is where to look: `ulpscope ranges {trace} --step "
-                                     "{step}`."};
+                                     "It began in step {step}: `ulpscope ranges {trace} --step {step}`."};
 
 // The step from which on every step up to this one held something nonfinite and was taken: a loss follows from what the steps
 // before it did to the weights.
@@ -70,16 +70,22 @@ void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
   Value::List ranks;
   for (const int rank : broken) ranks.push_back(ordinal(rank));
   const Sentence count = kNonfiniteSteps({{"nonfinite", nonfinite}, {"steps", steps.count}, {"first_step", ordinal(first)}});
-  const Sentence title = recovered && steps.nonfinite_losses.contains(steps.last.step) ? kLossNonfiniteAtEnd({{"steps", count}})
-                         : recovered                                                   ? kLossRecovered({{"steps", count}})
-                         : broken.size() == trace.ranks().size()
-                             ? kLossNonfinite({{"steps", count}})
-                             : kLossNonfiniteOfRanks({{"broken", broken.size()},
-                                                      {"ranks", Value::list(std::move(ranks))},
-                                                      {"step", ordinal(facts.step_facts.broken_from())},
-                                                      {"steps", count}});
+  Sentences title;
+  if (recovered && steps.nonfinite_losses.contains(steps.last.step)) {
+    title = kLossNonfiniteAtEnd({{"steps", count}});
+    if (nonfinite > 1) title += kOthersRecovered();
+  } else if (recovered) {
+    title = kLossRecovered({{"steps", count}});
+  } else if (broken.size() == trace.ranks().size()) {
+    title = kLossNonfinite({{"steps", count}});
+  } else {
+    title = {kLossNonfiniteOfRanks({{"broken", broken.size()},
+                                    {"ranks", Value::list(std::move(ranks))},
+                                    {"step", ordinal(facts.step_facts.broken_from())}}),
+             kLossNonfiniteOfAllRanks({{"steps", count}})};
+  }
   const uint64_t step = origin ? origin->position.step : began(facts, steps, from);
-  found.add(harm_of_nonfinite_losses(steps, facts.broke()), title,
+  found.add(harm_of_nonfinite_losses(steps, facts.broke()), std::move(title),
             {{key_of_step(trace, first), {{"steps", count_cell(nonfinite), Unit::count}}}},
             kLookWhereItBegan({{"step", ordinal(step)}, {"trace", trace_name(trace)}}), std::move(extent));
 }
@@ -89,9 +95,9 @@ void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule run_loss_nonfinite{
     .code = "run.loss_nonfinite",
     .part = Part::run,
-    .raised = "The loss was NaN or infinite in some steps.",
+    .raised = "The loss was NaN or Inf in some steps.",
     .meaning = "These steps taught nothing, or ruined the weights.",
-    .help = "The first nonfinite tensor of the run is where to look.",
+    .help = "Look at the first tensor of the run that holds NaN or Inf.",
     .picture = Picture::nonfinite_flow,
     .explains = {"scale.collapse", "scale.no_step_taken"},
     .shown_by = "experiments/failures/log_of_zero.toml",

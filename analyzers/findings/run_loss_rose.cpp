@@ -15,13 +15,14 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kLossRose{"run.loss_rose",
-                             "The loss rose: its median was {lowest:.4g} in the {steps} steps from {step} on, and is "
-                             "{last:.4g} in the last {steps}."};
+                             "The loss rose from {lowest:.4g}, its lowest median over {steps} steps (from step {step} on), to "
+                             "{last:.4g} over the last {steps}."};
 constexpr Template kLowerRateBefore{"advice.lower_rate_before",
-                                    "Lower the learning rate{rate:brackets} before that, by a schedule."};
-constexpr Template kComparisonTells{"advice.comparison_tells",
-                                    "Whether the format has a part in it, `ulpscope compare` with a run in FP32 "
-                                    "tells{precision:brackets}."};
+                                    "Let the learning rate{rate:brackets} decay from step {step} on, by a schedule."};
+constexpr Template kComparisonTells{
+    "advice.comparison_tells",
+    "`ulpscope compare` with the same run in FP32{precision:brackets} shows whether precision has a "
+    "part in it."};
 
 bool rounds_to_narrow(const Selection& selection) {
   for (uint32_t i = 0; i < selection.size(); ++i)
@@ -62,7 +63,7 @@ void find_rise(const RunFacts& facts, Findings& found) {
   const double end = median(last_losses(steps, kSteps));
   if (!std::isfinite(end) || !is_much(steps.first.loss, lowest->median, std::min(end, median(behind)))) return;
   Advice advice;
-  advice.text = kLowerRateBefore({{"rate", advice.lower(learning_rate_now(facts))}});
+  advice.text = kLowerRateBefore({{"rate", advice.lower(learning_rate_now(facts))}, {"step", ordinal(lowest->first_step)}});
   if (rounds_to_narrow(facts.selection))
     advice.text += kComparisonTells({{"precision", context.settings.now(SettingKind::precision)}});
   found.add(Severity::warning,
@@ -78,14 +79,11 @@ extern constinit const FindingRule run_loss_rose{
     .code = "run.loss_rose",
     .part = Part::run,
     .raised =
-        "Of the losses behind the 20 lowest ones, the last 40 at most, so many are higher than these as chance makes of 3 in a "
-        "million "
-        "runs, and the loss rose by more than a twentieth, and by more than a tenth of what the run had won by then, or a quarter "
-        "of "
-        "that in logarithms.",
-    .meaning =
-        "The run ended worse than it was: its steps were too long for where it had come, or something went wrong on the way.",
-    .help = "Lower the learning rate with time; compare with a run in FP32.",
+        "The last losses (40 at most, behind the block of 20 steps with the lowest median) are higher than those of that block: "
+        "by a rank-sum test at 4.5 standard deviations, which chance passes in 3 of a million runs. And the loss rose by more than "
+        "5%, and by more than 10% of what the run had gained by then, or a quarter of that on a logarithmic scale.",
+    .meaning = "The run ended worse than it was before: its steps were too long by then, or something went wrong on the way.",
+    .help = "Decay the learning rate; compare with the same run in FP32.",
     .shown_by = "experiments/failures/loss_comes_back.toml",
     .find = find_rise,
 };

@@ -13,11 +13,11 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kLossStayed{"run.loss_stayed",
-                               "The loss did not fall: its median was {first:.4g} in the first {steps} steps, and is {last:.4g} "
-                               "in the last {steps}."};
+                               "The loss did not fall: its median is {first:.4g} over the first {steps} steps, and {last:.4g} over "
+                               "the last {steps}."};
 constexpr Template kLookAtRateAndTargets{"advice.look_at_rate_and_targets",
-                                         "Where nothing else was found, look at the learning rate{rate:brackets}, and at the "
-                                         "range of inputs and targets."};
+                                         "If nothing else was found, check the learning rate{rate:brackets}, and the range of "
+                                         "inputs and targets."};
 
 // Of losses of which it is not known what guessing gives.
 void find_stayed(const RunFacts& facts, Findings& found) {
@@ -46,10 +46,10 @@ extern constinit const FindingRule run_loss_stayed{
     .code = "run.loss_stayed",
     .part = Part::run,
     .raised =
-        "A run from the start on, of a loss of which it is not known what guessing gives, ended with losses no lower than its "
-        "first ones.",
-    .meaning = "By its losses it learned nothing.",
-    .help = "Look at what else was found, at the learning rate, and at the range of inputs and targets.",
+        "A run of 40 steps or more from its start ended with losses no lower than its first ones. Only for losses for which the "
+        "loss of guessing is not known.",
+    .meaning = "By its losses the run learned nothing.",
+    .help = "Check the other findings, the learning rate, and the range of inputs and targets.",
     .shown_by = "experiments/failures/absolute_error_learns_nothing.toml",
     .find = find_stayed,
 };

@@ -16,41 +16,40 @@ namespace {
 
 constexpr Template kNoBetterThanMean{
     "run.no_better_than_guessing.mean",
-    "The run learned nothing that helps: its mean loss is {loss:.4g} in the last {steps} steps, and "
-    "to give the mean of all targets, {mean:.4g}, would have cost {guessing:.4g} there."};
+    "The run is no better than guessing: its mean loss over the last {steps} steps is {loss:.4g}, and predicting the mean target "
+    "({mean:.4g}) costs {guessing:.4g}."};
 constexpr Template kLearnedSamples{
     "run.no_better_than_guessing.learned_samples",
-    "The run learned its training samples, and nothing that helps with others: the median of its last "
-    "{losses} losses is {median:.4g}, where guessing gives {guessing:.4g}, and it has {accuracy:.3g%} "
-    "of the test set right, where guessing among {classes} classes gives {guessing_accuracy:.3g%}."};
+    "The run learned its training samples only: test accuracy is {accuracy:.3g%}, and guessing among {classes} classes gives "
+    "{guessing_accuracy:.3g%}."};
+constexpr Template kTrainingLosses{"run.no_better_than_guessing.training_losses",
+                                   "The median of the last {losses} training losses is {median:.4g}; guessing gives "
+                                   "{guessing:.4g}."};
 constexpr Template kGuessesTestSet{"run.no_better_than_guessing.test_set",
-                                   "The run learned nothing that helps: it has {accuracy:.3g%} of the test set right, and "
-                                   "guessing among {classes} classes {guessing_accuracy:.3g%}."};
+                                   "The run is no better than guessing: test accuracy is {accuracy:.3g%}, and guessing among "
+                                   "{classes} classes gives {guessing_accuracy:.3g%}."};
 constexpr Template kAllClassesAlike{"run.no_better_than_guessing.smoothed_labels",
-                                    "The run learned nothing that helps: its labels are smoothed so far that all {classes} "
-                                    "classes are alike."};
+                                    "There is nothing to learn: the labels are smoothed so far that all {classes} classes are "
+                                    "alike."};
 constexpr Template kLossesOfGuessing{"loss.of_guessing",
-                                     "each of its last {losses} losses is {least:.4g} or more, and guessing all {classes} "
-                                     "classes alike gives log({classes}) = {guessing:.4g}"};
-constexpr Template kNoBetterThanGuessing{"run.no_better_than_guessing", "The run learned nothing that helps: {comparison}."};
-constexpr Template kWorseThanGuessing{
-    "run.no_better_than_guessing.worse",
-    "The run ended worse than guessing: {comparison}, though it has {accuracy:.3g%} of the test set right."};
-constexpr Template kHardlyBetterThanGuessing{
-    "run.no_better_than_guessing.hardly_better",
-    "The run ended hardly better than guessing: {comparison}, though it has {accuracy:.3g%} "
-    "of the test set right."};
+                                     "its last {losses} losses are {least:.4g} or more, and guessing among {classes} classes "
+                                     "gives log({classes}) = {guessing:.4g}"};
+constexpr Template kNoBetterThanGuessing{"run.no_better_than_guessing", "The run is no better than guessing: {comparison}."};
+constexpr Template kWorseThanGuessing{"run.no_better_than_guessing.worse", "The run ended worse than guessing: {comparison}."};
+constexpr Template kHardlyBetterThanGuessing{"run.no_better_than_guessing.hardly_better",
+                                             "The run ended hardly better than guessing: {comparison}."};
+constexpr Template kAccuracyAllTheSame{"run.no_better_than_guessing.accuracy", "Test accuracy is {accuracy:.3g%}."};
 constexpr Template kLowerRateOfPeak{"advice.lower_rate_of_peak",
-                                    "Lower the learning rate{rate:brackets}, or warm it up: the loss went from {first:.4g} in "
-                                    "step {first_step} up to {peak:.4g} in step {peak_step}."};
-constexpr Template kLookAtRateAndInputs{
-    "advice.look_at_rate_and_inputs",
-    "Where nothing else was found, look at the learning rate{rate:brackets} and its schedule, and "
-    "at the range of the inputs: features far from 1 saturate a model."};
+                                    "Lower the learning rate{rate:brackets}, or warm it up: the loss rose from {first:.4g} (step "
+                                    "{first_step}) to {peak:.4g} (step {peak_step})."};
+constexpr Template kLookAtRateAndInputs{"advice.look_at_rate_and_inputs",
+                                        "If nothing else was found, check the learning rate{rate:brackets} and its schedule."};
+constexpr Template kFeaturesSaturate{"advice.features_saturate",
+                                     "Check the range of the inputs: features far from 1 saturate a model."};
 constexpr Template kCompareTestData{"advice.compare_test_data",
-                                    "Look at how training and test data differ, in their labels and how they are normalised; "
-                                    "more samples, a smaller model or fewer epochs keep a run from learning samples by heart."};
-constexpr Template kSmoothLabelsLess{"advice.smooth_labels_less", "Smooth the labels less."};
+                                    "Compare training and test data: their labels, and how they are normalised."};
+constexpr Template kOverfitLess{"advice.overfit_less", "More samples, a smaller model or fewer epochs reduce overfitting."};
+constexpr Template kSmoothLabelsLess{"advice.smooth_labels_less", "Lower the label smoothing."};
 
 // A loss that was far above the first one did not come from where the run began.
 Advice advice_on_learning(const RunFacts& facts) {
@@ -68,7 +67,7 @@ Advice advice_on_learning(const RunFacts& facts) {
     return advice;
   }
   if (Advice why = why_updates_are_short(facts); !why.text.empty()) return why;
-  return kLookAtRateAndInputs({{"rate", rate}});
+  return Sentences{kLookAtRateAndInputs({{"rate", rate}}), kFeaturesSaturate()};
 }
 
 // The last one; what has no number for its loss says nothing of what was learned.
@@ -114,14 +113,12 @@ void find_guessing(const RunFacts& facts, Findings& found) {
   if (accuracy && *accuracy <= guessing->accuracy() + std::min(kBetter, guessing->accuracy())) {
     if (guessing->loss && median(last) < kLearned * *guessing->loss) {
       found.add(Severity::error,
-                kLearnedSamples({{"losses", kEndLosses},
-                                 {"median", median(last)},
-                                 {"guessing", *guessing->loss},
-                                 {"accuracy", {*accuracy, Unit::share}},
-                                 {"classes", classes},
-                                 {"guessing_accuracy", {1 / guessing->classes, Unit::share}}}),
+                {kLearnedSamples({{"accuracy", {*accuracy, Unit::share}},
+                                  {"classes", classes},
+                                  {"guessing_accuracy", {1 / guessing->classes, Unit::share}}}),
+                 kTrainingLosses({{"losses", kEndLosses}, {"median", median(last)}, {"guessing", *guessing->loss}})},
                 {{last_step, {{"test_accuracy", *accuracy, Unit::share}, {"of_guessing", guessing->accuracy(), Unit::share}}}},
-                kCompareTestData());
+                Sentences{kCompareTestData(), kOverfitLess()});
       return;
     }
     found.add(Severity::error,
@@ -152,11 +149,12 @@ void find_guessing(const RunFacts& facts, Findings& found) {
   if (!hardly_better && !(accuracy && is_worse)) return;
   const Sentence comparison =
       kLossesOfGuessing({{"losses", kEndLosses}, {"least", least}, {"classes", classes}, {"guessing", guess}});
-  found.add(Severity::error,
-            accuracy ? (is_worse ? kWorseThanGuessing
-                                 : kHardlyBetterThanGuessing)({{"comparison", comparison}, {"accuracy", {*accuracy, Unit::share}}})
-                     : kNoBetterThanGuessing({{"comparison", comparison}}),
-            {{last_step, {{"least_loss", least}, {"loss_of_guessing", guess}}}}, advice_on_learning(facts));
+  Sentences title = !accuracy  ? kNoBetterThanGuessing({{"comparison", comparison}})
+                    : is_worse ? kWorseThanGuessing({{"comparison", comparison}})
+                               : kHardlyBetterThanGuessing({{"comparison", comparison}});
+  if (accuracy) title += kAccuracyAllTheSame({{"accuracy", {*accuracy, Unit::share}}});
+  found.add(Severity::error, std::move(title), {{last_step, {{"least_loss", least}, {"loss_of_guessing", guess}}}},
+            advice_on_learning(facts));
 }
 
 }  // namespace
@@ -165,10 +163,10 @@ extern constinit const FindingRule run_no_better_than_guessing{
     .code = "run.no_better_than_guessing",
     .part = Part::run,
     .raised =
-        "The loss of a classifier ended where guessing all classes alike is, or above, or that of a mean of squared errors where "
-        "giving the mean of all targets is; or the test set says so.",
-    .meaning = "The run learned nothing that helps.",
-    .help = "Look at what else was found; a learning rate too low or too high does this too.",
+        "The loss of a classifier ended no lower than that of guessing among its classes, or the mean squared error no lower than "
+        "that of predicting the mean target; or the test accuracy is that of guessing.",
+    .meaning = "The run learned nothing that generalises.",
+    .help = "Check the other findings; a learning rate that is too low or too high does this too.",
     .explains = {"run.loss_rose", "run.loss_stayed"},
     .shown_by = "experiments/failures/logits_saturate.toml",
     .find = find_guessing,

@@ -13,12 +13,12 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kOverfits{"run.overfits",
-                             "The test loss was lowest after step {lowest_step}, {lowest:.4g}, and is {last:.4g} after step "
-                             "{last_step}, while the loss of training fell from {before:.4g} to {after:.4g}."};
-constexpr Template kLearnsByHeart{
-    "advice.learns_by_heart",
-    "The model learns its training data by heart, in any format: stop there, or train with more data, "
-    "weight decay or dropout."};
+                             "The run overfits: its test loss rose from {lowest:.4g} (step {lowest_step}) to {last:.4g} (step "
+                             "{last_step})."};
+constexpr Template kTrainingFell{"run.overfits.training_loss",
+                                 "Meanwhile its training loss fell from {before:.4g} to {after:.4g}."};
+constexpr Template kLearnsByHeart{"advice.learns_by_heart",
+                                  "Stop at step {step}, or train with more data, weight decay or dropout."};
 
 // The median of a rank's last losses of training up to a step; NaN where there are none.
 double training_loss(const RunFacts& facts, uint64_t step, int32_t rank) {
@@ -47,15 +47,14 @@ void find_overfitting(const RunFacts& facts, Findings& found) {
   const double before = training_loss(facts, lowest->step, last->rank), after = training_loss(facts, last->step, last->rank);
   if (!(after < before)) return;
   found.add(Severity::info,
-            kOverfits({{"lowest_step", ordinal(lowest->step)},
-                       {"lowest", lowest->value},
-                       {"last", last->value},
-                       {"last_step", ordinal(last->step)},
-                       {"before", before},
-                       {"after", after}}),
+            {kOverfits({{"lowest_step", ordinal(lowest->step)},
+                        {"lowest", lowest->value},
+                        {"last", last->value},
+                        {"last_step", ordinal(last->step)}}),
+             kTrainingFell({{"before", before}, {"after", after}})},
             {{facts.selection.key_of_step(lowest->step, lowest->rank), {{lowest->text, lowest->value}}},
              {facts.selection.key_of_step(last->step, last->rank), {{last->text, last->value}}}},
-            kLearnsByHeart());
+            kLearnsByHeart({{"step", ordinal(lowest->step)}}));
 }
 
 }  // namespace
@@ -64,11 +63,10 @@ extern constinit const FindingRule run_overfits{
     .code = "run.overfits",
     .part = Part::run,
     .raised =
-        "The last test loss was half as large again as the lowest one or more, and the median of the 20 losses of training up to "
-        "it "
-        "below that of those up to the lowest.",
-    .meaning = "What is learned in these steps is of the training data only.",
-    .help = "Stop at the lowest test loss; more data, weight decay or dropout.",
+        "The last test loss is more than 1.5x the lowest one, and the median of the 20 training losses up to it is below that of "
+        "the 20 up to the lowest.",
+    .meaning = "The run fits its training data ever better, and other data worse.",
+    .help = "Stop at the lowest test loss, or use more data, weight decay or dropout.",
     .shown_by = "experiments/failures/overfits.toml",
     .find = find_overfitting,
 };

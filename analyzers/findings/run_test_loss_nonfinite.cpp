@@ -9,14 +9,12 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kTestLossNan{"run.test_loss_nonfinite.nan",
-                                "The test loss was NaN after step {step}, and the loss of that step was not."};
-constexpr Template kTestLossInfinite{"run.test_loss_nonfinite.infinite",
-                                     "The test loss was infinite after step {step}, and the loss of that step was not."};
-constexpr Template kEvaluationReads{"advice.evaluation_reads",
-                                    "Evaluation reads what training does not: the test data, and running statistics."};
+constexpr Template kTestLossNonfinite{"run.test_loss_nonfinite",
+                                      "The test loss is {loss:special} after step {step}, and the training loss of that step is "
+                                      "not."};
+constexpr Template kEvaluationReads{"advice.evaluation_reads", "Only evaluation reads the test data and the running statistics."};
 constexpr Template kRangesOfEvaluation{"advice.ranges_of_evaluation",
-                                       "`ulpscope ranges {trace} --phase evaluation` shows what was not finite."};
+                                       "`ulpscope ranges {trace} --phase evaluation` shows which tensors hold NaN or Inf."};
 
 void find_test_loss_nonfinite(const RunFacts& facts, Findings& found) {
   const Snapshot& trace = facts.context.trace;
@@ -28,7 +26,7 @@ void find_test_loss_nonfinite(const RunFacts& facts, Findings& found) {
   }
   if (last == nullptr || std::isfinite(last->value) || facts.steps().nonfinite_losses.contains(last->step)) return;
   const Name path = trace_name(trace);
-  found.add(Severity::error, (std::isnan(last->value) ? kTestLossNan : kTestLossInfinite)({{"step", ordinal(last->step)}}),
+  found.add(Severity::error, kTestLossNonfinite({{"loss", last->value}, {"step", ordinal(last->step)}}),
             {{facts.selection.key_of_step(last->step, last->rank), {{last->text, last->value}}}},
             Sentences{kEvaluationReads(), kRangesOfEvaluation({{"trace", path}})}, {{}, last->step});
 }
@@ -38,9 +36,9 @@ void find_test_loss_nonfinite(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule run_test_loss_nonfinite{
     .code = "run.test_loss_nonfinite",
     .part = Part::run,
-    .raised = "The last test loss was NaN or infinite, and the training loss was not.",
-    .meaning = "The model that was trained cannot be used.",
-    .help = "Running statistics of batch_norm that hold NaN, and test data, are where to look.",
+    .raised = "The last test loss is NaN or Inf, and the training loss is not.",
+    .meaning = "The trained model cannot be used.",
+    .help = "Check the test data, and the running statistics of batch_norm for NaN.",
     .picture = Picture::nonfinite_flow,
     .explains = {"run.no_better_than_guessing"},
     .shown_by = "experiments/failures/running_statistics_nan.toml",

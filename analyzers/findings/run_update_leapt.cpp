@@ -14,18 +14,17 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kUpdateLeapt{
-    "run.update_leapt",
-    "One update threw the run: that of step {step} was {ratio:.3g} times as large as {parameter}, and in "
-    "the {steps} steps before none was more than {before:.3g} times as large as its weight."};
-constexpr Template kFirstOutOfLine{"advice.first_out_of_line",
-                                   "The first that was out of line in step {step} is {tensor}: up to {largest:.4g}, and "
-                                   "{before:.4g} in the steps before."};
+    "run.update_leapt", "One update is far out of line: at step {step} that of `{parameter}` was {ratio:.4g}x the weight's norm."};
+constexpr Template kUpdatesBeforeLeap{"run.update_leapt.before",
+                                      "In the {steps} steps before, no update exceeded {before:.4g}x its weight's norm."};
+constexpr Template kFirstOutOfLine{"run.update_leapt.first",
+                                   "The first tensor out of line is `{tensor}`: {largest:.4g} at most, against {before:.4g} in the "
+                                   "steps before."};
 constexpr Template kWrongInThatStep{
     "advice.wrong_in_that_step",
-    "Updates that are too long for the learning rate grow over steps; what makes one so is wrong in "
-    "that step: a sample, a target, a gradient, or memory."};
+    "Check that step's samples, targets, gradients and memory: too high a learning rate makes updates grow over many steps."};
 constexpr Template kClippingBounds{"advice.clipping_bounds_a_step",
-                                   "Clipping the norm of the gradients{norm:brackets} bounds what one step can do."};
+                                   "Clip the norm of the gradients{norm:brackets}: that bounds what one step can do."};
 
 // The run ended no better than it began, or with losses that are no numbers.
 bool does_harm(const RunFacts& facts) {
@@ -41,27 +40,25 @@ void find_leap(const RunFacts& facts, Findings& found) {
   key.step = leap->update.step;
   std::vector<Evidence> evidence{{key, {{"update_over_weight", leap->update.ratio}}}};
   Extent extent{{leap->update.tensor}, leap->update.step};
-  Advice advice;
+  Sentences title{kUpdateLeapt({{"step", ordinal(leap->update.step)},
+                                {"ratio", leap->update.ratio},
+                                {"parameter", parameter_name(facts.selection, leap->update.tensor)}}),
+                  kUpdatesBeforeLeap({{"steps", leap->steps_before}, {"before", leap->before}})};
   if (leap->first) {
     RowKey first = facts.selection.key(leap->first->tensor);
     first.step = leap->update.step;
     evidence.push_back({first, {{"largest", leap->first->largest}}});
     extent.tensors.push_back(leap->first->tensor);
     extent.origin = leap->first->tensor;
-    advice.text += kFirstOutOfLine({{"step", ordinal(leap->update.step)},
-                                    {"tensor", tensor_name(facts.selection, leap->first->tensor)},
-                                    {"largest", leap->first->largest},
-                                    {"before", leap->first->before}});
+    title += kFirstOutOfLine({{"tensor", tensor_name(facts.selection, leap->first->tensor)},
+                              {"largest", leap->first->largest},
+                              {"before", leap->first->before}});
   }
+  Advice advice;
   advice.text += kWrongInThatStep();
   advice.text += kClippingBounds({{"norm", advice.set(facts.context.settings.name(SettingKind::clip_norm), "1")}});
-  found.add(does_harm(facts) ? Severity::error : Severity::info,
-            kUpdateLeapt({{"step", ordinal(leap->update.step)},
-                          {"ratio", leap->update.ratio},
-                          {"parameter", parameter_name(facts.selection, leap->update.tensor)},
-                          {"steps", leap->steps_before},
-                          {"before", leap->before}}),
-            std::move(evidence), std::move(advice), std::move(extent));
+  found.add(does_harm(facts) ? Severity::error : Severity::info, std::move(title), std::move(evidence), std::move(advice),
+            std::move(extent));
 }
 
 }  // namespace
@@ -70,11 +67,10 @@ extern constinit const FindingRule run_update_leapt{
     .code = "run.update_leapt",
     .part = Part::run,
     .raised =
-        "The first update that was as large as its weight was a hundred times as large as all of ten steps or more before it, "
-        "while "
-        "losses had not grown: an error where the run ended no better than it began.",
-    .meaning = "One step threw the run: a sample, a target or a gradient was wrong in it, or memory changed.",
-    .help = "Look at what was out of line first in that step, and clip the norm of the gradients.",
+        "The first update as large as its weight is more than 100x all updates of the ten or more steps before it, and the losses "
+        "had not grown by then. An error where the run ended no better than it began.",
+    .meaning = "Something was wrong in one step: a sample, a target, a gradient, or memory.",
+    .help = "Check the first tensor that is out of line in that step, and clip the norm of the gradients.",
     .explains = kOfHugeValue + Codes{"model.dead_output", "updates.lost", "range.gradients_flushed", "scale.no_scale_fits"},
     .shown_by = "experiments/failures/gradient_wrong_in_one_step.toml",
     .find = find_leap,

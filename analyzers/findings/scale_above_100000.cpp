@@ -7,11 +7,9 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kSmallerScaleKeepsGradients{"advice.smaller_scale_keeps_gradients",
-                                               "Gradients overflowed, and the rounding mode kept them at the largest number, so "
-                                               "that no step was skipped for it: a smaller scale keeps them."};
-constexpr Template kGrowScaleLessOften{"advice.grow_scale_less_often",
-                                       "Grow less often (a longer growth interval), or cap the scale."};
-constexpr Template kHighScaleIsHealthy{"advice.high_scale_is_healthy", "That is healthy as long as few steps are skipped."};
+                                               "Lower the loss scale{initial:brackets}: gradients saturate at the largest finite "
+                                               "value, which no scaler detects."};
+constexpr Template kHighScaleIsHealthy{"advice.high_scale_is_healthy", "A high scale is harmless while few steps are skipped."};
 
 void find_above_100000(const RunFacts& facts, Findings& found) {
   const ScaleJudgement& scale = facts.scale();
@@ -22,16 +20,14 @@ void find_above_100000(const RunFacts& facts, Findings& found) {
   const bool skips = scale.is_thrashing() && above.skipped > 0, saturated = scale.losses().saturated_above_100000;
   Advice advice;
   if (saturated) {  // which the scaler does not see
-    advice.text = kSmallerScaleKeepsGradients();
-    advice.note({.kind = SettingKind::scale_initial, .way = SettingChange::Way::lower});
+    const Setting initial = advice.lower(facts.context.settings.now_or_name(SettingKind::scale_initial));
+    advice.text = kSmallerScaleKeepsGradients({{"initial", initial}});
   } else if (skips) {
-    advice.text = kGrowScaleLessOften();
-    advice.note({.kind = SettingKind::scale_growth_interval, .way = SettingChange::Way::raise});
-    advice.note({.kind = SettingKind::scale_cap, .way = SettingChange::Way::lower});
+    advice = grow_less_often(facts);
   } else if (5 * above.skipped <= above.steps) {
     advice.text = kHighScaleIsHealthy();
   }
-  tell_zone(facts, 2, skips || saturated, advice, found);
+  tell_zone(facts, 2, skips || saturated, {}, advice, found);
 }
 
 }  // namespace
@@ -39,8 +35,8 @@ void find_above_100000(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule scale_above_100000{
     .code = "scale.above_100000",
     .part = Part::scale,
-    .raised = "The loss scale stood above 100000.",
-    .meaning = "The gradients leave room for it: healthy while few steps are skipped.",
+    .raised = "The loss scale was above 100,000.",
+    .meaning = "Harmless while few steps are skipped: the gradients are small enough for it.",
     .shown_by = "experiments/failures/scaler_thrashes.toml",
     .find = find_above_100000,
 };

@@ -11,18 +11,17 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kFromFlushedGradients{"scale.fit_hidden",
-                                         "In {hidden} of {steps:count step} {gradients:count gradient tensor} "
-                                         "{gradients:either was|were} computed from gradients of which more than {limit:%} had "
-                                         "been flushed: what scale they need is not known, so the smallest fitting scale is only "
-                                         "a lower bound, and the largest an upper one."};
-constexpr Template kFlushedByFp8{"advice.flushed_by_fp8",
-                                 "FP8 flushed them at its quantisation scales, which no loss scale changes{why}."};
-constexpr Template kRangesTellsWhy{"advice.ranges_tells_why", ": `ulpscope ranges {trace}` tells why"};
-constexpr Template kRecordInBf16{"advice.record_in_bf16", "Record the run in BF16{precision:brackets} for what was flushed."};
+                                         "{gradients:count gradient tensor} {gradients:either was|were} computed from gradients "
+                                         "with more than {limit:%} flushed to zero, in {hidden} of {steps:count step}."};
+constexpr Template kFitIsBounded{"scale.fit_hidden.bounds",
+                                 "The loss scales that fit are bounds: the smallest may be larger, and the largest smaller."};
+constexpr Template kFlushedByFp8{"advice.flushed_by_fp8", "The FP8 quantization flushed them, which no loss scale changes{why}."};
+constexpr Template kRangesTellsWhy{"advice.ranges_tells_why", "; `ulpscope ranges {trace}` shows why"};
+constexpr Template kRecordInBf16{"advice.record_in_bf16", "A recording in BF16{precision:brackets} shows what was flushed."};
 constexpr Template kRecordInFp32{"advice.record_in_fp32",
-                                 "Record the run in FP32{precision:brackets}, where nothing is flushed: `ulpscope scale` of that "
-                                 "trace tells which scales FP16 needs, and `ulpscope ranges` of it with --format fp16 where its "
-                                 "gradients lie."};
+                                 "Record the run in FP32{precision:brackets}, where nothing underflows. `ulpscope scale` of that "
+                                 "trace gives the loss scales that FP16 needs, and `ulpscope ranges --format fp16` of it the "
+                                 "magnitudes of its gradients."};
 
 void find_hidden_fit(const RunFacts& facts, Findings& found) {
   const FittingScales& fitting = facts.fitting();
@@ -50,10 +49,11 @@ void find_hidden_fit(const RunFacts& facts, Findings& found) {
     advice.text = kRecordInFp32({{"precision", precision}});
   }
   found.add(Severity::info,
-            kFromFlushedGradients({{"hidden", fitting.hidden_steps},
-                                   {"steps", facts.steps().count},
-                                   {"gradients", hidden},
-                                   {"limit", {limit, Unit::share}}}),
+            {kFromFlushedGradients({{"hidden", fitting.hidden_steps},
+                                    {"steps", facts.steps().count},
+                                    {"gradients", hidden},
+                                    {"limit", {limit, Unit::share}}}),
+             kFitIsBounded()},
             {{facts.selection.key(worst_tensor), {{"rows_flushed", count_cell(*worst), Unit::count}}}}, std::move(advice));
 }
 
@@ -62,9 +62,9 @@ void find_hidden_fit(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule scale_fit_hidden{
     .code = "scale.fit_hidden",
     .part = Part::scale,
-    .raised = "Gradients were computed from others that had been flushed.",
-    .meaning = "Which scale they need is known from one side only.",
-    .help = "A recording in FP32.",
+    .raised = "Gradients were computed from others that had been flushed to zero.",
+    .meaning = "The loss scales that fit are known as bounds only.",
+    .help = "Record the run in FP32, or in BF16 where FP8 flushed them.",
     .is_about_run = false,
     .shown_by = "experiments/failures/vanishing_gradients_fp16.toml",
     .find = find_hidden_fit,

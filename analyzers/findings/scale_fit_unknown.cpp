@@ -8,8 +8,9 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kFitUnknown{"scale.fit_unknown",
-                               "Which loss scales fit is not known: of the gradients only counts were recorded."};
-constexpr Template kRecordMagnitudes{"advice.record_magnitudes", "Record their magnitudes too{level:brackets}."};
+                               "The loss scales that fit are unknown: the trace has counts of the gradients, but no "
+                               "magnitudes."};
+constexpr Template kRecordMagnitudes{"advice.record_magnitudes", "Record magnitudes too{level:brackets}."};
 
 void find_unknown_fit(const RunFacts& facts, Findings& found) {
   const StepFit& fit = facts.fitting().run;
@@ -24,9 +25,9 @@ void find_unknown_fit(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule scale_fit_unknown{
     .code = "scale.fit_unknown",
     .part = Part::scale,
-    .raised = "Of gradients only counts were recorded.",
-    .meaning = "Which scales fit is not known.",
-    .help = "A recording that has their magnitudes.",
+    .raised = "Gradients were recorded as counts only.",
+    .meaning = "The loss scales that fit are unknown.",
+    .help = "Record magnitudes too.",
     .is_about_run = false,
     .shown_by = "experiments/failures/dead_relu.toml --record health",
     .find = find_unknown_fit,

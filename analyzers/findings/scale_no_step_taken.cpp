@@ -10,28 +10,24 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kAllSkipped{"scale.no_step_taken",
-                               "No step was taken: all {steps} steps were skipped, so the run learned nothing."};
-constexpr Template kOnlyStepSkipped{"scale.no_step_taken.only_one",
-                                    "No step was taken: the only step was skipped, so the run learned nothing."};
+constexpr Template kAllSkipped{"scale.no_step_taken", "All {steps} steps were skipped: no weight was updated."};
+constexpr Template kOnlyStepSkipped{"scale.no_step_taken.only_one", "The only step was skipped: no weight was updated."};
 constexpr Template kScaleIsInfinite{"advice.scale_is_infinite",
-                                    "An infinite loss scale makes every gradient infinite or NaN: start with a finite one."};
+                                    "Start with a finite loss scale{initial:brackets}: this one makes every gradient NaN or Inf."};
 constexpr Template kLookAtFirstNonfinite{"advice.look_at_first_nonfinite",
-                                         "What made the first NaN or infinity is where to look: `ulpscope ranges {trace}`."};
+                                         "`ulpscope ranges {trace}` shows where the first NaN or Inf appears."};
 constexpr Template kScaleComesDown{"advice.scale_comes_down",
-                                   "The loss scale was still coming down, from {first} to {last}: start with a smaller one, or "
-                                   "train longer."};
-constexpr Template kScaleComesDownUnless{
-    "advice.scale_comes_down_unless",
-    "The loss scale was still coming down, from {first} to {last}: start with a smaller one, or train longer, unless the first "
-    "NaN or infinity has another cause: `ulpscope ranges {trace}`."};
+                                   "Start with a smaller loss scale{initial:brackets}, or train longer: it was still falling, from "
+                                   "{first} to {last}."};
+constexpr Template kUnlessOtherCause{"advice.unless_nonfinite_has_other_cause",
+                                     "If the first NaN or Inf has another cause, `ulpscope ranges {trace}` shows it."};
 
 Advice advice_on_skips(const RunFacts& facts) {
   const StepTotals& steps = facts.steps();
-  const SettingChange smaller{.kind = SettingKind::scale_initial, .way = SettingChange::Way::lower};
+  const SettingMention initial = facts.context.settings.now_or_name(SettingKind::scale_initial);
   if (!std::isfinite(steps.first.scale_before)) {
-    Advice advice = kScaleIsInfinite();
-    advice.note(smaller);
+    Advice advice;
+    advice.text = kScaleIsInfinite({{"initial", advice.lower(initial)}});
     return advice;
   }
   if (facts.broke()) return kLossesWereNonfinite({{"step", ordinal(facts.scale().broken_from)}});
@@ -43,10 +39,11 @@ Advice advice_on_skips(const RunFacts& facts) {
   // Where recorded gradients would have fitted the last scale, something else than the scale made them infinite.
   const std::optional<bool> is_too_large = last_scale_is_too_large(facts);
   if (!comes_down || !is_too_large.value_or(true)) return kLookAtFirstNonfinite({{"trace", trace}});
-  const Value first = scale_value(steps.first.scale_before), last = scale_value(steps.last.scale_after);
-  Advice advice = is_too_large.value_or(false) ? kScaleComesDown({{"first", first}, {"last", last}})
-                                               : kScaleComesDownUnless({{"first", first}, {"last", last}, {"trace", trace}});
-  advice.note(smaller);
+  Advice advice;
+  advice.text = kScaleComesDown({{"initial", advice.lower(initial)},
+                                 {"first", scale_value(steps.first.scale_before)},
+                                 {"last", scale_value(steps.last.scale_after)}});
+  if (!is_too_large.value_or(false)) advice.text += kUnlessOtherCause({{"trace", trace}});
   return advice;
 }
 
@@ -64,8 +61,8 @@ extern constinit const FindingRule scale_no_step_taken{
     .code = "scale.no_step_taken",
     .part = Part::scale,
     .raised = "Every step was skipped.",
-    .meaning = "The run learned nothing.",
-    .help = "The findings on NaN and infinity say why.",
+    .meaning = "No weight was updated.",
+    .help = "A smaller initial loss scale, or what the findings on NaN and Inf advise.",
     .explains = {"scale.backoffs", "scale.below_100", "scale.below_1000", "updates.none_applied", "run.no_better_than_guessing"},
     .shown_by = "experiments/failures/loss_scale_too_large.toml",
     .find = find_no_step_taken,

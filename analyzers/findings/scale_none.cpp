@@ -7,7 +7,7 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kNoStepAsked{"scale.none.no_steps", "No step was recorded in what was asked for."};
+constexpr Template kNoStepAsked{"scale.none.no_steps", "The selection has no recorded step."};
 constexpr Template kLossUnscaled{"scale.none", "The loss was not scaled."};
 
 void find_unscaled_loss(const RunFacts& facts, Findings& found) {
@@ -25,7 +25,7 @@ extern constinit const FindingRule scale_none{
     .code = "scale.none",
     .part = Part::scale,
     .raised = "The loss was not scaled.",
-    .meaning = "FP16 gradients below 2^-24 are zero; BF16 and FP32 need no scale.",
+    .meaning = "FP16 gradients of 2^-25 or less underflow to zero; BF16 and FP32 need no loss scale.",
     .shown_by = "experiments/failures/diverges_fp32.toml",
     .find = find_unscaled_loss,
 };

@@ -9,13 +9,18 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kScaleTooLarge{"scale.over_scaled",
-                                  "The loss scale, {scale}, is too large: the largest that fits is {largest}."};
+                                  "The loss scale of {scale} is too large: gradients overflow above {largest}."};
 constexpr Template kFixedScaleTooLarge{"scale.over_scaled.fixed",
-                                       "The fixed loss scale, {scale}, is too large: the largest that fits is {largest}."};
-constexpr Template kSmallerScaleThatStays{"advice.smaller_scale_that_stays",
-                                          "The rounding mode keeps what overflows at the largest number, which no scaler sees: "
-                                          "use a smaller scale that stays{settings:brackets}, or a mode that makes infinities."};
-constexpr Template kSmallerOrDynamicScale{"advice.smaller_or_dynamic_scale", "Use a smaller scale, or a dynamic one."};
+                                       "The fixed loss scale of {scale} is too large: gradients overflow above {largest}."};
+constexpr Template kSomeSkipped{"scale.over_scaled.skipped",
+                                "{skipped} of {steps:count step} ({share}) {skipped:either was|were} skipped."};
+constexpr Template kSaturates{"scale.over_scaled.saturates",
+                              "The rounding mode saturates them at the largest finite value, which no scaler detects."};
+constexpr Template kSmallerScaleThatStays{
+    "advice.smaller_scale_that_stays", "Use a smaller fixed scale{settings:brackets}, or a rounding mode that overflows to Inf."};
+constexpr Template kSmallerOrDynamicScale{"advice.smaller_or_dynamic_scale",
+                                          "Lower the loss scale to {largest} or less{initial:brackets}, or use a dynamic "
+                                          "one{dynamic:brackets}."};
 
 void find_over_scaled(const RunFacts& facts, Findings& found) {
   const ScaleJudgement& scale = facts.scale();
@@ -32,20 +37,26 @@ void find_over_scaled(const RunFacts& facts, Findings& found) {
   extent.value = {"loss_scale", scale.judged_scale, Unit::scale};
   std::vector<Evidence> evidence = blame_evidence(facts);
   evidence.push_back(largest_fitting_evidence(facts));
+  // Above it they overflow for sure; that they fit it is another question.
+  const Value bound = power_value(largest->upper);
+  Sentences title =
+      (fixed ? kFixedScaleTooLarge : kScaleTooLarge)({{"scale", scale_value(scale.judged_scale)}, {"largest", bound}});
+  if (saturated) title += kSaturates();
+  // Where none was taken, that is told.
+  if (!steps.skipped.empty() && steps.skipped.size() < steps.count)
+    title += kSomeSkipped(
+        {{"skipped", steps.skipped.size()}, {"steps", steps.count}, {"share", share_value(steps.skipped.size(), steps.count)}});
   Advice advice;
+  const Setting initial = advice.lower(settings.now_or_name(SettingKind::scale_initial));
   if (saturated) {
-    const Setting initial = advice.lower(settings.name(SettingKind::scale_initial));
     advice.text =
         kSmallerScaleThatStays({{"settings", Value::list({initial, settings.switched(SettingKind::scale_dynamic, false)})}});
   } else {
-    advice.text = kSmallerOrDynamicScale();
-    advice.note({.kind = SettingKind::scale_initial, .way = SettingChange::Way::lower});
-    advice.note({.kind = SettingKind::scale_dynamic, .value = std::string(facts.context.settings.words().on)});
+    const Setting dynamic = advice.set(settings.switched(SettingKind::scale_dynamic, true));
+    advice.text = kSmallerOrDynamicScale({{"largest", bound}, {"initial", initial}, {"dynamic", dynamic}});
   }
-  found.add(2 * steps.skipped.size() > steps.count ? Severity::error : Severity::warning,
-            (fixed ? kFixedScaleTooLarge
-                   : kScaleTooLarge)({{"scale", scale_value(scale.judged_scale)}, {"largest", scale_value(largest)}}),
-            std::move(evidence), std::move(advice), std::move(extent));
+  found.add(2 * steps.skipped.size() > steps.count ? Severity::error : Severity::warning, std::move(title), std::move(evidence),
+            std::move(advice), std::move(extent));
 }
 
 }  // namespace
@@ -53,9 +64,9 @@ void find_over_scaled(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule scale_over_scaled{
     .code = "scale.over_scaled",
     .part = Part::scale,
-    .raised = "A fixed loss scale is larger than the largest at which no gradient overflows.",
-    .meaning = "Gradients are infinite: steps are skipped, or weights are ruined.",
-    .help = "A smaller scale, or one that adapts.",
+    .raised = "Gradients overflow at a fixed loss scale, or at one where the rounding mode saturates, so that no scaler notices.",
+    .meaning = "Gradients overflow: steps are skipped, or weights become NaN or Inf.",
+    .help = "A smaller loss scale, or a dynamic one.",
     .explains = {"range.nonfinite", "range.gradients_overflow", "range.clipping_hides_infinity", "run.loss_nonfinite",
                  "run.no_better_than_guessing", "scale.collapse", "scale.no_step_taken", "scale.backoffs", "updates.none_applied"},
     .shown_by = "experiments/failures/loss_scale_too_large.toml",

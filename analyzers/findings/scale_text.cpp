@@ -1,33 +1,78 @@
 #include "ulpscope/analyzers/findings/scale_text.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
 constexpr Template kLowerFloor{"advice.lower_scale_floor",
-                               "The loss scale may fall no further than {floor}{setting:brackets}, and the gradients bear "
-                               "{largest} at most: lower that floor."};
-constexpr Template kGrowByLess{"advice.grow_by_less",
-                               "Grow by less{growth:brackets}: one growth is as much as {backoffs:.3g} "
-                               "backoffs{backoff:brackets}, a skipped step each, and has to be taken back where the gradients "
-                               "do not fit it."};
-constexpr Template kScaleBelow{"scale.stood_below",
-                               "The loss scale was below {limit:g} in {steps} of {all:count step}; {skipped} of these "
-                               "{skipped:either was|were} skipped."};
-constexpr Template kScaleAbove{"scale.stood_above",
-                               "The loss scale was above {limit:g} in {steps} of {all:count step}; {skipped} of these "
-                               "{skipped:either was|were} skipped."};
-constexpr Template kBeganLow{"scale.began_low", "Nothing overflowed: it began at {scale}."};
+                               "Lower the floor of the loss scale from {floor}{setting:brackets}: gradients overflow above "
+                               "{largest}."};
+constexpr Template kMostBlamed{"scale.first_nonfinite",
+                               "`{tensor}` has the first NaN or Inf in {skipped} of {all:count skipped step}."};
+constexpr Template kSteepGrowth{"scale.steep_growth",
+                                "Each growth multiplies the loss scale by {growth} and takes {backoffs:.3g} backoffs to undo, one "
+                                "skipped step each."};
+constexpr Template kGrowByLess{"advice.grow_by_less", "Lower the growth factor to 2{growth:brackets}."};
+constexpr Template kSetInterval{"advice.set_growth_interval", "Set {interval}, or cap the loss scale{cap}."};
+constexpr Template kRaiseInterval{"advice.raise_growth_interval",
+                                  "Raise the growth interval to 2000{interval:brackets}, or cap the loss scale{cap}."};
+constexpr Template kCapAt{"advice.cap_at", " at {cap}{setting:brackets}, the largest that never overflowed"};
+constexpr Template kScaleBelow{"scale.stood_below", "The loss scale was below {limit:g} in {steps} of {all:count step} ({share})."};
+constexpr Template kScaleAbove{"scale.stood_above", "The loss scale was above {limit:g} in {steps} of {all:count step} ({share})."};
+constexpr Template kSkippedOfThese{"scale.stood.skipped", "{skipped} of these {skipped:either was|were} skipped."};
+constexpr Template kBeganLow{"scale.began_low", "No step was skipped: the loss scale started at {scale}."};
 constexpr Template kBeganLowAndGrows{"scale.began_low_and_grows",
-                                     "Nothing overflowed: it began at {scale}, and grows after each growth interval."};
-constexpr Template kTooLittleToFeel{"scale.flushed_too_little",
-                                    "What was flushed at it is too little for any gradient's norm to feel."};
+                                     "No step was skipped: the dynamic loss scale started at {scale}."};
+constexpr Template kTooLittleToFeel{"scale.flushed_too_little", "Underflow at this loss scale is negligible."};
+
+// Two backoffs by 2 undo a growth by 4.
+constexpr double kMostBackoffs = 2;
+// PyTorch's.
+constexpr const char* kUsualInterval = "2000";
+
+// How many undo one growth, where that is more than a usual scaler has.
+std::optional<double> backoffs_of_steep_growth(const RunInfo& run) {
+  if (!run.dynamic_loss_scale || !(run.growth_factor > 1) || !(run.backoff_factor > 0 && run.backoff_factor < 1))
+    return std::nullopt;
+  const double backoffs = std::log(run.growth_factor) / -std::log(run.backoff_factor);
+  return backoffs > kMostBackoffs ? std::optional(backoffs) : std::nullopt;
+}
+
+// The largest that a step had, below the smallest of skipped steps, and at most the largest that fits, where that is known.
+std::optional<double> largest_without_overflow(const RunFacts& facts) {
+  const StepTotals& steps = facts.steps();
+  double smallest_skipped = INFINITY;
+  for (const ScaleChange& change : steps.changes)
+    if (change.skipped) smallest_skipped = std::min(smallest_skipped, change.before);
+  std::optional<double> largest;
+  const auto add = [&](double scale) {
+    if (scale < smallest_skipped && !(largest && *largest >= scale)) largest = scale;
+  };
+  add(steps.first.scale_before);
+  add(steps.last.scale_before);
+  for (const ScaleChange& change : steps.changes) add(change.before);
+  const std::optional<ExponentBounds>& fitting = facts.fitting().run.largest;
+  if (largest && fitting && fitting->lower == fitting->upper) largest = std::min(*largest, std::ldexp(1.0, fitting->lower));
+  return largest;
+}
+
+// Where some tensor is to blame.
+Sentences most_blamed(const RunFacts& facts) {
+  if (facts.scale().blamed().empty()) return {};
+  const ScaleJudgement::Blamed& most = facts.scale().blamed().front();
+  return kMostBlamed({{"tensor", tensor_name(facts.selection, most.tensor)},
+                      {"skipped", most.skipped_steps},
+                      {"all", facts.steps().skipped.size()}});
+}
 
 Evidence fitting_evidence(const RunFacts& facts, const char* name, const std::optional<ExponentBounds>& bounds,
                           const std::optional<uint32_t>& tensor) {
@@ -39,6 +84,7 @@ Evidence fitting_evidence(const RunFacts& facts, const char* name, const std::op
 Value scale_value(double scale) { return {scale, Unit::scale}; }
 Value power_value(int exponent) { return scale_value(std::ldexp(1.0, exponent)); }
 Value scale_value(const std::optional<ExponentBounds>& fitting) { return {scale_cell(fitting), Unit::scale}; }
+Value share_value(uint64_t part, uint64_t all) { return {share(part, all), Unit::share}; }
 
 Quantity skipped_steps(uint64_t count) { return {"skipped_steps", count_cell(count), Unit::count}; }
 
@@ -73,17 +119,33 @@ Advice advice_on_floor(const RunFacts& facts) {
   return advice;
 }
 
-Advice advice_on_steep_growth(const RunFacts& facts) {
-  constexpr double kMostBackoffs = 2;  // a factor of 4, which a backoff by 2 takes two steps to undo
+Sentence steep_growth(const RunFacts& facts) {
   const RunInfo& run = facts.context.trace.run();
-  if (!run.dynamic_loss_scale || !(run.growth_factor > 1) || !(run.backoff_factor > 0 && run.backoff_factor < 1)) return {};
-  const double backoffs = std::log(run.growth_factor) / -std::log(run.backoff_factor);
-  if (!(backoffs > kMostBackoffs)) return {};
+  const std::optional<double> backoffs = backoffs_of_steep_growth(run);
+  return backoffs ? kSteepGrowth({{"growth", run.growth_factor}, {"backoffs", *backoffs}}) : Sentence();
+}
+
+Advice grow_by_less(const RunFacts& facts) {
+  Advice advice;
+  if (!backoffs_of_steep_growth(facts.context.trace.run())) return advice;
+  advice.text = kGrowByLess({{"growth", advice.set(facts.context.settings.now(SettingKind::scale_growth_factor), "2")}});
+  return advice;
+}
+
+Advice grow_less_often(const RunFacts& facts) {
   const SettingNames& settings = facts.context.settings;
   Advice advice;
-  advice.text = kGrowByLess({{"growth", advice.lower(settings.now(SettingKind::scale_growth_factor))},
-                             {"backoffs", backoffs},
-                             {"backoff", settings.now(SettingKind::scale_backoff_factor)}});
+  SettingMention interval = settings.name(SettingKind::scale_growth_interval);
+  const bool is_set = settings.number(SettingKind::scale_growth_interval).has_value();
+  if (is_set) interval.words.to = kUsualInterval;
+  advice.set(interval, kUsualInterval);
+  Value cap;
+  if (const std::optional<double> largest = largest_without_overflow(facts))
+    cap = kCapAt({{"cap", scale_value(*largest)},
+                  {"setting", advice.set(settings.name(SettingKind::scale_cap), fmt::format("{}", *largest))}});
+  else
+    advice.note({.kind = SettingKind::scale_cap, .way = SettingChange::Way::lower});
+  advice.text = (is_set ? kSetInterval : kRaiseInterval)({{"interval", interval}, {"cap", cap}});
   return advice;
 }
 
@@ -95,15 +157,17 @@ Evidence largest_fitting_evidence(const RunFacts& facts) {
   return fitting_evidence(facts, "largest_fitting_scale", facts.fitting().run.largest, facts.fitting().decides_largest);
 }
 
-void tell_zone(const RunFacts& facts, size_t zone, bool is_trouble, const Advice& advice, Findings& found) {
+void tell_zone(const RunFacts& facts, size_t zone, bool is_trouble, const Sentences& why, const Advice& advice, Findings& found) {
   constexpr size_t kAbove = 2;  // of the zones
   const StepTotals& steps = facts.steps();
   const ScaleZone& all = steps.zones[zone];
-  found.add(is_trouble ? Severity::warning : Severity::info,
-            (zone == kAbove ? kScaleAbove : kScaleBelow)({{"limit", {StepTotals::kZones[zone], Unit::scale}},
-                                                          {"steps", all.steps},
-                                                          {"all", steps.count},
-                                                          {"skipped", all.skipped}}),
+  Sentences title = (zone == kAbove ? kScaleAbove : kScaleBelow)({{"limit", {StepTotals::kZones[zone], Unit::scale}},
+                                                                  {"steps", all.steps},
+                                                                  {"all", steps.count},
+                                                                  {"share", share_value(all.steps, steps.count)}});
+  if (all.skipped > 0) title += kSkippedOfThese({{"skipped", all.skipped}});
+  title += why;
+  found.add(is_trouble ? Severity::warning : Severity::info, std::move(title),
             {{{},
               {{"steps", count_cell(all.steps), Unit::count},
                {"skipped_steps", count_cell(all.skipped), Unit::count},
@@ -112,19 +176,20 @@ void tell_zone(const RunFacts& facts, size_t zone, bool is_trouble, const Advice
             advice);
 }
 
-void tell_low_zone(const RunFacts& facts, size_t zone, const Advice& look, Findings& found) {
+void tell_low_zone(const RunFacts& facts, size_t zone, const Sentence& look, Findings& found) {
   const StepTotals& steps = facts.steps();
   const ScaleZone& all = steps.zones[zone];
   const bool flushes = facts.scale().flushes();
   // What was skipped while the scale came down from its start is told elsewhere.
   const bool wastes = wastes_many(all.skipped - std::min(all.skipped, steps.leading_skips), all.steps);
-  Advice advice = look;
+  const bool adapts = facts.context.trace.run().dynamic_loss_scale, is_trouble = flushes || wastes;
   if (steps.skipped.empty())
-    advice = (facts.context.trace.run().dynamic_loss_scale ? kBeganLowAndGrows
-                                                           : kBeganLow)({{"scale", scale_value(steps.first.scale_before)}});
-  else if (!flushes && !wastes && facts.fitting().run.smallest)
-    advice = kTooLittleToFeel();
-  tell_zone(facts, zone, flushes || wastes, advice, found);
+    tell_zone(facts, zone, is_trouble, (adapts ? kBeganLowAndGrows : kBeganLow)({{"scale", scale_value(steps.first.scale_before)}}),
+              {}, found);
+  else if (!is_trouble && facts.fitting().run.smallest)
+    tell_zone(facts, zone, is_trouble, kTooLittleToFeel(), {}, found);
+  else
+    tell_zone(facts, zone, is_trouble, most_blamed(facts), look, found);
 }
 
 }  // namespace ulpscope::findings

@@ -10,8 +10,10 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kScaleTooSmall{"scale.under_scaled", "The loss scale, {scale}, is too small: gradients are flushed."};
-constexpr Template kSmallestThatFits{"scale.under_scaled.smallest", "The smallest fitting scale is {smallest}."};
+constexpr Template kScaleTooSmall{"scale.under_scaled",
+                                  "The loss scale of {scale} is too small: {flushed} of one gradient's nonzero elements "
+                                  "are flushed to zero."};
+constexpr Template kSmallestThatFits{"scale.under_scaled.smallest", "The smallest loss scale that fits is {smallest}."};
 
 void find_under_scaled(const RunFacts& facts, Findings& found) {
   const ScaleJudgement& scale = facts.scale();
@@ -20,10 +22,10 @@ void find_under_scaled(const RunFacts& facts, Findings& found) {
   if (!smallest || smallest->lower == ExponentBounds::kNoLower || !(std::log2(scale.judged_scale) < smallest->lower)) return;
   Advice advice = scaling_advice(facts.precision(), facts.context.settings);
   advice.text.begin_with(kScaleTheLoss);
-  found.add(
-      Severity::warning,
-      {kScaleTooSmall({{"scale", scale_value(scale.judged_scale)}}), kSmallestThatFits({{"smallest", scale_value(smallest)}})},
-      {smallest_fitting_evidence(facts), largest_fitting_evidence(facts)}, std::move(advice));
+  found.add(Severity::warning,
+            {kScaleTooSmall({{"scale", scale_value(scale.judged_scale)}, {"flushed", {scale.flushed_share(), Unit::share}}}),
+             kSmallestThatFits({{"smallest", scale_value(smallest)}})},
+            {smallest_fitting_evidence(facts), largest_fitting_evidence(facts)}, std::move(advice));
 }
 
 }  // namespace
@@ -31,9 +33,9 @@ void find_under_scaled(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule scale_under_scaled{
     .code = "scale.under_scaled",
     .part = Part::scale,
-    .raised = "Gradients are flushed at the run's loss scale, and would not be at a larger one that fits.",
-    .meaning = "Small gradients are lost.",
-    .help = "Begin with a larger scale, or let it grow sooner.",
+    .raised = "Gradients are flushed to zero at the run's loss scale, and would not be at a larger one that fits.",
+    .meaning = "Small gradients underflow and update no weight.",
+    .help = "Start with a larger loss scale, or shorten its growth interval.",
     .shown_by = "experiments/failures/loss_scale_too_small.toml",
     .find = find_under_scaled,
 };

@@ -1,4 +1,4 @@
-// The evidence of findings on outputs that are all zero.
+// The evidence of findings on outputs that are all zero, and what they call them.
 #pragma once
 
 #include <span>
@@ -10,6 +10,9 @@ namespace ulpscope {
 class RunFacts;
 
 namespace findings {
+
+// A phrase: "`drop` (dropout)", or the tensor's name where its op is in no module.
+Sentence silent_place(const RunFacts& facts, uint32_t tensor);
 
 // Those that were silent for the longest first.
 Suspects silent_suspects(const RunFacts& facts, std::span<const uint32_t> tensors);

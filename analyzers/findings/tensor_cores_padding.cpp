@@ -10,6 +10,7 @@
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/subject/producer.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
 #include "ulpscope/emulation/product_shape.h"
 
@@ -17,17 +18,22 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kPaddingIn16Bits{"tensor_cores.padding.in_16_bits", "16 bits"};
-constexpr Template kPaddingInFp8{"tensor_cores.padding.in_fp8", "FP8"};
 constexpr Template kPadding{"tensor_cores.padding",
-                            "{products:count product} in {types} {products:either has|have} extents that are no multiples of "
-                            "{multiples}: what tensor cores pad them to makes the products of the forward pass {factor:.3g} "
-                            "times the work."};
+                            "{products} {formats} {products:either matmul has|matmuls have} dimensions that are not multiples of "
+                            "{multiples}."};
+constexpr Template kPaddingOfConvolutions{
+    "tensor_cores.padding.convolutions",
+    "{products} {formats} {products:either convolution has|convolutions have} dimensions that are "
+    "not multiples of {multiples}."};
+constexpr Template kPaddingOfBoth{"tensor_cores.padding.both",
+                                  "{products} {formats} matmuls and convolutions have dimensions that are not multiples of "
+                                  "{multiples}."};
+constexpr Template kPaddingCosts{"tensor_cores.padding.costs",
+                                 "Padding {products:either it|them} for tensor cores costs {factor:.3g}x the forward pass's matmul "
+                                 "FLOPs."};
 constexpr Template kTakeMultiples{"advice.take_multiples",
-                                  "Numbers of features, channels and samples that are multiples of {multiple} use tensor "
-                                  "cores in full."};
-constexpr Template kNoOtherFp8Products{"advice.no_other_fp8_products",
-                                       "cuBLASLt and Transformer Engine multiply no FP8 matrices with others."};
+                                  "Use feature, channel and batch sizes that are multiples of {multiple}."};
+constexpr Template kFp8NeedsMultiples{"advice.fp8_needs_multiples", "cuBLASLt and Transformer Engine require that of FP8 matmuls."};
 
 // The products of one op of a module that have one shape: those of a recurrent layer's steps, for instance.
 struct Products {
@@ -63,6 +69,10 @@ ProductKind product_kind(OpFunction function) {
   }
 }
 
+bool is_convolution(OpFunction function) {
+  return function == OpFunction::convolution || function == OpFunction::transposed_convolution;
+}
+
 // The trace says the shape of the product, or the shapes of its operands do. docs/ops.md says which operand is which of our own
 // engine alone: in others the bias may come first.
 std::optional<ProductShape> product_of(const AnalysisContext& context, const OpInfo& op, const TensorInfo& output) {
@@ -72,7 +82,7 @@ std::optional<ProductShape> product_of(const AnalysisContext& context, const OpI
                        output.shape);
 }
 
-// How much more work the padding of extents that are no multiples is, and of which layers.
+// How much more work the padding of dimensions is that are not multiples, and of which layers.
 void find_padding(const RunFacts& facts, Findings& found) {
   const AnalysisContext& context = facts.context;
   const Selection& selection = facts.selection;
@@ -103,14 +113,20 @@ void find_padding(const RunFacts& facts, Findings& found) {
   }
   // Less than a hundredth more work is nothing to pad for.
   if (padded.empty() || (work > 0 && padded_work < 1.01 * work)) return;
-  // The multiples that they miss, in order, and in which types.
+  // The multiples that they miss, in order, and in which formats.
   std::set<int64_t> missed;
-  for (const Products& products : padded) missed.insert(products.shape.multiple);
-  Value::List types, multiples;
-  for (const int64_t multiple : missed) {
-    types.push_back(multiple == multiple_for(e4m3) ? kPaddingInFp8() : kPaddingIn16Bits());
-    multiples.push_back(ordinal(multiple));
+  std::set<std::pair<int64_t, std::string>> formats;
+  bool multiplies = false, convolves = false;
+  for (const Products& products : padded) {
+    const int64_t multiple = products.shape.multiple;
+    missed.insert(multiple);
+    formats.emplace(
+        multiple, multiple == multiple_for(e4m3) ? "FP8" : format_name(*info(selection.tensor(products.tensor).dtype).format).text);
+    (is_convolution(selection.op(products.tensor).function) ? convolves : multiplies) = true;
   }
+  Value::List names, multiples;
+  for (const auto& [unused, name] : formats) names.push_back(Name{NameKind::format, name});
+  for (const int64_t multiple : missed) multiples.push_back(ordinal(multiple));
   Suspects suspects(selection);
   for (const Products& products : padded) {
     const bool known = products.shape.k != ProductShape::kUnknown;
@@ -119,16 +135,15 @@ void find_padding(const RunFacts& facts, Findings& found) {
                  {{"padding", products.shape.padding()},
                   {"padded_over_real_work", more, Unit::ratio},
                   {"share_of_products", known ? Cell(products.flop() / work) : Cell(Unknown{}), Unit::share},
-                  {"products", count_cell(products.count), Unit::count}});
+                  {"products", count_cell(products.count)}});
   }
   Sentences advice = kTakeMultiples({{"multiple", ordinal(*missed.rbegin())}});
-  if (missed.contains(multiple_for(e4m3))) advice += kNoOtherFp8Products();
-  found.add(Severity::info,
-            kPadding({{"products", count},
-                      {"types", Value::list(std::move(types))},
-                      {"multiples", Value::list(std::move(multiples))},
-                      {"factor", work > 0 ? padded_work / work : 1}}),
-            suspects.worst(), std::move(advice));
+  if (missed.contains(multiple_for(e4m3))) advice += kFp8NeedsMultiples();
+  const Template& kind = !convolves ? kPadding : !multiplies ? kPaddingOfConvolutions : kPaddingOfBoth;
+  Sentences title =
+      kind({{"products", count}, {"formats", Value::list(std::move(names))}, {"multiples", Value::list(std::move(multiples))}});
+  if (work > 0) title += kPaddingCosts({{"products", count}, {"factor", padded_work / work}});
+  found.add(Severity::info, std::move(title), suspects.worst(), std::move(advice));
 }
 
 }  // namespace
@@ -136,9 +151,9 @@ void find_padding(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule tensor_cores_padding{
     .code = "tensor_cores.padding",
     .part = Part::tensor_cores,
-    .raised = "Matrix products have extents that tensor cores pad.",
-    .meaning = "The hardware multiplies by zeros.",
-    .help = "Multiples of the extents that the finding names.",
+    .raised = "Matmuls or convolutions in 16 bits or FP8 have dimensions that tensor cores pad.",
+    .meaning = "The hardware multiplies zeros.",
+    .help = "Use sizes that are multiples of the number that the finding names.",
     .is_about_run = false,
     .shown_by = "experiments/failures/vanishing_gradients_fp16.toml",
     .find = find_padding,

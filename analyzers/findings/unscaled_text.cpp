@@ -10,12 +10,12 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kTheRecordedTypes{"place.recorded_types", "the recorded types"};
-constexpr Template kJudgedBefore{"scale.judged_before", ", judged by the steps before step {step}"};
+constexpr Template kJudgedBefore{"scale.judged_before", " in the steps before step {step}"};
 constexpr Template kNoneFits{"scale.none_would_fit",
-                             "For {types}, no single scale fits: one gradient needs at least {smallest}, another overflows "
-                             "above {largest}{judged}."};
+                             "For {types} no single loss scale fits{judged}: one gradient needs at least {smallest}, another "
+                             "overflows above {largest}."};
 constexpr Template kWouldFit{"scale.would_fit",
-                             "For {types}, the smallest fitting scale is {smallest} and the largest {largest}{judged}."};
+                             "For {types} the smallest loss scale that fits{judged} is {smallest}, the largest {largest}."};
 
 }  // namespace
 

@@ -1,10 +1,10 @@
 #include "ulpscope/analyzers/findings/update_text.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
-#include "ulpscope/analyzers/judgements/update_judgement.h"
 
 namespace ulpscope::findings {
 
@@ -14,11 +14,14 @@ constexpr Template kLargerNorm{"advice.clip_to_larger_norm", "Clip to a larger n
 constexpr Template kLargerValues{"advice.clip_to_larger_values", "Clip to larger values{value:brackets}"};
 constexpr Template kLargerNormAndValues{"advice.clip_to_larger_norm_and_values",
                                         "Clip to a larger norm{norm:brackets} and larger values{value:brackets}"};
+constexpr Template kStochasticOps{"advice.stochastic_ops", "{ops} of the update"};
+constexpr Template kStochasticOpsWithMath{"advice.stochastic_ops_with_math", "{ops} of the update, with {math}"};
 
 }  // namespace
 
-void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limit, Severity severity, const Template& title,
-                       const Advice& advice, Findings& found, const Sentences& more) {
+void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limit, Severity severity,
+                       const std::function<Sentences(std::span<const UpdateJudgement::Lost>)>& title, const Advice& advice,
+                       Findings& found) {
   if (facts.updates().none_applied()) return;
   const std::vector<UpdateJudgement::Lost> lost = facts.updates().lost(rounding, limit);
   if (lost.empty()) return;
@@ -39,11 +42,19 @@ void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limi
     return facts.selection.tensor(each.weight->tensor).shape.size() >= 2;
   });
   if (!has_matrix) severity = Severity::info;
-  // Where any loss counts, no limit is told.
-  Sentences words =
-      limit > 0 ? title({{"parameters", lost.size()}, {"limit", {limit, Unit::share}}}) : title({{"parameters", lost.size()}});
-  words += more;
-  found.add_judged(severity, std::move(words), std::move(evidence), advice, std::move(extent));
+  found.add_judged(severity, title(lost), std::move(evidence), advice, std::move(extent));
+}
+
+Sentence stochastic_rounding(const SettingNames& settings, Advice& advice) {
+  const Setting ops = advice.set(settings.name(SettingKind::arithmetic_of_ops), std::string(settings.words().stochastic_updates));
+  if (ops.empty()) return {};
+  const SettingMention math = settings.changed(SettingKind::update_math, settings.words().parameter_math, settings.words().fp32);
+  return math.empty() ? kStochasticOps({{"ops", ops}}) : kStochasticOpsWithMath({{"ops", ops}, {"math", math}});
+}
+
+Value shortened_by(const Clipping& clipping) {
+  const double unit = std::pow(10.0, std::floor(std::log10(clipping.least)) - 2);
+  return {std::floor(clipping.least / unit) * unit, Unit::ratio};
 }
 
 Advice clip_less(const RunFacts& facts) {

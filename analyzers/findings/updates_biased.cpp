@@ -2,6 +2,7 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/update_judgement.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 
 namespace ulpscope::findings {
 
@@ -9,23 +10,31 @@ namespace {
 
 constexpr Template kSentToOneSide{
     "updates.biased",
-    "{parameters:count parameter} rounded updates to a side that does not depend on their size: some changed nothing, the others "
-    "changed the weight by more than they were."};
-constexpr Template kSignDecides{
-    "advice.sign_decides_update",
-    "What an update below an ulp does then depends on its sign, in mode ro on the last bit of the weight, and not on its size, "
-    "so that errors add up."};
-constexpr Template kRoundStochastically{
-    "advice.round_update_stochastically",
-    "Round the update stochastically{rounding:brackets}, or keep FP32 master weights; to nearest, what is below half an ulp "
-    "would be lost instead."};
+    "The rounding mode biases small updates of {parameters:count parameter} (worst: `{worst}`, {worst_share} lost)."};
+constexpr Template kLostOrWholeUlp{"updates.biased.lost_or_whole_ulp",
+                                   "Below one ulp an update is lost or becomes a whole ulp, whatever its size, so errors add up."};
+constexpr Template kRoundStochastically{"advice.round_update_stochastically",
+                                        "Round updates stochastically{rounding:brackets}, or use FP32 master "
+                                        "weights{masters:brackets}."};
+constexpr Template kNearestLoses{"advice.nearest_loses_small_updates",
+                                 "Rounding to nearest would lose updates below half an ulp instead."};
+
+Sentences biased_title(const RunFacts& facts, std::span<const UpdateJudgement::Lost> lost) {
+  return {kSentToOneSide({{"parameters", lost.size()},
+                          {"worst", parameter_name(facts.selection, lost.front().weight->tensor)},
+                          {"worst_share", {lost.front().share, Unit::share}}}),
+          kLostOrWholeUlp()};
+}
 
 void find_biased(const RunFacts& facts, Findings& found) {
+  const SettingNames& settings = facts.context.settings;
   Advice advice;
-  advice.text = {kSignDecides(), kRoundStochastically({{"rounding", facts.context.settings.name(SettingKind::rounding)}})};
-  advice.note({.kind = SettingKind::arithmetic_of_ops, .value = std::string(facts.context.settings.words().stochastic_updates)});
-  advice.note({.kind = SettingKind::master_weights, .value = std::string(facts.context.settings.words().on)});
-  tell_lost_updates(facts, SmallUpdates::directed, 0, Severity::warning, kSentToOneSide, advice, found);
+  advice.note({.kind = SettingKind::arithmetic_of_ops, .value = std::string(settings.words().stochastic_updates)});
+  const Setting masters = advice.set(settings.switched(SettingKind::master_weights, true));
+  advice.text = {kRoundStochastically({{"rounding", settings.now(SettingKind::rounding)}, {"masters", masters}}), kNearestLoses()};
+  tell_lost_updates(
+      facts, SmallUpdates::directed, 0, Severity::warning, [&](const auto& lost) { return biased_title(facts, lost); }, advice,
+      found);
 }
 
 }  // namespace
@@ -33,8 +42,8 @@ void find_biased(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule updates_biased{
     .code = "updates.biased",
     .part = Part::updates,
-    .raised = "The rounding mode of the weights sends updates below an ulp to one side.",
-    .meaning = "Errors add up.",
+    .raised = "The weights' rounding mode loses updates below an ulp, or makes a whole ulp of them, whatever their size.",
+    .meaning = "Rounding errors of the updates do not average out: they add up.",
     .help = "Stochastic rounding, or FP32 master weights.",
     .shown_by = "experiments/failures/updates_lost_bf16.toml --set optimizer.math=fp32 --set arithmetic.rounding=rz",
     .find = find_biased,

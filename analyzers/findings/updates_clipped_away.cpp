@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/update_text.h"
@@ -15,10 +14,10 @@ namespace {
 
 constexpr Template kClippedAway{
     "updates.clipped_away",
-    "Clipping made the gradients at least {ratio:.0f} times shorter in each of {steps} steps, and the loss stayed where it was: "
-    "{first:.4g} at first, {last:.4g} in the end."};
-constexpr Template kNormsWere{"advice.norms_of_gradients_were",
-                              "{said}: norms of the gradients were {least:.4g} to {largest:.4g}."};
+    "Clipping shrinks the gradient norm at least {ratio} in each of {steps} steps: SGD's updates are too small to train."};
+constexpr Template kLossDidNotFall{"updates.clipped_away.loss_stayed",
+                                   "The loss did not fall: {first:.4g} at the start, {last:.4g} at the end (medians)."};
+constexpr Template kNormsWere{"advice.norms_of_gradients_were", "{said}: gradient norms are {least:.4g} to {largest:.4g}."};
 
 // An update of SGD is as long as what clipping leaves of the gradients; those of Adam and Lion do not follow it.
 void find_clipped_away(const RunFacts& facts, Findings& found) {
@@ -42,12 +41,11 @@ void find_clipped_away(const RunFacts& facts, Findings& found) {
   if (!(last >= 0.99 * first && last <= 1.1 * first)) return;
   Advice advice = clip_less(facts);
   advice.text.begin_with(kNormsWere, {{"least", clipping.least_norm}, {"largest", clipping.largest_norm}});
-  found.add_judged(
-      Severity::error,
-      kClippedAway(
-          {{"ratio", {std::floor(clipping.least), Unit::ratio}}, {"steps", clipping.steps}, {"first", first}, {"last", last}}),
-      {{key_of_step(facts.context.trace, steps.last.step), {{"clipped_by_at_least", clipping.least, Unit::ratio}}}},
-      std::move(advice), std::move(extent));
+  found.add_judged(Severity::error,
+                   {kClippedAway({{"ratio", shortened_by(clipping)}, {"steps", clipping.steps}}),
+                    kLossDidNotFall({{"first", first}, {"last", last}})},
+                   {{key_of_step(facts.context.trace, steps.last.step), {{"clipped_by_at_least", clipping.least, Unit::ratio}}}},
+                   std::move(advice), std::move(extent));
 }
 
 }  // namespace
@@ -55,11 +53,9 @@ void find_clipped_away(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule updates_clipped_away{
     .code = "updates.clipped_away",
     .part = Part::updates,
-    .raised =
-        "Clipping made the gradients more than 1000 times shorter in every step, updates of SGD with them, and the loss did not "
-        "move.",
-    .meaning = "The run learns next to nothing.",
-    .help = "A larger norm, or larger values, to clip to.",
+    .raised = "Clipping shrank the gradient norm more than 1000x in every step, and SGD's updates with it; the loss did not fall.",
+    .meaning = "The updates are too small to train.",
+    .help = "Clip to a larger norm, or to larger values.",
     .explains = {"run.no_better_than_guessing", "updates.none_applied", "updates.lost", "run.loss_stayed"},
     .shown_by = "experiments/failures/clipped_away.toml",
     .find = find_clipped_away,

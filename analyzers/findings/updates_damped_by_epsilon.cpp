@@ -16,16 +16,18 @@ namespace {
 
 constexpr Template kDampedByEpsilon{
     "updates.damped_by_epsilon",
-    "Adam's eps, {epsilon:g}, was larger than the root of every second moment of {damped} of {elements} elements in "
-    "{damped_updates} of {updates} recorded updates: it made these less than half as large."};
-constexpr Template kOrSmallerEpsilon{
-    "advice.or_smaller_epsilon",
-    "{said}, or make eps smaller{epsilon:brackets}: clipping made the gradients at least {ratio:.0f} times shorter in each of "
-    "{steps} steps, and these roots with them."};
-constexpr Template kSmallerEpsilon{"advice.smaller_epsilon", "A smaller eps{epsilon:brackets}."};
-constexpr Template kSmallerEpsilonForFactor{
-    "advice.smaller_epsilon_for_loss_factor",
-    "A smaller eps{epsilon:brackets}: the loss is multiplied by a factor{factor:brackets}, and eps has to be as well."};
+    "Adam's eps ({epsilon:g}) exceeds the root of the second moment for {damped} of {elements} elements: their updates are more "
+    "than halved."};
+constexpr Template kDampedInUpdates{"updates.damped_by_epsilon.updates",
+                                    "This holds in {damped_updates} of {updates} recorded updates of their parameters."};
+constexpr Template kClippingShrinksRoots{
+    "updates.damped_by_epsilon.clipping",
+    "Clipping shrinks the gradients, and these roots with them, at least {ratio} in each of {steps} steps."};
+constexpr Template kOrSmallerEpsilon{"advice.or_smaller_epsilon", "{said}, or lower eps{epsilon:brackets}."};
+constexpr Template kSmallerEpsilon{"advice.smaller_epsilon", "Lower eps{epsilon:brackets}."};
+constexpr Template kSmallerEpsilonForFactor{"advice.smaller_epsilon_for_loss_factor",
+                                            "Lower eps{epsilon:brackets} by as much as the loss factor{factor:brackets} lowers the "
+                                            "gradients."};
 
 // Rows of second moments with magnitudes, in steps that are judged.
 struct Moments {
@@ -67,8 +69,7 @@ Advice advice_on_damping(const RunFacts& facts) {
   Advice advice = clipping.clips_much() ? clip_less(facts) : Advice();
   const Setting epsilon = advice.lower(settings.now(SettingKind::epsilon));
   if (clipping.clips_much())
-    advice.text.begin_with(kOrSmallerEpsilon,
-                           {{"epsilon", epsilon}, {"ratio", {std::floor(clipping.least), Unit::ratio}}, {"steps", clipping.steps}});
+    advice.text.begin_with(kOrSmallerEpsilon, {{"epsilon", epsilon}});
   else if (settings.number(SettingKind::loss_factor).value_or(1) < 1)
     advice.text = kSmallerEpsilonForFactor({{"epsilon", epsilon}, {"factor", settings.now(SettingKind::loss_factor)}});
   else
@@ -106,11 +107,11 @@ void find_damped(const RunFacts& facts, Findings& found) {
   const double eps = *attribute(facts.selection.op(suspects.worst_tensor()), "eps");
   Extent extent = suspects.extent();
   extent.value = {"eps", eps};
-  found.add_judged(
-      Severity::warning,
-      kDampedByEpsilon(
-          {{"epsilon", eps}, {"damped", damped}, {"elements", all}, {"damped_updates", damped_rows}, {"updates", rows}}),
-      suspects.worst(), advice_on_damping(facts), std::move(extent));
+  Sentences title{kDampedByEpsilon({{"epsilon", eps}, {"damped", damped}, {"elements", all}}),
+                  kDampedInUpdates({{"damped_updates", damped_rows}, {"updates", rows}})};
+  if (const Clipping& clipping = facts.judged_steps().clipping; clipping.clips_much())
+    title += kClippingShrinksRoots({{"ratio", shortened_by(clipping)}, {"steps", clipping.steps}});
+  found.add_judged(Severity::warning, std::move(title), suspects.worst(), advice_on_damping(facts), std::move(extent));
 }
 
 }  // namespace
@@ -119,10 +120,10 @@ extern constinit const FindingRule updates_damped_by_epsilon{
     .code = "updates.damped_by_epsilon",
     .part = Part::updates,
     .raised =
-        "Adam's eps was larger than the root of every second moment, corrected for its bias, of most elements in nine of ten "
+        "For most elements Adam's eps was larger than the root of the second moment, corrected for its bias, in 90% of the "
         "updates.",
     .meaning = "Updates are less than half as large as without eps; the run learns slowly.",
-    .help = "A smaller eps.",
+    .help = "Lower eps.",
     .explains = {"run.no_better_than_guessing", "run.loss_stayed", "updates.lost"},
     .shown_by = "experiments/failures/adam_eps_too_large.toml",
     .find = find_damped,

@@ -10,12 +10,15 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kDecayLost{"updates.decay_lost",
-                              "Weight decay was rounded away: of what was asked for, {arrived} arrived in the stored values of "
+                              "Weight decay was rounded away: only {arrived} of it changed the stored weights of "
                               "{parameters:count parameter}."};
-constexpr Template kKeepDecay{
-    "advice.keep_decay",
-    "A decay of less than half an ulp of a weight changes nothing: keep FP32 master weights{masters:brackets}, in which it adds "
-    "up, or round updates stochastically."};
+constexpr Template kAllDecayLost{"updates.decay_lost.all",
+                                 "Weight decay was rounded away: none of it changed the stored weights of "
+                                 "{parameters:count parameter}."};
+constexpr Template kBelowHalfAnUlp{"updates.decay_lost.below_half_an_ulp",
+                                   "Rounded to nearest, a decay below half an ulp of the weight changes nothing."};
+constexpr Template kKeepDecay{"advice.keep_decay",
+                              "Use FP32 master weights{masters:brackets}, or round updates stochastically{rounding:brackets}."};
 
 void find_lost_decay(const RunFacts& facts, Findings& found) {
   if (facts.updates().none_applied()) return;
@@ -38,10 +41,11 @@ void find_lost_decay(const RunFacts& facts, Findings& found) {
   const double arrived = std::max(0.0, applied) / asked;
   extent.value = {"arrived", arrived, Unit::share};
   Advice advice;
-  advice.text = kKeepDecay({{"masters", advice.set(facts.context.settings.switched(SettingKind::master_weights, true))}});
-  advice.note({.kind = SettingKind::arithmetic_of_ops, .value = std::string(facts.context.settings.words().stochastic_updates)});
-  found.add_judged(Severity::warning, kDecayLost({{"arrived", {arrived, Unit::share}}, {"parameters", suspects.size()}}),
-                   suspects.worst(), std::move(advice), std::move(extent));
+  const Setting masters = advice.set(facts.context.settings.switched(SettingKind::master_weights, true));
+  advice.text = kKeepDecay({{"masters", masters}, {"rounding", stochastic_rounding(facts.context.settings, advice)}});
+  const Sentence title = arrived > 0 ? kDecayLost({{"arrived", {arrived, Unit::share}}, {"parameters", suspects.size()}})
+                                     : kAllDecayLost({{"parameters", suspects.size()}});
+  found.add_judged(Severity::warning, {title, kBelowHalfAnUlp()}, suspects.worst(), std::move(advice), std::move(extent));
 }
 
 }  // namespace
@@ -49,9 +53,9 @@ void find_lost_decay(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule updates_decay_lost{
     .code = "updates.decay_lost",
     .part = Part::updates,
-    .raised = "Less than half of the weight decay that was asked for arrived in the stored weights.",
-    .meaning = "The weights are not decayed as the run was set up to.",
-    .help = "FP32 master weights, or a decay in fewer, larger steps.",
+    .raised = "Less than half of the weight decay changed the stored weights; the rest was rounded away.",
+    .meaning = "The weights decay less than the run is set up for.",
+    .help = "FP32 master weights, stochastic rounding, or a decay in fewer, larger steps.",
     .shown_by = "experiments/failures/weight_decay_lost_bf16.toml",
     .find = find_lost_decay,
 };

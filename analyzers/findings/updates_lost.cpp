@@ -1,61 +1,91 @@
+#include <map>
+
 #include "ulpscope/analyzers/findings/rate_text.h"
+#include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/findings/update_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/update_judgement.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
 constexpr Template kLost{"updates.lost",
-                         "{parameters:count parameter} lost more than {limit:%} of the nonzero updates: they were too small to "
-                         "change the weight."};
+                         "{lost} of the nonzero updates to {formats} weights were rounded away: below half an ulp, w + dw == w."};
+constexpr Template kParametersLost{"updates.lost.parameters",
+                                   "{parameters} of {all:count parameter} lost more than {limit:%} (worst: `{worst}`, "
+                                   "{worst_share})."};
+constexpr Template kAllParametersLost{"updates.lost.all_parameters",
+                                      "All {parameters:count parameter} lost more than {limit:%} (worst: `{worst}`, "
+                                      "{worst_share})."};
+constexpr Template kUlpOfFp32{"updates.lost.ulp_of_fp32", "Half an ulp of an FP32 weight is 2^-25 to 2^-24 of its magnitude."};
+constexpr Template kFittedLeftOut{"updates.lost.fitted_left_out",
+                                  "{steps:count step} with a loss of about 0 {steps:either is|are} not counted."};
 constexpr Template kKeptUnchanged{"updates.lost.stochastic",
-                                  "{parameters:count parameter} kept the weight unchanged in more than {limit:%} of the nonzero "
-                                  "updates, as stochastic rounding does with updates below an ulp: one of a tenth of an ulp "
-                                  "changes the weight by an ulp one time in ten."};
-constexpr Template kNothingLostOnAverage{"updates.lost.none_on_average", "On average nothing is lost."};
-constexpr Template kStochasticOps{"advice.stochastic_ops", "{ops} of the update"};
-constexpr Template kStochasticOpsWithMath{"advice.stochastic_ops_with_math", "{ops} of the update, with {math}"};
+                                  "Stochastic rounding left {parameters:count parameter} unchanged in more than {limit:%} of the "
+                                  "nonzero updates."};
+constexpr Template kNothingLostOnAverage{"updates.lost.none_on_average",
+                                         "On average nothing is lost: an update of 0.1 ulp changes the weight by one ulp 10% of "
+                                         "the time."};
 constexpr Template kKeepUpdates{"advice.keep_updates",
-                                "Keep FP32 master weights, round the update stochastically{rounding:brackets}, or raise the "
-                                "learning rate: an update below half an ulp of the weight is rounded away."};
-constexpr Template kBelowUlpOfFp32{"advice.below_ulp_of_fp32",
-                                   "An update below half an ulp of an FP32 weight, 2^-25 to 2^-24 of its magnitude, is rounded "
-                                   "away, in every rounding mode{instead}."};
-constexpr Template kRaiseRate{"advice.raise_rate_or_shrink_weights",
-                              ": raise the learning rate{rate:brackets}, or make the weights smaller (initial values, weight "
-                              "decay)"};
+                                "Use FP32 master weights{masters:brackets}, round updates stochastically{rounding:brackets}, or "
+                                "raise the learning rate{rate:brackets}."};
+constexpr Template kRaiseRate{
+    "advice.raise_rate_or_shrink_weights",
+    "Raise the learning rate{rate:brackets}, or make the weights smaller (initial values, weight decay)."};
 
-// A phrase, or nothing.
-Sentence stochastic_rounding(const SettingNames& settings, Advice& advice) {
-  const Setting ops = advice.set(settings.name(SettingKind::arithmetic_of_ops), std::string(settings.words().stochastic_updates));
-  if (ops.empty()) return {};
-  const SettingMention math = settings.changed(SettingKind::update_math, settings.words().parameter_math, settings.words().fp32);
-  return math.empty() ? kStochasticOps({{"ops", ops}}) : kStochasticOpsWithMath({{"ops", ops}, {"math", math}});
+Sentences lost_title(const RunFacts& facts, SmallUpdates rounding, std::span<const UpdateJudgement::Lost> lost) {
+  CountedUpdates sum;
+  std::map<std::string, Name> formats;
+  const std::vector<UpdateJudgement::Weight>& weights = facts.updates().weights();
+  for (const UpdateJudgement::Weight& weight : weights) {
+    if (weight.rounding != rounding) continue;
+    sum += weight.totals.missed;
+    const Name format = format_name(*info(facts.selection.tensor(weight.tensor).dtype).format);
+    formats.emplace(format.text, format);
+  }
+  Value::List names;
+  for (const auto& [unused, format] : formats) names.push_back(format);
+  Sentences title{kLost({{"lost", share_value(sum.lost, sum.nonzero)}, {"formats", Value::list(std::move(names))}})};
+  const Argument parameters{"parameters", lost.size()}, limit{"limit", {kLostLimit, Unit::share}},
+      worst{"worst", parameter_name(facts.selection, lost.front().weight->tensor)},
+      worst_share{"worst_share", {lost.front().share, Unit::share}};
+  if (lost.size() == weights.size() && lost.size() > 1)
+    title += kAllParametersLost({parameters, limit, worst, worst_share});
+  else
+    title += kParametersLost({parameters, {"all", weights.size()}, limit, worst, worst_share});
+  if (rounding == SmallUpdates::fp32) title += kUlpOfFp32();
+  if (const StepSet& fitted = facts.judged_steps().fitted; !fitted.empty()) title += kFittedLeftOut({{"steps", fitted.size()}});
+  return title;
+}
+
+Sentences kept_title(std::span<const UpdateJudgement::Lost> lost) {
+  return {kKeptUnchanged({{"parameters", lost.size()}, {"limit", {kLostLimit, Unit::share}}}), kNothingLostOnAverage()};
 }
 
 void find_lost(const RunFacts& facts, Findings& found) {
   if (facts.updates().none_applied()) return;  // which is said already
   const Advice why = why_updates_are_short(facts);
   const SettingChange faster{.kind = SettingKind::learning_rate, .way = SettingChange::Way::raise};
+  const SettingNames& settings = facts.context.settings;
+  const SettingMention rate = settings.only_now(SettingKind::learning_rate);
   Advice narrow = why;
-  narrow.note({.kind = SettingKind::master_weights, .value = std::string(facts.context.settings.words().on)});
-  narrow.text += kKeepUpdates({{"rounding", stochastic_rounding(facts.context.settings, narrow)}});
+  const Setting masters = narrow.set(settings.switched(SettingKind::master_weights, true));
+  narrow.text += kKeepUpdates({{"masters", masters}, {"rounding", stochastic_rounding(settings, narrow)}, {"rate", rate}});
   narrow.note(faster);
-  tell_lost_updates(facts, SmallUpdates::nearest, kLostLimit, Severity::warning, kLost, narrow, found);
   Advice wide = why;
-  Value instead;
   if (why.text.empty()) {
-    instead = kRaiseRate({{"rate", facts.context.settings.only_now(SettingKind::learning_rate)}});
+    wide.text = kRaiseRate({{"rate", rate}});
     wide.note(faster);
     wide.note({.kind = SettingKind::weight_decay, .way = SettingChange::Way::raise});
   }
-  wide.text += kBelowUlpOfFp32({{"instead", instead}});
-  tell_lost_updates(facts, SmallUpdates::fp32, kLostLimit, Severity::warning, kLost, wide, found);
-  tell_lost_updates(facts, SmallUpdates::stochastic, kLostLimit, Severity::info, kKeptUnchanged, {}, found,
-                    kNothingLostOnAverage());
+  for (const auto& [rounding, advice] : {std::pair(SmallUpdates::nearest, &narrow), std::pair(SmallUpdates::fp32, &wide)})
+    tell_lost_updates(
+        facts, rounding, kLostLimit, Severity::warning,
+        [&, how = rounding](const auto& lost) { return lost_title(facts, how, lost); }, *advice, found);
+  tell_lost_updates(facts, SmallUpdates::stochastic, kLostLimit, Severity::info, kept_title, {}, found);
 }
 
 }  // namespace
@@ -63,8 +93,9 @@ void find_lost(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule updates_lost{
     .code = "updates.lost",
     .part = Part::updates,
-    .raised = "Updates were too small to change the stored weight.",
-    .meaning = "The weights learn less than the optimizer asked for.",
+    .raised = "More than 50% of a parameter's nonzero updates left the stored weight as it was.",
+    .meaning =
+        "An update below half an ulp of the weight is rounded away: w + dw == w. The run learns less than the optimizer asks for.",
     .help = "FP32 master weights, stochastic rounding, or a larger learning rate.",
     .explains = {"updates.decay_lost", "run.no_better_than_guessing", "run.loss_rose", "run.loss_stayed"},
     .shown_by = "experiments/failures/updates_lost_bf16.toml",

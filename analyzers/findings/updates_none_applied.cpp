@@ -5,37 +5,46 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/judgements/update_judgement.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kNoneApplied{"updates.none_applied",
-                                "No update changed any weight in {updates:count recorded update}: the run learns nothing."};
-constexpr Template kRateWasZero{"advice.rate_was_zero", "The learning rate was 0."};
-constexpr Template kUpdatesWereZero{"advice.updates_were_zero",
-                                    "Every update was zero, for every gradient was: the findings on ranges say where they "
-                                    "were lost."};
-constexpr Template kTooSmallForFp32{
-    "advice.updates_too_small_for_fp32",
-    "Every update was too small for its FP32 weight, less than half an ulp: raise the learning rate."};
-constexpr Template kTooSmallForWeight{
-    "advice.updates_too_small_for_weights",
-    "Every update was too small for its weight, less than half an ulp where roundings are to nearest: keep FP32 master "
-    "weights{masters:brackets}, or raise the learning rate."};
+constexpr Template kNoneApplied{"updates.none_applied", "No weight changed in any of {updates:count recorded update}."};
+constexpr Template kRateWasZero{"updates.none_applied.rate_was_zero", "The learning rate is 0 in every step."};
+constexpr Template kUpdatesWereZero{"updates.none_applied.were_zero", "Every update is zero."};
+constexpr Template kRoundedAway{"updates.none_applied.rounded_away", "Every nonzero update was rounded away: w + dw == w."};
+constexpr Template kLargerRate{"advice.raise_learning_rate", "Raise the learning rate{rate:brackets}."};
+constexpr Template kScheduleIsZero{"advice.schedule_makes_rate_zero",
+                                   "Change the schedule{schedule:brackets}: it makes the learning rate 0."};
+constexpr Template kWhereGradientsVanish{"advice.where_gradients_vanish",
+                                         "`ulpscope ranges {trace}` shows where gradients become zero."};
+constexpr Template kMastersOrRate{"advice.masters_or_learning_rate",
+                                  "Use FP32 master weights{masters:brackets}, or raise the learning rate{rate:brackets}."};
 
-Advice why_none(const RunFacts& facts) {
-  const UpdateJudgement& updates = facts.updates();
+Sentence why_none(const RunFacts& facts) {
   if (facts.judged_steps().rate_was_zero) return kRateWasZero();
-  if (updates.sum().all.nonzero == 0) return kUpdatesWereZero();
+  return facts.updates().sum().all.nonzero == 0 ? kUpdatesWereZero() : kRoundedAway();
+}
+
+Advice advice_on_none(const RunFacts& facts) {
+  const UpdateJudgement& updates = facts.updates();
+  const SettingNames& settings = facts.context.settings;
+  const SettingMention rate = settings.only_now(SettingKind::learning_rate);
+  if (facts.judged_steps().rate_was_zero) {
+    if (settings.number(SettingKind::learning_rate).value_or(0) == 0) return kLargerRate({{"rate", rate}});
+    return kScheduleIsZero({{"schedule", Value::list(settings.given_beside(SettingKind::warmup))}});
+  }
+  if (updates.sum().all.nonzero == 0) return kWhereGradientsVanish({{"trace", trace_name(facts.context.trace)}});
   if (Advice why = why_updates_are_short(facts); !why.text.empty()) return why;
   const bool narrow = std::any_of(updates.weights().begin(), updates.weights().end(), [&](const UpdateJudgement::Weight& weight) {
     return is_narrow(facts.selection.tensor(weight.tensor).dtype);
   });
-  Advice advice = kTooSmallForFp32();
+  Advice advice = kLargerRate({{"rate", rate}});
   if (narrow)
-    advice.text = kTooSmallForWeight({{"masters", advice.set(facts.context.settings.switched(SettingKind::master_weights, true))}});
+    advice.text = kMastersOrRate({{"masters", advice.set(settings.switched(SettingKind::master_weights, true))}, {"rate", rate}});
   advice.note({.kind = SettingKind::learning_rate, .way = SettingChange::Way::raise});
   return advice;
 }
@@ -53,8 +62,8 @@ void find_none_applied(const RunFacts& facts, Findings& found) {
                           {{"updates", count_cell(weight.totals.rows), Unit::count},
                            {"nonzero_updates", count_cell(weight.totals.all.nonzero), Unit::count}}});
   }
-  found.add_judged(Severity::error, kNoneApplied({{"updates", updates.sum().rows}}), std::move(evidence), why_none(facts),
-                   std::move(extent));
+  found.add_judged(Severity::error, {kNoneApplied({{"updates", updates.sum().rows}}), why_none(facts)}, std::move(evidence),
+                   advice_on_none(facts), std::move(extent));
 }
 
 }  // namespace
@@ -63,8 +72,8 @@ extern constinit const FindingRule updates_none_applied{
     .code = "updates.none_applied",
     .part = Part::updates,
     .raised = "No recorded update changed any weight.",
-    .meaning = "The run learns nothing.",
-    .help = "The finding says why: a learning rate of 0, updates below half an ulp of their weights, or gradients of zeros.",
+    .meaning = "The run learns nothing: the learning rate is 0, every gradient is 0, or every update is rounded away.",
+    .help = "A larger learning rate, or FP32 master weights; where gradients are 0, see the findings on ranges.",
     .explains = {"run.no_better_than_guessing", "updates.lost", "run.loss_stayed"},
     .shown_by = "experiments/failures/learning_rate_zero.toml",
     .find = find_none_applied,

@@ -142,14 +142,20 @@ void add_verdict(const Snapshot& trace, Report& report, const Sentences& nothing
   sort_by_severity(findings);
   const Causes causes(trace, findings);
   std::vector<size_t> roots(findings.size());
+  std::vector<bool> comes_first(findings.size());  // of those that are as severe: where it may all have begun
   for (size_t i = 0; i < findings.size(); ++i) {
     roots[i] = causes.root(i);
     Finding& root = findings[roots[i]];
-    if (counts(findings[i])) root.severity = std::max(root.severity, findings[i].severity);
+    if (!counts(findings[i]) || root.severity >= findings[i].severity) continue;
+    root.severity = findings[i].severity;
+    const FindingRule& rule = finding_rule(root.code);
+    comes_first[roots[i]] = rule.find_start != nullptr && rule.find == nullptr;
   }
   std::vector<size_t> order(findings.size()), place(findings.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return findings[a].severity > findings[b].severity; });
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return std::pair(findings[a].severity, bool{comes_first[a]}) > std::pair(findings[b].severity, bool{comes_first[b]});
+  });
   std::vector<Finding> sorted;
   for (size_t i = 0; i < order.size(); ++i) {
     place[order[i]] = i;

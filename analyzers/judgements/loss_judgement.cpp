@@ -95,25 +95,25 @@ std::optional<ScatteredLosses> scattered_above(const RunFacts& facts, uint64_t u
 namespace {
 
 constexpr Template kScattered{"loss.scattered",
-                              "{above} of the last {losses} losses are more than {times:g} times the first one, {first:.4g}, up to "
-                              "{highest:.4g} in step {step}"};
-constexpr Template kScatteredBefore{
-    "loss.scattered_before_nonfinite",
-    "{above} of the last {losses} losses before anything was NaN or infinite are more than {times:g} times the first one, "
-    "{first:.4g}, up to {highest:.4g} in step {step}"};
+                              "{above} of the last {losses} losses exceed {times:g}x the first ({first:.4g}), and the highest is "
+                              "{highest:.4g} (step {step})"};
+constexpr Template kScatteredBefore{"loss.scattered_before_nonfinite",
+                                    "{above} of the last {losses} losses before the first NaN or Inf exceed {times:g}x the first "
+                                    "({first:.4g}), and the highest is {highest:.4g} (step {step})"};
+constexpr Template kRose{"loss.rose", "rose"};
+constexpr Template kDidNotFall{"loss.did_not_fall", "went"};
 constexpr Template kWentInStep{"loss.went_in_step",
-                               "the loss went from {first:.4g} in step {first_step} to {last:.4g} in step {step}"};
-constexpr Template kWent{"loss.went", "the loss went from {first:.4g} in step {first_step} to {last:.4g}"};
-constexpr Template kWentToMedian{
-    "loss.went_to_median",
-    "the loss went from {first:.4g} in step {first_step} to {last:.4g}, the median of the last {losses} losses"};
-constexpr Template kWentBeforeBreak{
-    "loss.went_before_it_broke",
-    "the loss went from {first:.4g} in step {first_step} to {last:.4g}, the median of the last {losses} losses before it broke"};
-constexpr Template kWentBeforeNonfinite{
-    "loss.went_before_nonfinite",
-    "the loss went from {first:.4g} in step {first_step} to {last:.4g}, the median of the last {losses} losses before "
-    "anything was NaN or infinite"};
+                               "the loss {rose} from {first:.4g} (step {first_step}) to {last:.4g} (step {step})"};
+constexpr Template kWent{"loss.went", "the loss {rose} from {first:.4g} (step {first_step}) to {last:.4g}"};
+constexpr Template kWentToMedian{"loss.went_to_median",
+                                 "the loss {rose} from {first:.4g} (step {first_step}) to {last:.4g}, the median of its last "
+                                 "{losses} values"};
+constexpr Template kWentBeforeBreak{"loss.went_before_it_broke",
+                                    "the loss {rose} from {first:.4g} (step {first_step}) to a median of {last:.4g} over "
+                                    "{losses:count step}, and was NaN or Inf from step {until} on"};
+constexpr Template kWentBeforeNonfinite{"loss.went_before_nonfinite",
+                                        "the loss {rose} from {first:.4g} (step {first_step}) to a median of {last:.4g} over "
+                                        "{losses:count step}, before the first NaN or Inf in step {until}"};
 
 }  // namespace
 
@@ -124,11 +124,18 @@ Sentence ScatteredLosses::text() const {
 
 Sentence LossChange::text() const {
   if (scattered) return scattered->text();
-  const Value from = ordinal(first_step);
-  if (step) return kWentInStep({{"first", first}, {"first_step", from}, {"last", last}, {"step", ordinal(*step)}});
-  if (count == 1) return kWent({{"first", first}, {"first_step", from}, {"last", last}});
-  const Template& median = until == Until::end ? kWentToMedian : until == Until::broke ? kWentBeforeBreak : kWentBeforeNonfinite;
-  return median({{"first", first}, {"first_step", from}, {"last", last}, {"losses", count}});
+  const Value from = ordinal(first_step), rose = last > first ? kRose() : kDidNotFall();
+  if (step) return kWentInStep({{"rose", rose}, {"first", first}, {"first_step", from}, {"last", last}, {"step", ordinal(*step)}});
+  if (count == 1) return kWent({{"rose", rose}, {"first", first}, {"first_step", from}, {"last", last}});
+  if (until != Until::end) {
+    return (until == Until::broke ? kWentBeforeBreak : kWentBeforeNonfinite)({{"rose", rose},
+                                                                              {"first", first},
+                                                                              {"first_step", from},
+                                                                              {"last", last},
+                                                                              {"losses", count},
+                                                                              {"until", ordinal(until_step)}});
+  }
+  return kWentToMedian({{"rose", rose}, {"first", first}, {"first_step", from}, {"last", last}, {"losses", count}});
 }
 
 std::vector<StepLoss> losses_of(const RunFacts& facts, StepRange steps) {
@@ -182,17 +189,22 @@ std::optional<LossJudgement> judge_losses(const RunFacts& facts, uint64_t first_
   const std::vector<double> ends = last_losses(steps);
   if (ends.empty() || !std::isfinite(steps.first.loss) || !steps.first.loss_known) return std::nullopt;
   const double first = steps.first.loss, end = median(ends);
-  LossJudgement judged{
-      .change =
-          {steps.first.step, first, end, ends.size(), facts.broke() ? LossChange::Until::broke : LossChange::Until::end, {}, {}},
-      .is_long = steps.count >= 2 * kEndLosses,
-      .no_better = steps.count > 1 && end >= first,
-      .comes_down = comes_down(facts),
-      .grew = false,
-      .grew_to_nonfinite = false,
-      .peaked = steps.peak && first > 0 && steps.peak->loss > kGrown * first && steps.peak->step <= blind &&
-                steps.peak->step < first_nonfinite && blind != UINT64_MAX,
-      .scattered = scattered_above(facts, first_nonfinite)};
+  const std::vector<int> broken = facts.step_facts.broken_ranks();
+  const bool broke = std::find(broken.begin(), broken.end(), facts.context.trace.ranks().front()) != broken.end();
+  LossJudgement judged{.change = {.first_step = steps.first.step,
+                                  .first = first,
+                                  .last = end,
+                                  .count = ends.size(),
+                                  .until = broke ? LossChange::Until::broke : LossChange::Until::end,
+                                  .until_step = facts.step_facts.broken_from()},
+                       .is_long = steps.count >= 2 * kEndLosses,
+                       .no_better = steps.count > 1 && end >= first,
+                       .comes_down = comes_down(facts),
+                       .grew = false,
+                       .grew_to_nonfinite = false,
+                       .peaked = steps.peak && first > 0 && steps.peak->loss > kGrown * first && steps.peak->step <= blind &&
+                                 steps.peak->step < first_nonfinite && blind != UINT64_MAX,
+                       .scattered = scattered_above(facts, first_nonfinite)};
   const bool above_all = judged.is_long && first > 0 && end > 2 * median(steps.first_losses) &&
                          end > *std::max_element(steps.first_losses.begin(), steps.first_losses.end());
   judged.grew = !facts.broke() && first_nonfinite == UINT64_MAX && ((std::isfinite(end) && above_all) || ended_above(facts));
@@ -204,6 +216,7 @@ std::optional<LossJudgement> judge_losses(const RunFacts& facts, uint64_t first_
     change.last = median(before);
     change.count = before.size();
     change.until = LossChange::Until::nonfinite;
+    change.until_step = first_nonfinite_step(facts, WhichSteps::all);
   }
   if (judged.peaked) {
     change.last = steps.peak->loss;

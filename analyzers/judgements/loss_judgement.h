@@ -33,10 +33,11 @@ struct LossChange {
   double first, last;
   size_t count;  // losses that `last` is the median of
   enum class Until : uint8_t { end, broke, nonfinite } until;
-  std::optional<uint64_t> step;              // of `last`, where that is one loss on the way
-  std::optional<ScatteredLosses> scattered;  // where they are what is to be told
+  uint64_t until_step;                            // from where on the losses are NaN or Inf, or where something first was
+  std::optional<uint64_t> step = {};              // of `last`, where that is one loss on the way
+  std::optional<ScatteredLosses> scattered = {};  // where they are what is to be told
 
-  Sentence text() const;  // a phrase: "the loss went from ... to ..."
+  Sentence text() const;  // a phrase: "the loss rose from ... to ..."
 };
 
 struct LossJudgement {

@@ -38,9 +38,13 @@ inline constexpr int kNonfiniteCauses = 19;
 const char* name_of(NonfiniteCause cause);     // "overflow_on_cast"
 const char* meaning_of(NonfiniteCause cause);  // "a value too large for the type that it is cast to"
 
+// A result was too large for its type.
+bool is_overflow(NonfiniteCause cause);
+
 struct NonfiniteExplanation {
   NonfiniteCause cause = NonfiniteCause::unknown;
-  Sentences story = {};     // "Element 5 is log(0) = -infinity."; nothing where nothing is known
+  Sentence headline = {};   // where the cause has one of its own: "Adam divides by zero at step 0: ..."
+  Sentences story = {};     // the arithmetic: "Element [0, 5]: log(0) = -Inf."; nothing where nothing is known
   Advice help = {};         // what helps, where the cause says it
   bool fp32_keeps = false;  // what a rounding to a narrower type made zero: the zero that was divided by, or taken the logarithm of
   std::optional<CaptureTree> capture = {};  // of the first element that was captured in that step

@@ -31,20 +31,17 @@ double number_of(const Cell& cell) {
 
 std::string number_text(const Value::Number& number, std::string_view form) {
   if (form.empty()) return cell_text(number.cell, number.unit);
-  if (form == "special") {
-    const double value = number_of(number.cell);
-    return std::isnan(value) ? "NaN" : value > 0 ? "Inf" : "-Inf";
-  }
-  if (form == "%") return fmt::format("{:g}%", 100 * number_of(number.cell));
-  if (form.ends_with('%'))
-    return fmt::format(fmt::runtime(fmt::format("{{:{}}}%", form.substr(0, form.size() - 1))), 100 * number_of(number.cell));
   if (const std::string_view noun = behind(form, "count"); !noun.empty())
     return count_of(static_cast<uint64_t>(std::get<int64_t>(number.cell)), noun);
   if (const std::string_view words = behind(form, "either"); !words.empty()) {
     const size_t bar = words.find('|');
     return std::string(std::get<int64_t>(number.cell) == 1 ? words.substr(0, bar) : words.substr(bar + 1));
   }
-  return grouped_digits(fmt::format(fmt::runtime(fmt::format("{{:{}}}", form)), number_of(number.cell)));
+  const double value = number_of(number.cell);
+  if (form == "special" || !std::isfinite(value)) return std::isnan(value) ? "NaN" : value > 0 ? "Inf" : "-Inf";
+  if (form == "%") return fmt::format("{:g}%", 100 * value);
+  if (form.ends_with('%')) return fmt::format(fmt::runtime(fmt::format("{{:{}}}%", form.substr(0, form.size() - 1))), 100 * value);
+  return grouped_digits(fmt::format(fmt::runtime(fmt::format("{{:{}}}", form)), value));
 }
 
 std::string list_text(const Value::List& list, std::string_view form) {
@@ -78,17 +75,16 @@ void make_value_printable(Value& value) {
 }  // namespace
 
 const char* name_of(NameKind kind) {
-  static constexpr const char* kNames[] = {"module",   "op",    "tensor",     "parameter", "phase",   "format",
-                                           "file",     "data",  "experiment", "machine",   "product", "algorithm",
-                                           "function", "value", "event",      "change"};
-  static_assert(std::size(kNames) == static_cast<size_t>(NameKind::change) + 1);
+  static constexpr const char* kNames[] = {"module",     "op",      "tensor",  "parameter", "phase",    "format", "file",  "data",
+                                           "experiment", "machine", "product", "algorithm", "function", "value",  "event", "part"};
+  static_assert(std::size(kNames) == static_cast<size_t>(NameKind::part) + 1);
   return kNames[static_cast<size_t>(kind)];
 }
 
 std::string Setting::text() const {
-  if (!now.empty()) return fmt::format("{}, now {}", name, now);
   const std::string& value = is.empty() ? to : is;
-  return value.empty() ? name : fmt::format("{} = {}", name, value);
+  const std::string text = value.empty() ? name : fmt::format("{} = {}", name, value);
+  return now.empty() ? text : fmt::format("{}, now {}", text, now);
 }
 
 Value::Value(Setting setting) {

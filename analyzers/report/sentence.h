@@ -7,7 +7,7 @@
 // A template holds all the words; a value is a number with its unit, a name of a closed kind, a setting, a list of such, or a
 // phrase, which is a template with values of its own. A place in a template is "{name}" or "{name:form}", where form is one of
 //   .3g, g and other forms of fmt   of a number;
-//   %, .3g% and such                of a share, in percent: "12.5%";
+//   %, .3g%, +.1f% and such         of a share, in percent: "12.5%", "+12.5%";
 //   count NOUN                      of a count: "1 step", "40 steps";
 //   either ONE|OTHERS               of a count: the first word of 1, the second of all others, without the number;
 //   special                         of a number that is none: "NaN", "Inf", "-Inf";
@@ -46,7 +46,7 @@ enum class NameKind : uint8_t {
   function,  // of a layer or a loss
   value,     // an identifier that happens to be a number, as a seed
   event,     // what a producer recorded as a text
-  change,    // of settings, as trials call it
+  part,      // what a tensor is in its module, or of its parameter: "linear gradient, FP16"
 };
 const char* name_of(NameKind kind);
 
@@ -56,8 +56,8 @@ struct Name {
   bool operator==(const Name&) const = default;
 };
 
-// A setting as its producer calls it, with the value that it has or one that it is to have: "optimizer.eps, now 1e-8",
-// "scaler.dynamic = true". "": there is none.
+// A setting as its producer calls it, with the value that it has, one that it is to have, or both: "optimizer.eps, now 1e-8",
+// "scaler.dynamic = true", "fp8.recipe = "current", now "delayed"". "": there is none.
 struct Setting {
   std::string name;
   std::string now = {};  // ", now 1e-8"
@@ -211,6 +211,7 @@ constexpr bool is_form(std::string_view form) {
   if (form.starts_with("either ")) return form.find('|') != std::string_view::npos;
   // Digits and a presentation type of fmt, and of a share '%' behind them.
   if (form.size() > 1 && form.back() == '%') form.remove_suffix(1);
+  if (!form.empty() && form.front() == '+') form.remove_prefix(1);
   if (!form.empty() && form.front() == '.') form.remove_prefix(1);
   while (form.size() > 1 && form.front() >= '0' && form.front() <= '9') form.remove_prefix(1);
   return form == "g" || form == "f" || form == "e";

@@ -155,10 +155,13 @@ bool is_no_count(const Quantity& quantity) {
   return quantity.unit == Unit::count && count != nullptr && *count == 0;
 }
 
-// "20 steps", "loss scale 2^5".
+// "20 steps", "1 step", "loss scale 2^5".
 std::string quantity_text(const Quantity& quantity) {
-  const std::string value = cell_text(quantity.value, quantity.unit), name = shown_name(quantity.name);
-  return quantity.unit == Unit::count ? fmt::format("{} {}", value, name) : fmt::format("{} {}", name, value);
+  const std::string value = cell_text(quantity.value, quantity.unit);
+  std::string name = shown_name(quantity.name);
+  if (quantity.unit != Unit::count) return fmt::format("{} {}", name, value);
+  if (value == "1" && name.ends_with('s')) name.pop_back();
+  return fmt::format("{} {}", value, name);
 }
 
 // The format that a run is in, and how long it took, need no name.
@@ -302,7 +305,7 @@ std::string findings_text(const Report& report, const TextOptions& options, cons
     text += findings.finding(report.findings[cause.finding], "Cause", is_whole);
     if (options.all) {
       for (const size_t i : cause.consequences) text += findings.finding(report.findings[i], "  then", true);
-    } else if (const std::string then = consequences_text(report, cause); is_whole && !then.empty()) {
+    } else if (const std::string then = consequences_text(report, cause); !then.empty()) {
       text += labelled_part("then", then, options);
     }
   }

@@ -12,8 +12,8 @@
 
 namespace ulpscope {
 
-// A phrase in advice on a run that diverged: what trials may refute.
-inline constexpr Template kNoFormatHelps{"advice.no_format_helps", ": no format would have helped"};
+// A phrase in the title of a run that diverged: what trials may refute.
+inline constexpr Template kNoFormatHelps{"run.diverged.no_format_helps", ", and precision is not the cause"};
 
 class Advice {
  public:

@@ -30,7 +30,8 @@ struct AnalysisOptions {
 
   bool asks_for(uint64_t step) const { return step >= steps.first && step < steps.last; }
   bool restricts_steps() const { return steps.first > 0 || steps.last < UINT64_MAX; }
-  bool selects() const { return restricts_steps() || !modules.empty() || !ops.empty() || !phases.empty() || !roles.empty(); }
+  bool restricts_tensors() const { return !modules.empty() || !ops.empty() || !phases.empty() || !roles.empty(); }
+  bool selects() const { return restricts_steps() || restricts_tensors(); }
   // The same of all rows.
   AnalysisOptions of_all() const;
   bool cancelled() const { return cancel && cancel->load(std::memory_order_relaxed); }

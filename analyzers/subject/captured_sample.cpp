@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <span>
+#include <string_view>
 #include <vector>
 
-#include "ulpscope/trace/sources.h"
+#include "ulpscope/base/text.h"
 
 namespace ulpscope {
 
@@ -36,6 +37,23 @@ bool is_whole(const Snapshot& of_rank, uint32_t tensor, const CaptureRow& node, 
 
 }  // namespace
 
+std::string sample_text(const FoundSample& sample) {
+  constexpr std::string_view kFromZero = " (from 0)";
+  std::string text;
+  bool is_counted = false;
+  for (const SamplePlace& place : sample.places) {
+    std::string one = place.text();
+    if (const size_t at = one.find(kFromZero); at != std::string::npos) {
+      one.erase(at, kFromZero.size());
+      is_counted = true;
+    }
+    text += (text.empty() ? "" : "; ") + one;
+  }
+  if (is_counted) text += ", counted from 0";
+  if (!sample.problem.empty()) text += (text.empty() ? "" : "; ") + sample.problem;
+  return one_line(text.empty() ? sample.name : fmt::format("{} ({})", sample.name, text));
+}
+
 std::string sample_of(const Snapshot& of_rank, uint32_t tensor, const CaptureRow& node) {
   if (node.element < 0 || node.shape.empty()) return "";
   const bool is_evaluation = of_rank.ops()[of_rank.tensors()[tensor].op].phase == Phase::evaluation;
@@ -52,7 +70,7 @@ std::string sample_of(const Snapshot& of_rank, uint32_t tensor, const CaptureRow
   const int64_t of_sample = elements / count, element = node.element % of_sample;
   const FoundSample sample = find_sample(of_rank, samples[static_cast<size_t>(node.element / of_sample)]);
   return fmt::format("element {} of {}", element,
-                     sample.narrowed_to(static_cast<uint64_t>(element), static_cast<uint64_t>(of_sample)).text());
+                     sample_text(sample.narrowed_to(static_cast<uint64_t>(element), static_cast<uint64_t>(of_sample))));
 }
 
 }  // namespace ulpscope

@@ -30,38 +30,48 @@ namespace {
 
 constexpr Template kScaleMoreOrSooner{
     "advice.scale_more_or_sooner",
-    "Begin with a larger loss scale{initial:brackets}, or let it grow sooner{interval:brackets}{factor}"};
+    "Start with a larger loss scale{initial:brackets}, or shorten its growth interval{interval:brackets}{factor}"};
 constexpr Template kScaleMoreOrAdapt{"advice.scale_more_or_adapt",
-                                     "Use a larger loss scale{initial:brackets}, or one that adapts{dynamic:brackets}{factor}"};
-constexpr Template kSwitchScalerOn{"advice.switch_scaler_on", "Switch the gradient scaler on{enabled:brackets}{factor}"};
+                                     "Use a larger loss scale{initial:brackets}, or a dynamic one{dynamic:brackets}{factor}"};
+constexpr Template kSwitchScalerOn{"advice.switch_scaler_on", "Enable loss scaling{enabled:brackets}{factor}"};
 constexpr Template kKeepMastersAndScale{"advice.keep_masters_and_scale",
-                                        "Keep FP32 master weights and switch the gradient scaler on{settings:brackets}{factor}"};
-constexpr Template kOrRaiseLossFactor{"advice.or_raise_loss_factor",
-                                      ", or raise the factor of the loss, which makes gradients as small{factor:brackets}"};
-constexpr Template kModuleOfCast{"place.module_of_cast", "module {module}, which it was cast for,"};
+                                        "Use FP32 master weights and loss scaling{settings:brackets}{factor}"};
+constexpr Template kOrRaiseLossFactor{"advice.or_raise_loss_factor", ", or raise the loss factor{factor:brackets}"};
+constexpr Template kRaiseLossFactor{"advice.raise_loss_factor_too", ", raise the loss factor{factor:brackets}"};
+constexpr Template kModuleOfCast{"place.module_of_cast", "module `{module}`"};
+constexpr Template kScaleSetting{"setting.scale", "{setting}, now {value}"};
 constexpr Template kThisOp{"place.this_op", "this op"};
-constexpr Template kWideRecordingTells{"advice.wide_recording_tells",
-                                       "`ulpscope scale` of a recording in FP32 tells{precision:brackets}"};
+constexpr Template kWideRecordingTells{
+    "advice.wide_recording_tells",
+    "Record the run in FP32{precision:brackets}: `ulpscope scale` of that trace shows which loss scale fits."};
 
 }  // namespace
 
-Advice scaling_advice(const PrecisionFacts& facts, const SettingNames& settings) {
+Value scale_setting(const SettingNames& settings, SettingKind kind) {
+  const Setting name = settings.name(kind).words;
+  const std::optional<double> now = settings.number(kind);
+  return now ? Value(kScaleSetting({{"setting", name}, {"value", {*now, Unit::scale}}})) : Value(name);
+}
+
+Advice scaling_advice(const PrecisionFacts& facts, const SettingNames& settings, bool goes_on) {
   using Kind = SettingKind;
   Advice advice;
   const auto factor = [&]() -> Value {
     if (!(settings.number(Kind::loss_factor).value_or(1) <= 0.1)) return {};
-    return kOrRaiseLossFactor({{"factor", advice.raise(settings.now(Kind::loss_factor))}});
+    return (goes_on ? kRaiseLossFactor : kOrRaiseLossFactor)({{"factor", advice.raise(settings.now(Kind::loss_factor))}});
   };
   // A scaler that multiplies by 1 is switched on.
   const bool multiplies_by_one = settings.number(Kind::scale_initial) == 1.0 && !settings.is_off(Kind::scale_enabled);
   if (facts.adapts_scale) {
-    const Setting interval = advice.lower(settings.name(Kind::scale_growth_interval));
-    const Setting initial = advice.raise(settings.name(Kind::scale_initial));
-    advice.text = kScaleMoreOrSooner({{"initial", initial}, {"interval", interval}, {"factor", factor()}});
+    const Setting interval = advice.lower(settings.now_or_name(Kind::scale_growth_interval));
+    advice.raise(settings.name(Kind::scale_initial));
+    advice.text = kScaleMoreOrSooner(
+        {{"initial", scale_setting(settings, Kind::scale_initial)}, {"interval", interval}, {"factor", factor()}});
   } else if (facts.scales_loss || multiplies_by_one) {
     const Setting dynamic = advice.set(settings.switched(Kind::scale_dynamic, true));
-    const Setting initial = advice.raise(settings.name(Kind::scale_initial));
-    advice.text = kScaleMoreOrAdapt({{"initial", initial}, {"dynamic", dynamic}, {"factor", factor()}});
+    advice.raise(settings.name(Kind::scale_initial));
+    advice.text =
+        kScaleMoreOrAdapt({{"initial", scale_setting(settings, Kind::scale_initial)}, {"dynamic", dynamic}, {"factor", factor()}});
   } else if (!facts.updates_narrow_weights) {
     const Setting enabled = advice.set(settings.switched(Kind::scale_enabled, true));
     advice.text = kSwitchScalerOn({{"enabled", enabled}, {"factor", factor()}});
@@ -91,7 +101,9 @@ void note_wide_types(const PrecisionFacts& facts, const OpInfo& op, DType made, 
 bool has_range_of_fp32(DType dtype) { return info(dtype).format->largest_exponent() >= binary32.largest_exponent(); }
 
 Sentence wide_recording_tells(const SettingNames& settings) {
-  return kWideRecordingTells({{"precision", settings.now(SettingKind::precision)}});
+  SettingMention precision = settings.proposed(SettingKind::precision, settings.words().fp32);
+  precision.words.now.clear();
+  return kWideRecordingTells({{"precision", precision}});
 }
 
 bool clips_by_value(const OpInfo& op) { return op.phase == Phase::scaling && op.function == OpFunction::clamp; }

@@ -20,8 +20,10 @@ struct PrecisionFacts {
 };
 PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps);
 // Advice to scale the loss, or to scale it more, in such a run, as a phrase that begins a sentence: a gradient scaler cannot
-// unscale 16-bit gradients.
-Advice scaling_advice(const PrecisionFacts& facts, const SettingNames& settings);
+// unscale 16-bit gradients. `goes_on`: with another way out behind it, ", or use BF16".
+Advice scaling_advice(const PrecisionFacts& facts, const SettingNames& settings, bool goes_on = false);
+// A setting that is a scale, as a phrase: "scaler.initial, now 2^16"; where the trace has none, what its producer's users write.
+Value scale_setting(const SettingNames& settings, SettingKind kind);
 // The place that decides the type of an op's outputs, as a phrase: "this op", or of a cast the module that it was made for.
 Sentence typed_place(const PrecisionFacts& facts, const OpInfo& op);
 // What words call FP32, or BF16, for that op instead of the type of what it made.
@@ -30,7 +32,7 @@ void note_wide_types(const PrecisionFacts& facts, const OpInfo& op, DType made, 
 // A 16-bit type with the range of FP32 has no wider one to go to.
 bool has_range_of_fp32(DType dtype);
 
-// "`ulpscope scale` of a recording in FP32 tells (precision, now "fp16")": a phrase.
+// "Record the run in FP32 (precision = "fp32"): `ulpscope scale` of that trace shows which loss scale fits."
 Sentence wide_recording_tells(const SettingNames& settings);
 
 // Of gradients, before the update.

@@ -1,5 +1,7 @@
 #include "ulpscope/analyzers/subject/setting_names.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -10,13 +12,13 @@ namespace ulpscope {
 
 namespace {
 
-// Values as producers write them. What decides by itself is neither, and can be switched to both.
-struct Values {
+// SwitchWords as producers write them. What decides by itself is neither, and can be switched to both.
+struct SwitchWords {
   std::string_view off, on;
 };
-constexpr Values kSwitches[] = {{"false", "true"}, {"False", "True"},     {"0", "1"},
-                                {"off", "on"},     {"\"off\"", "\"on\""}, {"'off'", "'on'"}};
-constexpr Values kAutomatic[] = {{"auto", "on"}, {"\"auto\"", "\"on\""}, {"'auto'", "'on'"}};
+constexpr SwitchWords kSwitches[] = {{"false", "true"}, {"False", "True"},     {"0", "1"},
+                                     {"off", "on"},     {"\"off\"", "\"on\""}, {"'off'", "'on'"}};
+constexpr SwitchWords kAutomatic[] = {{"auto", "on"}, {"\"auto\"", "\"on\""}, {"'auto'", "'on'"}};
 
 }  // namespace
 
@@ -30,6 +32,21 @@ SettingMention SettingNames::name(SettingKind kind) const { return name_for(kind
 SettingMention SettingNames::name_for(SettingKind kind, const std::string& module) const {
   const SettingInfo* const setting = find(kind);
   return {kind, {setting ? one_line(setting->name) : words_->without_setting(kind, one_line(module))}};
+}
+
+SettingMention SettingNames::of_modules(const std::string& modules) const {
+  constexpr SettingKind kKind = SettingKind::precision_of_modules;
+  const SettingInfo* const setting = find(kKind);
+  // The value of the setting is a table of modules: TOML.
+  if (setting != nullptr)
+    return {kKind, {.name = fmt::format("{}.\"{}\"", one_line(setting->name), one_line(modules)), .to = std::string(words_->fp32)}};
+  return {kKind, {words_->without_setting(kKind, one_line(modules))}};
+}
+
+SettingMention SettingNames::now_named(std::string_view name) const {
+  const auto found = std::find_if(settings_.begin(), settings_.end(), [&](const SettingInfo& each) { return each.name == name; });
+  if (name.empty() || found == settings_.end()) return {SettingKind::other};
+  return {found->kind, {.name = one_line(found->name), .now = one_line(found->value)}, "", found->name};
 }
 
 SettingMention SettingNames::switched(SettingKind kind, bool on) const {
@@ -61,7 +78,7 @@ SettingMention SettingNames::switched(SettingKind kind, bool on) const {
 bool SettingNames::is_off(SettingKind kind) const {
   const SettingInfo* const setting = find(kind);
   return setting != nullptr && std::any_of(std::begin(kSwitches), std::end(kSwitches),
-                                           [&](const Values& values) { return setting->value == values.off; });
+                                           [&](const SwitchWords& values) { return setting->value == values.off; });
 }
 
 SettingMention SettingNames::with_value(SettingKind kind) const {
@@ -74,6 +91,18 @@ SettingMention SettingNames::now(SettingKind kind) const {
   const SettingInfo* const setting = find(kind);
   if (setting == nullptr) return {kind};
   return {kind, {.name = one_line(setting->name), .now = one_line(setting->value)}};
+}
+
+SettingMention SettingNames::now_or_name(SettingKind kind) const {
+  const SettingMention setting = now(kind);
+  return setting.empty() ? name(kind) : setting;
+}
+
+SettingMention SettingNames::proposed(SettingKind kind, std::string_view value) const {
+  SettingMention mention = now(kind);
+  mention.value = value;
+  if (!mention.empty()) mention.words.to = value;
+  return mention;
 }
 
 SettingMention SettingNames::only_now(SettingKind kind) const {
@@ -101,7 +130,7 @@ Value::List SettingNames::given_beside(SettingKind kind) const {
   Value::List beside;
   for (const SettingInfo& each : settings_)
     if (each.given && !table.empty() && each.name.starts_with(table))
-      beside.push_back(Setting{.name = one_line(each.name), .now = one_line(each.value)});
+      beside.push_back(Setting{.name = one_line(each.name), .is = one_line(each.value)});
   return beside;
 }
 

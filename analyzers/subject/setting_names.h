@@ -37,6 +37,10 @@ class SettingNames {
   // instead.
   SettingMention name(SettingKind kind) const;                                 // of the first of that kind: "scaler.initial"
   SettingMention name_for(SettingKind kind, const std::string& module) const;  // the same of one for modules
+  // "autocast.modules."norm" = "fp32"": what keeps these modules in FP32.
+  SettingMention of_modules(const std::string& modules) const;
+  // "loss.ignore_index, now -100", of the one that the producer calls so.
+  SettingMention now_named(std::string_view name) const;
   // "scaler.dynamic = true", with the value that its own, another one of two, is the opposite of; of other values the name alone.
   SettingMention switched(SettingKind kind, bool on) const;
   bool is_off(SettingKind kind) const;  // its value says so
@@ -44,12 +48,16 @@ class SettingNames {
   SettingMention with_value(SettingKind kind) const;
   // "optimizer.eps, now 1e-8", of one that should have another value.
   SettingMention now(SettingKind kind) const;
-  // The same where there is one of that kind only, and not one for each of several groups of parameters.
+  // The same, or where the trace has no such setting, what the producer's users write.
+  SettingMention now_or_name(SettingKind kind) const;
+  // "fp8.recipe = "current", now "delayed"", of one that should have this value and has another.
+  SettingMention proposed(SettingKind kind, std::string_view value) const;
+  // As `now`, where there is one of that kind only, and not one for each of several groups of parameters.
   SettingMention only_now(SettingKind kind) const;
   // The same of the only one of that kind whose value is this number, to one in a hundred thousand.
   SettingMention now_where(SettingKind kind, double value) const;
-  // "schedule.type, now "step"" and "schedule.gamma, now 0.1": those that were asked for, of the table that the setting of that
-  // kind is in.
+  // "schedule.type = "step"" and "schedule.gamma = 0.1": those that were asked for, of the table that the setting of that kind is
+  // in.
   Value::List given_beside(SettingKind kind) const;
   std::optional<double> number(SettingKind kind) const;  // of the first of that kind, where its value is a number
   std::vector<double> numbers(SettingKind kind) const;   // of all of that kind, where theirs are

@@ -225,8 +225,8 @@ ComparedSteps compare_steps(const ComparedRuns& runs, const AnalysisOptions& opt
     different = std::move(kept);
   }
   plot.series_left_out = all - different.size();
-  plot.title =
-      fmt::format("Distance of norms, ||a| - |b|| over the larger one, of {} of {} outputs that differ", different.size(), all);
+  plot.title = fmt::format("Relative difference of norms, ||a| - |b|| / max(|a|, |b|), of {} of {} outputs that differ",
+                           different.size(), all);
   if (different.empty()) return result;
   const StepColumns columns = StepColumns::over(begin, last, kMostHeatmapColumns);
   plot.x_end = columns.end();
@@ -241,7 +241,7 @@ ComparedSteps compare_steps(const ComparedRuns& runs, const AnalysisOptions& opt
   if (steps.first) {
     const auto at = static_cast<double>(steps.first->step);
     plot.marks.push_back({at, at,
-                          fmt::format("the first difference: {}, {} {} and {}", runs.b.selection().output_name(steps.first->tensor),
+                          fmt::format("first difference: {}, {} {} and {}", runs.b.selection().output_name(steps.first->tensor),
                                       steps.first->what, steps.first->a, steps.first->b),
                           Severity::warning});
   }

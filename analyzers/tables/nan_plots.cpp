@@ -25,8 +25,8 @@ class WayGraph {
     if (is_new) {
       const OpInfo& op = selection_.op(stop.tensor);
       plot_.nodes.push_back({selection_.name(stop.tensor),
-                             fmt::format("{}, {}, step {}: {} of {} NaN or infinite", op.name, name_of(op.phase),
-                                         stop.position.step, stop.nonfinite, stop.count),
+                             fmt::format("{}, {}, step {}: {} of {} NaN or Inf", op.name, name_of(op.phase), stop.position.step,
+                                         stop.nonfinite, stop.count),
                              selection_.key(stop.tensor, stop.position), true});
     }
     return place->second;
@@ -74,7 +74,7 @@ Plot way_plot(const Selection& selection, const std::string& trace, const Nonfin
               const NonfiniteExplanation& explanation, const NonfiniteWays& ways) {
   Plot plot;
   plot.name = "way";
-  plot.title = "How it came about, and where it went";
+  plot.title = "Where it came from, and where it went";
   plot.kind = PlotKind::graph;
   plot.only_pictured = true;
   std::vector<size_t> operands;
@@ -111,7 +111,7 @@ Plot way_plot(const Selection& selection, const std::string& trace, const Nonfin
 Plot headroom_plot(const Selection& selection, std::span<const uint32_t> tensors, std::span<const HeadroomHistory> histories) {
   Plot plot;
   plot.name = "headroom_before";
-  plot.title = "Headroom of it and of what it is made from, over the steps before";
+  plot.title = "Headroom of the tensor and its inputs, before the first NaN or Inf";
   plot.kind = PlotKind::steps;
   plot.only_pictured = true;
   plot.x = {"step", Unit::count};

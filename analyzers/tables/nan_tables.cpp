@@ -104,8 +104,8 @@ void NanTables::add_story(const NonfiniteOrigin& origin, Report& report) const {
   if (Table headroom = headroom_table(origin.position.step, tensors, histories); !headroom.rows.empty())
     report.tables.push_back(std::move(headroom));
   if (origin.position.step > 0) report.tables.push_back(alarms_table(origin, own));
-  if (!to_loss.empty()) report.tables.push_back(way_table("way_to_loss", "The way to the loss", to_loss));
-  if (!to_weights.empty()) report.tables.push_back(way_table("way_to_weights", "The way to the weights", to_weights));
+  if (!to_loss.empty()) report.tables.push_back(way_table("way_to_loss", "Path to the loss", to_loss));
+  if (!to_weights.empty()) report.tables.push_back(way_table("way_to_weights", "Path to the weights", to_weights));
   report.plots.push_back(way_plot(facts_.selection, facts_.context.trace.path(), origin, explanation, ways));
   if (Plot headroom = headroom_plot(facts_.selection, tensors, histories); !headroom.series.empty())
     report.plots.push_back(std::move(headroom));
@@ -114,7 +114,7 @@ void NanTables::add_story(const NonfiniteOrigin& origin, Report& report) const {
 Table NanTables::beginnings_table() const {
   Table table{
       "beginnings",
-      "Where NaN and infinities began",
+      "Where NaN and Inf began",
       {{"tensor", ColumnKind::text},
        {"made_by", ColumnKind::text},
        {"cause", ColumnKind::text},
@@ -126,8 +126,8 @@ Table NanTables::beginnings_table() const {
        {"became", ColumnKind::text}},
       {},
       0,
-      "Nothing that the op read was NaN or infinite, as far as it was recorded. Rows, NaN and infinities of all such steps; "
-      "the cause in the first. States: of optimizers, and running statistics."};
+      "The inputs of these ops held no NaN or Inf, as far as recorded. Counts are over all such steps; the cause is that of the "
+      "first. States are those of optimizers, and running statistics."};
   const bool has_ranks = facts_.context.trace.ranks().size() > 1;
   if (has_ranks) table.columns.push_back({"rank"});
   const size_t limit = facts_.context.options.limit;
@@ -151,18 +151,18 @@ Table NanTables::beginnings_table() const {
 }
 
 Table NanTables::operands_table(const char* name, uint32_t of, const CaptureTree& tree) const {
-  Table table{name,
-              fmt::format("How element {} of {} came about, in step {}", tree.element().element, facts_.selection.name(of),
-                          tree.element().step),
-              {{"value_of", ColumnKind::text},
-               {"element", ColumnKind::text},
-               {"value", ColumnKind::text},
-               {"encoding", ColumnKind::text},
-               {"made_by", ColumnKind::text},
-               {"note", ColumnKind::text}},
-              {},
-              0,
-              ""};
+  Table table{
+      name,
+      fmt::format("Operands of element {} of {}, step {}", tree.element().element, facts_.selection.name(of), tree.element().step),
+      {{"value_of", ColumnKind::text},
+       {"element", ColumnKind::text},
+       {"value", ColumnKind::text},
+       {"encoding", ColumnKind::text},
+       {"made_by", ColumnKind::text},
+       {"note", ColumnKind::text}},
+      {},
+      0,
+      ""};
   const size_t limit = facts_.context.options.limit;
   const auto add = [&](const auto& self, const CaptureRow& node, size_t depth) -> void {
     const bool is_known = node.made_by >= 0;
@@ -175,8 +175,7 @@ Table NanTables::operands_table(const char* name, uint32_t of, const CaptureTree
       std::set<int64_t> captured;
       for (const CaptureRow* const operand : tree.operands(node))
         if (operand->term >= 0) captured.insert(operand->term);
-      if (!captured.empty() && static_cast<int64_t>(captured.size()) < node.terms)
-        say(fmt::format("{} of them captured", captured.size()));
+      if (!captured.empty() && static_cast<int64_t>(captured.size()) < node.terms) say(fmt::format("{} captured", captured.size()));
       if (node.broke_at > 0)
         say(fmt::format("{:.9g} before term {}", node.partial_sum, node.broke_at));
       else if (node.broke_at < 0 && !std::isnan(node.partial_sum))
@@ -186,7 +185,7 @@ Table NanTables::operands_table(const char* name, uint32_t of, const CaptureTree
     if (node.row.count > 0)
       say(fmt::format("{} values from {:.9g} to {:.9g}", node.row.count, node.row.smallest, node.row.largest));
     if (node.overwritten) say("after the call");
-    if (node.follow == CaptureFollow::given) say("there before the pass");
+    if (node.follow == CaptureFollow::given) say("from before the pass");
     if (node.follow == CaptureFollow::gone) say("its operands were overwritten");
     const bool is_value = node.row.count == 0;
     table.rows.push_back(
@@ -233,14 +232,15 @@ Table NanTables::headroom_table(uint64_t step, const std::vector<uint32_t>& tens
                                 const std::vector<HeadroomHistory>& histories) const {
   Table table{
       "headroom",
-      "Headroom of it and of what it is made from, before",
+      fmt::format("Headroom of the tensor and its inputs, before step {}", step),
       {{"tensor", ColumnKind::text}, {"type", ColumnKind::text}},
       {},
       0,
-      fmt::format("Bits between the largest magnitude and the type's largest number, so many steps before step {0}, or in the "
-                  "last step before these in which it is known, and in step {0} itself. Lost a step: the median slope of the steps "
-                  "before, where there is a trend. Low: below {1} bits from that step on.",
-                  step, kLowHeadroom)};
+      fmt::format(
+          "Headroom: bits between the largest magnitude and the type's largest number, so many steps before step {0}, or in "
+          "the last step before in which it is known. In step: in step {0}. Lost a step: the median slope, where there is a "
+          "trend. Low since: below {1} bits from that step on.",
+          step, kLowHeadroom)};
   for (const uint64_t back : kStepsBack) table.columns.push_back({fmt::format("{}_before", back), ColumnKind::number, Unit::bits});
   table.columns.push_back({"in_step", ColumnKind::number, Unit::bits});
   table.columns.push_back({"lost_a_step", ColumnKind::number, Unit::bits});
@@ -261,7 +261,7 @@ Table NanTables::headroom_table(uint64_t step, const std::vector<uint32_t>& tens
 
 Table NanTables::alarms_table(const NonfiniteOrigin& origin, const HeadroomHistory& own) const {
   Table table{"alarms",
-              "What would have told before",
+              "Early warnings",
               {{"alarm", ColumnKind::text},
                {"from_step", ColumnKind::number, Unit::count},
                {"steps_before", ColumnKind::number, Unit::count}},
@@ -279,10 +279,10 @@ Table NanTables::alarms_table(const NonfiniteOrigin& origin, const HeadroomHisto
   add(fmt::format("headroom of {} below {} bits", facts_.selection.name(origin.tensor), kLowHeadroom), own.low_since);
   if (facts_.sees_updates()) {
     const auto& large = facts_.updates().whole().first_large;
-    add("an update as large as the weights that it changes", large ? std::optional(large->step) : std::nullopt);
+    add("an update as large as its weight", large ? std::optional(large->step) : std::nullopt);
   }
-  add("a loss twice as large as the least before", loss_doubled_since(facts_.context.trace, origin.position));
-  if (!silent.empty()) table.note = fmt::format("Not seen to the step before: {}.", silent);
+  add("a loss twice the lowest so far", loss_doubled_since(facts_.context.trace, origin.position));
+  if (!silent.empty()) table.note = fmt::format("Not seen before that step: {}.", silent);
   return table;
 }
 
@@ -307,7 +307,7 @@ Table NanTables::way_table(const char* name, std::string title, const std::vecto
                           {facts_.selection.name(stop.tensor), op.name, std::string(name_of(op.phase)),
                            count_cell(stop.position.step), count_cell(stop.nonfinite), count_cell(stop.count)}});
   }
-  if (table.rows_left_out > 0) table.note = "Left out: those in the middle.";
+  if (table.rows_left_out > 0) table.note = "The middle of the path is left out.";
   return table;
 }
 

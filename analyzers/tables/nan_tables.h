@@ -1,4 +1,4 @@
-// What `ulpscope nan` shows of where NaN and infinities began.
+// What `ulpscope nan` shows of where NaN and Inf began.
 #pragma once
 
 #include <vector>

@@ -71,8 +71,8 @@ template <typename Group>
 std::string bookkeeping_note(const std::vector<Group>& groups, size_t limit) {
   const auto rows = std::count_if(groups.begin(), groups.end(), [](const Group& group) { return group.comes_last(); });
   if (rows == 0 || static_cast<size_t>(rows) == groups.size()) return "";
-  return fmt::format(" Weights, the loss, and what scaling and the optimizer keep come last: {}{}.",
-                     count_of(static_cast<uint64_t>(rows), "row"), limit > 0 ? " (--limit 0 shows them)" : "");
+  return fmt::format(" Weights, losses, scaler and optimizer state come last: {}{}.", count_of(static_cast<uint64_t>(rows), "row"),
+                     limit > 0 ? " (--limit 0 shows them)" : "");
 }
 
 // `note`, where some rows hold values times a quantisation scale.
@@ -87,7 +87,7 @@ template <typename Group>
 std::string level_note(const std::vector<Group>& groups) {
   const bool any =
       std::any_of(groups.begin(), groups.end(), [](const Group& group) { return group.get().rows_with_values < group.get().rows; });
-  return any ? " Some rows hold counts only: their magnitudes would tell more." : "";
+  return any ? " Some rows were recorded without magnitudes, which headroom and what-ifs need." : "";
 }
 
 // Cuts a table to the limit.
@@ -114,6 +114,13 @@ Plot histogram_plot(std::string name, std::string title, const FloatFormat& form
                  {"normal", format.smallest_normal_exponent()},
                  {"overflow", format.largest_exponent() + 1}};
   return plot;
+}
+
+// By what was rounded as the run had it.
+template <typename Group>
+Badness recorded_badness(const Group& group) {
+  const RangeTotals& totals = group.get();
+  return badness(group.made_nonfinite, totals.seen, share(totals.nonfinite(), totals.elements), totals.least_headroom);
 }
 
 }  // namespace
@@ -201,15 +208,11 @@ void RangeTables::add_recorded_table(Report& report, const std::vector<Group>& g
        {"headroom", ColumnKind::number, Unit::bits}},
       {},
       0,
-      "Shares are of the elements that were finite and nonzero before rounding; zeros are of all. Headroom in powers of two. "
-      "- no rounding into a narrower format, ? not known." +
-          quantized_note(groups, " FP8: of the values times their quantisation scale; overflow is what saturated.") +
-          level_note(groups) + bookkeeping_note(groups, context_.options.limit)};
-  const auto key = [](const Group& group) {
-    const RangeTotals& totals = group.get();
-    return badness(group.made_nonfinite, totals.seen, share(totals.nonfinite(), totals.elements), totals.least_headroom);
-  };
-  for (const Group* group : worst_first(groups, key)) {
+      "Shares are of the elements that were finite and nonzero before rounding; zero: of all elements. Headroom: bits up to the "
+      "format's largest number. -: not rounded to a narrower format. ?: not known." +
+          quantized_note(groups, " FP8: of the values at their quantization scale; overflow: saturated.") + level_note(groups) +
+          bookkeeping_note(groups, context_.options.limit)};
+  for (const Group* group : worst_first(groups, recorded_badness<Group>)) {
     const RangeTotals& totals = group->get();
     const bool health = totals.elements > 0;
     const Cell rescued = totals.scaled ? seen_cell(totals, &RoundingBounds::flushed) : Cell(NotApplicable{});
@@ -227,29 +230,54 @@ void RangeTables::add_recorded_table(Report& report, const std::vector<Group>& g
   report.tables.push_back(std::move(table));
 }
 
-void RangeTables::add_what_if_table(Report& report, const std::vector<Group>& groups, const FloatFormat& format) const {
-  constexpr size_t kColumnsWithoutScale = 6;
-  const std::string local_note = "Each rounding by itself, with the inputs that were recorded: a rerun differs." +
-                                 quantized_note(groups, " FP8 tensors: their values without their quantisation scale.") +
-                                 level_note(groups) + bookkeeping_note(groups, context_.options.limit);
-  const size_t index = facts_.what_if_index(format);
+void RangeTables::add_quantized_table(Report& report, const std::vector<Group>& groups) const {
   Table table{
-      fmt::format("what_if_{}", format.name),
-      fmt::format("What if every tensor were {}, worst first", format.name),
+      "quantization",
+      "FP8 tensors over the run, worst first",
       {{name_of(options_.by), ColumnKind::text},
        {"type", ColumnKind::text},
-       {"flushed", ColumnKind::number, Unit::share},
-       {"subnormal", ColumnKind::number, Unit::share},
-       {"overflow", ColumnKind::number, Unit::share},
-       {"headroom", ColumnKind::number, Unit::bits},
-       {"true_flushed", ColumnKind::number, Unit::share},
-       {"true_subnormal", ColumnKind::number, Unit::share},
-       {"true_overflow", ColumnKind::number, Unit::share},
-       {"true_headroom", ColumnKind::number, Unit::bits}},
+       {"smallest_amax"},
+       {"largest_amax"},
+       {"smallest_scale"},
+       {"largest_scale"}},
       {},
       0,
-      fmt::format("{} Columns named true: values divided by the loss scale that they contain, as they would be without one.",
-                  local_note)};
+      "amax: the largest magnitude of a tensor in a step. scale: the quantization scale that its values were multiplied by."};
+  for (const Group* group : worst_first(groups, recorded_badness<Group>)) {
+    const RangeTotals& totals = group->get();
+    if (!totals.quantized) continue;
+    const auto cell = [](const MagnitudeRange& range, double value) { return range.largest > 0 ? Cell(value) : Cell(Unknown{}); };
+    const MagnitudeRange &amax = totals.amax, &scales = totals.quantization_scales;
+    table.rows.push_back({group->key,
+                          {group->name, group->types, cell(amax, amax.smallest), cell(amax, amax.largest),
+                           cell(scales, scales.smallest), cell(scales, scales.largest)}});
+  }
+  if (table.rows.empty()) return;
+  cut(table, context_.options.limit);
+  report.tables.push_back(std::move(table));
+}
+
+void RangeTables::add_what_if_table(Report& report, const std::vector<Group>& groups, const FloatFormat& format) const {
+  constexpr size_t kColumnsWithoutScale = 6;
+  const std::string local_note = "Each rounding by itself, on the recorded inputs: a rerun differs." +
+                                 quantized_note(groups, " FP8 tensors: without their quantization scale.") + level_note(groups) +
+                                 bookkeeping_note(groups, context_.options.limit);
+  const size_t index = facts_.what_if_index(format);
+  Table table{fmt::format("what_if_{}", format.name),
+              fmt::format("What if every tensor were {}, worst first", upper_case(format.name)),
+              {{name_of(options_.by), ColumnKind::text},
+               {"type", ColumnKind::text},
+               {"flushed", ColumnKind::number, Unit::share},
+               {"subnormal", ColumnKind::number, Unit::share},
+               {"overflow", ColumnKind::number, Unit::share},
+               {"headroom", ColumnKind::number, Unit::bits},
+               {"true_flushed", ColumnKind::number, Unit::share},
+               {"true_subnormal", ColumnKind::number, Unit::share},
+               {"true_overflow", ColumnKind::number, Unit::share},
+               {"true_headroom", ColumnKind::number, Unit::bits}},
+              {},
+              0,
+              fmt::format("{} true: values without the loss scale.", local_note)};
   const auto key = [&](const Group& group) {
     const RangeTotals& totals = group.get();
     return badness(0.0, totals.what_if[index].as_scaled.bounds, 0.0,
@@ -281,9 +309,9 @@ void RangeTables::add_what_if_table(Report& report, const std::vector<Group>& gr
 void RangeTables::add_plots(Report& report, const std::vector<Group>& groups) const {
   const FloatFormat& format = options_.formats.empty() ? binary16 : *options_.formats.front();
   const size_t index = facts_.what_if_index(format);
-  Plot recorded = histogram_plot("exponents", fmt::format("Exponents against {}'s limits, worst first", format.name), format);
-  Plot unscaled = histogram_plot("true_exponents",
-                                 fmt::format("Exponents divided by the loss scale, against {}'s limits", format.name), format);
+  const std::string limits = upper_case(format.name) + "'s limits";
+  Plot recorded = histogram_plot("exponents", fmt::format("Exponents against {}, worst first", limits), format);
+  Plot unscaled = histogram_plot("true_exponents", fmt::format("Exponents without the loss scale, against {}", limits), format);
   const auto key = [&](const Group& group) {
     const RangeTotals& totals = group.get();
     return badness(0.0, totals.what_if[index].as_scaled.bounds, 0.0,
@@ -300,6 +328,22 @@ void RangeTables::add_plots(Report& report, const std::vector<Group>& groups) co
       ++plot.series_left_out;
     }
   };
+  const bool in_fp8 = std::any_of(groups.begin(), groups.end(), [](const Group& group) { return group.get().quantized; });
+  if (in_fp8 && options_.formats.empty()) {
+    // What FP8 rounded stood against its limits at scales of its own; those of another format say nothing of it.
+    for (const DType dtype : {DType::f8_e4m3, DType::f8_e5m2}) {
+      const FloatFormat& fp8 = *info(dtype).format;
+      Plot quantized =
+          histogram_plot(fmt::format("exponents_{}", fp8.name),
+                         fmt::format("Exponents of {0} tensors at their quantization scales against {0}'s limits, worst first",
+                                     upper_case(fp8.name)),
+                         fp8);
+      for (const Group* group : worst_first(groups, recorded_badness<Group>))
+        if (const auto& histogram = group->get().quantized_histograms[fp8_place(dtype)]) add(quantized, *group, *histogram);
+      if (!quantized.series.empty()) report.plots.push_back(std::move(quantized));
+    }
+    return;
+  }
   for (const Group* group : worst_first(groups, key)) {
     const RangeTotals& totals = group->get();
     if (totals.recorded.largest == 0) continue;
@@ -313,6 +357,7 @@ void RangeTables::add_plots(Report& report, const std::vector<Group>& groups) co
 void RangeTables::add_to(Report& report) const {
   const std::vector<Group> all = groups();
   add_recorded_table(report, all);
+  add_quantized_table(report, all);
   for (const FloatFormat* format : options_.formats) add_what_if_table(report, all, *format);
   add_plots(report, all);
 }

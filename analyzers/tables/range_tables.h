@@ -19,7 +19,8 @@ const char* name_of(GroupBy by);
 
 struct RangeTableOptions {
   GroupBy by = GroupBy::tensor;
-  std::vector<const FloatFormat*> formats;  // of the what-if tables; the plots stand against the first, or FP16
+  std::vector<const FloatFormat*>
+      formats;  // of the what-if tables; the plots stand against the first, or FP16, or FP8 where it was used
 };
 
 class RangeTables {
@@ -34,6 +35,7 @@ class RangeTables {
 
   std::vector<Group> groups() const;
   void add_recorded_table(Report& report, const std::vector<Group>& groups) const;
+  void add_quantized_table(Report& report, const std::vector<Group>& groups) const;  // of those in FP8
   void add_what_if_table(Report& report, const std::vector<Group>& groups, const FloatFormat& format) const;
   void add_plots(Report& report, const std::vector<Group>& groups) const;
 

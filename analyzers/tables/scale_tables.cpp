@@ -45,7 +45,7 @@ void ScaleTables::add_to(Report& report) const {
   };
   report.add_fact("largest_fitting_scale", fit_cell(fitting_.run.largest), Unit::scale);
   report.add_fact("smallest_fitting_scale", fit_cell(fitting_.run.smallest), Unit::scale);
-  report.add_fact("fitting_scales_for", std::string(!judged ? "no gradient: none was rounded to a format of less range than FP32"
+  report.add_fact("fitting_scales_for", std::string(!judged            ? "none: no gradient has less range than FP32"
                                                     : fitting_.what_if ? fitting_.what_if->name
                                                                        : "the recorded types"));
   report.tables.push_back(changes_table());
@@ -55,7 +55,7 @@ void ScaleTables::add_to(Report& report) const {
 
 Table ScaleTables::changes_table() const {
   Table changes{"changes",
-                "Changes of the loss scale, and skipped steps",
+                "Loss scale changes and skipped steps",
                 {{"step"},
                  {"kind", ColumnKind::text},
                  {"before", ColumnKind::number, Unit::scale},
@@ -89,25 +89,24 @@ Table ScaleTables::changes_table() const {
 }
 
 Table ScaleTables::fits_table() const {
-  Table fits{"fitting_scales",
-             "Fitting scales of each gradient over the run, tightest first",
-             {{"tensor", ColumnKind::text},
-              {"type", ColumnKind::text},
-              {"largest", ColumnKind::number, Unit::scale},
-              {"smallest", ColumnKind::number, Unit::scale}},
-             {},
-             0,
-             fmt::format(
-                 "Largest: no recorded rounding overflows. Smallest: at most {:g}% of the nonzero elements are flushed, or in nine "
-                 "of ten rows at most {:g}% of the norm.{}",
-                 100 * context_.options.flushed_limit, 100 * felt_part(fitting_.what_if ? *fitting_.what_if : binary16),
-                 fitting_.run.hidden ? " ? and bounds: some rows were computed from gradients that had been flushed." : "")};
+  Table fits{
+      "fitting_scales",
+      "Loss scales that fit each gradient, tightest first",
+      {{"tensor", ColumnKind::text},
+       {"type", ColumnKind::text},
+       {"largest", ColumnKind::number, Unit::scale},
+       {"smallest", ColumnKind::number, Unit::scale}},
+      {},
+      0,
+      fmt::format("Largest: at which no recorded rounding overflows. Smallest: at which at most {:g}% of the nonzero elements are "
+                  "flushed to zero, or in 90% of the rows at most {:g}% of the norm.{}",
+                  100 * context_.options.flushed_limit, 100 * felt_part(fitting_.what_if ? *fitting_.what_if : binary16),
+                  fitting_.run.hidden ? " ? and bounds: some rows were computed from gradients that had underflowed." : "")};
   if (scale_.broken_from != UINT64_MAX) {
-    fits.note +=
-        fmt::format(" Judged: the steps before step {}, from which on all losses were NaN or infinite.", scale_.broken_from);
+    fits.note += fmt::format(" Judged: the steps before step {}, from which on all losses are NaN or Inf.", scale_.broken_from);
   }
   if (scale_.losses().rows_without_values > 0) {
-    fits.note += " Rows that hold counts only tell no scale: magnitudes would.";
+    fits.note += " Rows without magnitudes are left out.";
   }
   std::vector<std::pair<double, uint32_t>> order;
   for (uint32_t i = 0; i < fitting_.tensors.size(); ++i) {

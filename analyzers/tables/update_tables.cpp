@@ -61,7 +61,7 @@ void UpdateTables::add_to(Report& report) const {
   auto [step, known] = stall_cells(not_stochastic_.steps);
   report.add_fact("learning_stalls_in_step", std::move(step));
   if (!not_stochastic_.steps.empty() && !std::holds_alternative<std::string>(known))
-    known = std::string("none was recorded, and no clear trend leads to one");
+    known = std::string("none recorded, and no clear trend towards one");
   report.add_fact("stall", std::move(known));
   report.tables.push_back(parameters_table());
   if (decays) report.tables.push_back(decay_table());
@@ -72,7 +72,7 @@ void UpdateTables::add_to(Report& report) const {
 Table UpdateTables::parameters_table() const {
   Table table{
       "parameters",
-      "Updates of each parameter, the one that lost most first",
+      "Updates of each parameter, most lost first",
       {{"tensor", ColumnKind::text},
        {"type", ColumnKind::text},
        {"updates", ColumnKind::number, Unit::count},
@@ -88,10 +88,10 @@ Table UpdateTables::parameters_table() const {
       {},
       0,
       fmt::format(
-          "Lost: the share of the elements' updates, of those that were not zero, that left the stored weight as it was; of "
-          "these lost to decay: where nothing but weight decay asked for a change. First and last tenth: of the updates, what "
-          "was lost there. Update over weight: the median of |d| / |w|. Learning rate: the last one. Stalls: {}% are lost "
-          "from that step on; extrapolated: they will be, if the trend of the later half of the steps goes on.",
+          "Lost: the share of nonzero element updates that left the stored weight as it was; lost to decay: of these, where "
+          "only weight decay asked for a change. First and last tenth: the share lost in these updates. Update over weight: the "
+          "median of |d| / |w|. Learning rate: the last one. Stalls: the step from which on {}% are lost; extrapolated: if the "
+          "trend of the second half of the steps continues.",
           kStalledPercent)};
   bool any_stochastic = false;
   for (const Weight& weight : weights_) {
@@ -113,11 +113,10 @@ Table UpdateTables::parameters_table() const {
           std::move(known)}});
   }
   if (any_stochastic)
-    table.note +=
-        " Weights that are rounded stochastically keep their values in most updates below an ulp, and lose nothing on average.";
+    table.note += " Stochastic rounding loses nothing on average, though most updates below an ulp leave a weight as it was.";
   if (facts_.broke()) {
-    table.note += fmt::format(" Judged: the steps before step {}, from which on all losses were NaN or infinite.",
-                              facts_.step_facts.broken_from());
+    table.note +=
+        fmt::format(" Judged: the steps before step {}, from which on all losses are NaN or Inf.", facts_.step_facts.broken_from());
   }
   return table;
 }
@@ -125,12 +124,12 @@ Table UpdateTables::parameters_table() const {
 Table UpdateTables::decay_table() const {
   Table table{
       "decay",
-      "Weight decay of each parameter, where least of it arrived first",
+      "Weight decay of each parameter, most lost first",
       {{"tensor", ColumnKind::text}, {"asked"}, {"applied"}, {"arrived", ColumnKind::number, Unit::share}},
       {},
       0,
-      "Asked: the sum of the decay's magnitudes over elements and updates. Applied: by how much the stored weights came nearer to "
-      "zero for it."};
+      "Asked: the sum of the decay's magnitudes over elements and updates. Applied: how much closer to zero it moved the stored "
+      "weights."};
   std::vector<const UpdateJudgement::Weight*> decayed;
   for (const UpdateJudgement::Weight& weight : judged_.weights())
     if (weight.totals.decay_asked > 0) decayed.push_back(&weight);
@@ -167,7 +166,7 @@ Plot UpdateTables::lost_plot() const {
   Plot plot{"lost", "Lost updates over the steps", PlotKind::steps, {"step", Unit::count}, {"lost", Unit::share}};
   if (add_up(all_.steps).lost == 0) return plot;
   const StepColumns columns = columns_of_updates();
-  if (columns.width > 1) plot.title += fmt::format(", the share in {} steps each", columns.width);
+  if (columns.width > 1) plot.title += fmt::format(", share per {} steps", columns.width);
   plot.x_end = columns.end();
   const auto add = [&](const std::string& name, RowKey key, std::span<const UpdateStep> steps) {
     Series series{name, std::move(key), {}, {}};
@@ -195,7 +194,7 @@ Plot UpdateTables::lost_plot() const {
 
 Plot UpdateTables::lost_heatmap() const {
   Plot plot{"lost_updates",
-            "Lost updates of each parameter over the steps, the one that lost most first",
+            "Lost updates of each parameter over the steps, most lost first",
             PlotKind::heatmap,
             {"step", Unit::count},
             {"lost", Unit::share}};

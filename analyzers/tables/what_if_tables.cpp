@@ -167,7 +167,7 @@ CountBounds WhatIfTables::overflowing_steps(size_t format, int exponent) const {
 
 Table WhatIfTables::least_table() const {
   Table table{"least",
-              "The scale at which the gradients lose the least part of their norm",
+              "Loss scale at which the gradients lose least of their norm",
               {{"format", ColumnKind::text},
                {"scale", ColumnKind::number, Unit::scale},
                {"lost_norm", ColumnKind::number, Unit::share},
@@ -178,8 +178,7 @@ Table WhatIfTables::least_table() const {
                {"to", ColumnKind::number, Unit::scale}},
               {},
               0,
-              "Lost: flushed to zero, or overflowed. From, to: the scales that may lose as little, between the bounds that the "
-              "recording gives."};
+              "Lost: flushed to zero or overflowed. From, to: within the recording's bounds these scales may lose as little."};
   for (size_t format = 0; format < options_.formats.size(); ++format) {
     const Least& least = least_[format];
     if (!least.known) continue;
@@ -195,30 +194,28 @@ Table WhatIfTables::least_table() const {
 }
 
 Table WhatIfTables::what_if_table() const {
-  Table table{"what_if",
-              fmt::format("What if, by {0}: all gradients at every scale, then {1}", name_of(options_.by),
-                          options_.at_every_scale
-                              ? fmt::format("each {}, the worst at the scale that loses least first", name_of(options_.by))
-                              : "the worst at the scale that loses least, then the others"),
-              {{name_of(options_.by), ColumnKind::text},
-               {"format", ColumnKind::text},
-               {"scale", ColumnKind::number, Unit::scale},
-               {"flushed", ColumnKind::number, Unit::share},
-               {"subnormal", ColumnKind::number, Unit::share},
-               {"overflow", ColumnKind::number, Unit::share},
-               {"lost_norm", ColumnKind::number, Unit::share},
-               {"steps_overflowing", ColumnKind::number, Unit::count}},
-              {},
-              0,
-              "Each rounding by itself, with the inputs that were recorded: a rerun differs. Shares are of the elements that were "
-              "finite and nonzero. - no loss scale is in these values."};
+  Table table{
+      "what_if",
+      fmt::format("What if, by {0}: all gradients at every loss scale, then {1}", name_of(options_.by),
+                  options_.at_every_scale ? fmt::format("each {} (sorted at the scale that loses least)", name_of(options_.by))
+                                          : "the worst at the scale that loses least, then the others"),
+      {{name_of(options_.by), ColumnKind::text},
+       {"format", ColumnKind::text},
+       {"scale", ColumnKind::number, Unit::scale},
+       {"flushed", ColumnKind::number, Unit::share},
+       {"subnormal", ColumnKind::number, Unit::share},
+       {"overflow", ColumnKind::number, Unit::share},
+       {"lost_norm", ColumnKind::number, Unit::share},
+       {"steps_overflowing", ColumnKind::number, Unit::count}},
+      {},
+      0,
+      "Each rounding by itself, on the recorded inputs: a rerun differs. Shares are of the elements that were finite and "
+      "nonzero. -: values without a loss scale."};
   if (unknown_ > 0)
-    table.note += fmt::format(" {} told nothing: no histogram, or stored without counts.", count_of(unknown_, "row"));
+    table.note += fmt::format(" {} told nothing: no histogram, or no counts of the rounding.", count_of(unknown_, "row"));
   if (run_.rows_behind_flushed > 0)
-    table.note += fmt::format(
-        " {} of gradients had been computed from gradients that were flushed here: at another scale they would "
-        "have other values.",
-        count_of(run_.rows_behind_flushed, "row"));
+    table.note += fmt::format(" {} of gradients had been computed from flushed gradients: at another scale they would differ.",
+                              count_of(run_.rows_behind_flushed, "row"));
   const std::vector<int>& exponents = options_.exponents;
   for (size_t format = 0; format < options_.formats.size(); ++format) {
     for (size_t i = 0; i < exponents.size() && least_[format].known; ++i)
@@ -324,7 +321,7 @@ void WhatIfTables::add_whole_groups(Table& table) const {
 Plot WhatIfTables::lost_plot() const {
   const std::vector<int>& exponents = options_.exponents;
   Plot plot{"lost",
-            "Share of the gradients' elements that are lost (flushed or overflowed) at each loss scale, at most",
+            "Share of the gradients' elements that is lost (flushed or overflowed) at each loss scale, at most",
             PlotKind::heatmap,
             {"scale", Unit::exponent},
             {"lost", Unit::share}};
@@ -400,7 +397,7 @@ void WhatIfTables::add_to(Report& report) const {
 
 Table WhatIfTables::scaling_table(const std::vector<ReplayedScaling>& replayed) const {
   Table table{"scaling",
-              "What scalers would have done",
+              "What loss scalers would have done",
               {{"scaling", ColumnKind::text},
                {"format", ColumnKind::text},
                {"skipped_steps", ColumnKind::number, Unit::count},
@@ -411,10 +408,10 @@ Table WhatIfTables::scaling_table(const std::vector<ReplayedScaling>& replayed) 
                {"flushed", ColumnKind::number, Unit::share}},
               {},
               0,
-              "A step is skipped where some gradient overflows. Undecided: the recording does not tell it of every scale that may "
-              "stand there, and both are followed. Flushed: of the elements of all steps, at the scales that stood there."};
+              "A step is skipped where a gradient overflows. Undecided: the recording does not tell whether it does, and both ways "
+              "are followed. Flushed: of the elements of all steps, at the scales of these steps."};
   if (steps_.count > run_.steps.size())
-    table.note += fmt::format(" {} without gradients that were asked for and recorded are left out.",
+    table.note += fmt::format(" {} without recorded gradients of the selection are left out.",
                               count_of(steps_.count - run_.steps.size(), "step"));
   if (steps_.scaled)
     table.rows.push_back(

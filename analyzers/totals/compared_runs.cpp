@@ -1,15 +1,18 @@
 #include "ulpscope/analyzers/totals/compared_runs.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <functional>
 #include <map>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "ulpscope/analyzers/subject/step_losses.h"
+#include "ulpscope/analyzers/subject/tensor_rounding.h"
 #include "ulpscope/analyzers/totals/followed.h"
 
 namespace ulpscope {
@@ -105,18 +108,62 @@ SamplesOfSteps samples_of(const Snapshot& trace, StepRange steps) {
   });
   return samples;
 }
-// Compares the samples of one rank in the steps that both runs have.
-bool have_equal_samples(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options) {
-  StepRange steps = options.steps;
+// The first step from which on both have some, of one rank of each; UINT64_MAX: there is none.
+uint64_t first_common_step(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options) {
   const auto first_step = [&](const Snapshot& trace) {
     uint64_t first = UINT64_MAX;
-    trace.visit_steps(steps, [&](std::span<const StepRow> rows) {
+    trace.visit_steps(options.steps, [&](std::span<const StepRow> rows) {
       if (!rows.empty()) first = rows.front().step;
       return rows.empty();
     });
     return first;
   };
-  const uint64_t first = std::max(first_step(a), first_step(b));
+  return std::max(first_step(a), first_step(b));
+}
+
+// What a run was given: data, and the weights and buffers that it began with.
+enum class Given : uint8_t { weights, data };
+
+// Counts and extremes, which no order of summation changes, of what was given in a step; of types that no rounding made narrower,
+// since another precision rounds it otherwise.
+using GivenRows = std::map<std::tuple<OutputId, uint32_t, DType>, std::array<double, 5>>;
+GivenRows given_in(const Snapshot& trace, uint64_t step, Given what) {
+  GivenRows found;
+  trace.visit_rows_without_histograms({step, step + 1}, [&](std::span<const TensorRow> rows) {
+    for (const TensorRow& row : rows) {
+      const TensorInfo& tensor = trace.tensors().at(row.tensor);
+      const OpInfo& op = trace.ops().at(tensor.op);
+      const bool is_data = tensor.role == Role::input;
+      if (op.function != OpFunction::source || op.phase == Phase::evaluation || is_data != (what == Given::data)) continue;
+      if (is_narrow(tensor.dtype) || row.known != StatisticsLevel::values) continue;
+      const TensorStatistics& of = row.statistics;
+      found.try_emplace({{op.id, tensor.slot}, row.micro_batch, tensor.dtype},
+                        std::array{static_cast<double>(of.count), static_cast<double>(of.zeros), static_cast<double>(of.negatives),
+                                   of.largest, of.smallest});
+    }
+    return true;
+  });
+  return found;
+}
+
+bool have_equal(Given what, const Snapshot& a, const Snapshot& b, const AnalysisOptions& options) {
+  const auto ranks = common_ranks(a, b);
+  return std::all_of(ranks.begin(), ranks.end(), [&](const std::pair<int32_t, int32_t>& pair) {
+    const Snapshot of_a = a.of_rank(pair.first), of_b = b.of_rank(pair.second);
+    const uint64_t step = first_common_step(of_a, of_b, options);
+    if (step == UINT64_MAX) return true;
+    const GivenRows to_a = given_in(of_a, step, what), to_b = given_in(of_b, step, what);
+    return std::all_of(to_a.begin(), to_a.end(), [&](const auto& row) {
+      const auto other = to_b.find(row.first);
+      return other == to_b.end() || other->second == row.second;
+    });
+  });
+}
+
+// Compares the samples of one rank in the steps that both runs have.
+bool have_equal_samples(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options) {
+  StepRange steps = options.steps;
+  const uint64_t first = first_common_step(a, b, options);
   if (first == UINT64_MAX) return true;
   steps.first = std::max(steps.first, first);
   const SamplesOfSteps of_a = samples_of(a, steps), of_b = samples_of(b, steps);
@@ -184,7 +231,8 @@ ComparedRuns::ComparedRuns(const Snapshot& first, const Snapshot& second, const 
       losses(compare_losses(first, second, options)),
       outputs(match_outputs(a, b)),
       have_equal_seeds(first.run().seed == second.run().seed),
-      have_equal_samples(have_equal_samples_in_ranks(first, second, options)) {}
+      have_equal_weights(have_equal(Given::weights, first, second, options)),
+      have_equal_samples(have_equal_samples_in_ranks(first, second, options) && have_equal(Given::data, first, second, options)) {}
 
 bool ComparedRuns::have_enough_losses() const {
   return losses.last.size() >= kFewestLosses && a.steps.nonfinite_losses.empty() && b.steps.nonfinite_losses.empty();

@@ -65,15 +65,19 @@ struct ComparedRuns {
   ComparedRuns(const Snapshot& a, const Snapshot& b, const AnalysisOptions& options);
   // To say that one ended with a higher one.
   bool have_enough_losses() const;
-  // True iff both have one seed and trained on the same samples: else their losses differ whatever the precision.
-  bool are_comparable() const { return have_equal_seeds && have_equal_samples; }
+  // True iff both have one seed, began with the same weights and trained on the same samples, as far as that was recorded: else
+  // their losses differ whatever the precision.
+  bool are_comparable() const { return have_equal_seeds && have_equal_weights && have_equal_samples; }
   static constexpr size_t kFewestLosses = 10;  // of common steps
 
   const ComparedRun a, b;
   const LossComparison losses;
   const MatchedOutputs outputs;
   const bool have_equal_seeds;
-  const bool have_equal_samples;  // in the steps that both recorded samples of, in their order
+  const bool have_equal_weights;  // in their first common step, as far as neither trace has them in a narrow type
+  // In the steps that both recorded samples of, in their order; and what went in as data in the first common step is the same, as
+  // far as neither trace has it in a narrow type.
+  const bool have_equal_samples;
 };
 
 }  // namespace ulpscope

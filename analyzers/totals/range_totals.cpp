@@ -117,6 +117,11 @@ void RangeTotals::add(const TensorRow& row, const TensorInfo& tensor, std::span<
       true_histogram = histogram ? std::make_unique<ExponentHistogram>(*histogram) : std::make_unique<ExponentHistogram>();
     }
     merge_histogram(histogram, statistics, quantization);
+    if (is_quantized(tensor.dtype)) {
+      merge_histogram(quantized_histograms[fp8_place(tensor.dtype)], statistics, 1.0);
+      quantization_scales.add(quantization, quantization);
+      amax.add(statistics.largest / quantization, statistics.largest / quantization);
+    }
     if (true_histogram) merge_histogram(true_histogram, statistics, both);
   }
   if (!is_float(tensor.dtype)) return;
@@ -157,6 +162,9 @@ void RangeTotals::add(const RangeTotals& other) {
     merge_histogram(true_histogram, other.true_histogram ? other.true_histogram : other.histogram);
   }
   merge_histogram(histogram, other.histogram);
+  for (size_t i = 0; i < quantized_histograms.size(); ++i) merge_histogram(quantized_histograms[i], other.quantized_histograms[i]);
+  quantization_scales.add(other.quantization_scales.smallest, other.quantization_scales.largest);
+  amax.add(other.amax.smallest, other.amax.largest);
 }
 
 Cell seen_cell(const RangeTotals& totals, CountBounds RoundingBounds::*what) {

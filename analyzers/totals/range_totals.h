@@ -1,6 +1,7 @@
 // What the rows of one tensor, or of many, add up to: the counts behind `ulpscope ranges`. Adds exactly in any order.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,6 +33,9 @@ struct MagnitudeRange {
   void add(double least, double most);
 };
 
+// Of quantized_histograms.
+constexpr size_t fp8_place(DType dtype) { return dtype == DType::f8_e4m3 ? 0 : 1; }
+
 struct RangeTotals {
   uint64_t rows = 0, elements = 0, nan = 0, infinities = 0, zeros = 0;  // infinities: as stored
   uint64_t rows_with_values = 0;                                        // those with StatisticsLevel::values
@@ -49,6 +53,10 @@ struct RangeTotals {
   // Of values without their quantisation scale. Made when first needed. The true one, divided by the loss scale, exists once a row
   // contained one. Rows whose scale is no power of two are missing, in the first where the quantisation scale is none.
   std::unique_ptr<ExponentHistogram> histogram, true_histogram;
+  // Of rows in E4M3 and of those in E5M2: of the values times their quantization scale, which is what was rounded.
+  std::array<std::unique_ptr<ExponentHistogram>, 2> quantized_histograms;
+  // Of rows in FP8: their quantization scales, and the largest magnitudes of rows without them (amax).
+  MagnitudeRange quantization_scales, amax;
 
   // `formats`: those to answer what-ifs for, the same at every call.
   void add(const TensorRow& row, const TensorInfo& tensor, std::span<const FloatFormat* const> formats = {});

@@ -5,11 +5,15 @@
 #include "ulpscope/analyzers/findings/all.h"
 #include "ulpscope/analyzers/findings/checked.h"
 #include "ulpscope/analyzers/findings/followed_run.h"
+#include "ulpscope/analyzers/findings/not_tried.h"
 #include "ulpscope/analyzers/findings/verdict.h"
+#include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/step_facts.h"
+#include "ulpscope/analyzers/subject/words/words.h"
 #include "ulpscope/analyzers/verbs/info.h"
+#include "ulpscope/base/parse_number.h"
 
 namespace ulpscope {
 
@@ -17,6 +21,13 @@ namespace {
 
 constexpr Template kNoProblem{"verdict.no_problem", "no numerical problem in {steps:count step}{skipped}."};
 constexpr Template kSkipped{"verdict.skipped", ", {skipped} skipped"};
+constexpr Template kNoProblemUntilEnd{"verdict.no_problem_until_end",
+                                      "{end}; no numerical problem in {steps:count recorded step}{skipped}."};
+constexpr Template kStopped{"verdict.stopped", "stopped after {done}{of}"};
+constexpr Template kCutShort{"verdict.cut_short", "the recording was cut short at step {step}"};
+constexpr Template kTraceEnds{"verdict.trace_ends", "the trace ends after {done}{of}"};
+constexpr Template kSteps{"verdict.steps", " {done:either step|steps}"};
+constexpr Template kOfSteps{"verdict.of_steps", " of {steps:count step}"};
 constexpr Template kInSelection{"verdict.in_selection", "In the selection: {said}"};
 
 std::vector<Part> parts_of(const ReportOptions& options) {
@@ -25,6 +36,46 @@ std::vector<Part> parts_of(const ReportOptions& options) {
     if (options.only.empty() || std::find(options.only.begin(), options.only.end(), name_of(part)) != options.only.end())
       parts.push_back(part);
   return parts;
+}
+
+// How many steps the run was to have; 0: that is not known.
+uint64_t steps_asked_for(const Snapshot& trace) {
+  const std::string_view name = words_of(trace.run()).steps;
+  for (const SettingInfo& setting : trace.settings())
+    if (!name.empty() && setting.name == name) return parse_number<uint64_t>(setting.value).value_or(0);
+  return 0;
+}
+
+// Why the trace ends before the run was to end, as a phrase; nothing where it does not.
+Sentence early_end(const Snapshot& trace, uint64_t done) {
+  const std::vector<EventRow>& events = trace.events();
+  const auto first = [&](EventKind kind) {
+    return std::find_if(events.begin(), events.end(), [&](const EventRow& event) { return event.kind == kind; });
+  };
+  const auto cut_short = first(EventKind::cut_short);
+  const bool stopped = first(EventKind::stopped) != events.end();
+  if (!stopped && cut_short != events.end()) return kCutShort({{"step", ordinal(cut_short->step)}});
+  if (!stopped && trace.writer_state() != WriterState::dead && trace.closing_note().empty()) return {};
+  const uint64_t asked = steps_asked_for(trace);
+  const Sentence of = asked > done ? kOfSteps({{"steps", asked}}) : kSteps({{"done", done}});
+  return (stopped ? kStopped : kTraceEnds)({{"done", done}, {"of", of}});
+}
+
+Sentence no_problem(const RunFacts& facts) {
+  const StepTotals& steps = facts.steps();
+  const AnalysisOptions& options = facts.context.options;
+  const uint64_t skipped = steps.skipped.size();
+  const Value of_skipped = skipped > 0 ? kSkipped({{"skipped", skipped}}) : Sentence();
+  const Sentence end = options.restricts_steps() ? Sentence() : early_end(facts.context.trace, steps.last.step + 1);
+  if (end.empty()) return kNoProblem({{"steps", steps.count}, {"skipped", of_skipped}});
+  return kNoProblemUntilEnd({{"end", end}, {"steps", steps.count}, {"skipped", of_skipped}});
+}
+
+// Tensors were asked for of which the trace has no row.
+bool matches_nothing(const RunFacts& facts, std::span<const Part> parts) {
+  const bool sees_rows = std::any_of(parts.begin(), parts.end(),
+                                     [](Part part) { return part == Part::run || part == Part::ranges || part == Part::updates; });
+  return sees_rows && facts.context.options.restricts_tensors() && facts.ranges().tensors().empty();
 }
 
 // Where something is at fault in the run, what its program warned of is the same told before, or matters less.
@@ -73,17 +124,21 @@ Report ReportAnalysis::report(const Snapshot& reader) {
   report.analysis = "report";
   report.facts_in_brief = true;
   report.complete = complete;
+  if (matches_nothing(run.facts(), parts)) {
+    // The run's facts and its verdict would look like an answer.
+    report.facts.clear();
+    find_one("range.no_rows", run.facts(), report);
+    return report;
+  }
   find_all(parts, run.facts(), report);
 
   const bool judged =
       std::any_of(parts.begin(), parts.end(), [](Part part) { return part != Part::recording && part != Part::tensor_cores; });
   if (judged && run.facts().steps().count > 0) {
     lower_warnings(report);
-    const uint64_t skipped = run.facts().steps().skipped.size();
-    add_verdict(run.context().trace, report,
-                kNoProblem({{"steps", run.facts().steps().count},
-                            {"skipped", skipped > 0 ? kSkipped({{"skipped", skipped}}) : Sentence()}}));
+    add_verdict(run.context().trace, report, no_problem(run.facts()));
     report.checked = what_was_checked(run.facts(), parts);
+    if (std::find(parts.begin(), parts.end(), Part::ranges) != parts.end()) tell_what_is_not_tried(run.facts(), report);
     // What is said of some steps or tensors is not said of the run.
     if (options.selects()) report.verdict_text.begin_with(kInSelection);
   } else {

@@ -8,6 +8,7 @@
 
 #include "ulpscope/analyzers/findings/all.h"
 #include "ulpscope/analyzers/findings/verdict.h"
+#include "ulpscope/analyzers/judgements/mean_losses.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/step_losses.h"
 #include "ulpscope/analyzers/tables/compared_steps.h"
@@ -18,29 +19,28 @@ namespace ulpscope {
 
 namespace {
 
-constexpr Template kNoLossCompared{"verdict.no_loss_compared",
-                                   "nothing was found, but no loss is of a step that both runs have, so that none was compared."};
+constexpr Template kNoLossCompared{"verdict.no_loss_compared", "no loss was compared: the runs have none in a common step."};
 constexpr Template kLossesAreEqual{"verdict.losses_are_equal", "the losses of {steps:count common step} are bit-equal."};
-constexpr Template kNoMeansCompared{
-    "verdict.no_means_compared",
-    "the second run's losses are finite; the first run's are NaN or infinite in {steps:count step}, so that no means were "
-    "compared."};
-constexpr Template kNoMeansOfSecond{
-    "verdict.no_means_of_second",
-    "nothing was found that costs accuracy or steps; the second run's losses are NaN or infinite in {steps:count step}, so that no "
-    "means were compared."};
+constexpr Template kNoMeansCompared{"verdict.no_means_compared",
+                                    "losses were not judged: the first run's loss was NaN or Inf in {steps:count step}, the second "
+                                    "run's is finite."};
+constexpr Template kNoMeansOfSecond{"verdict.no_means_of_second",
+                                    "losses were not judged: the second run's loss was NaN or Inf in {steps:count step}, which did "
+                                    "no lasting harm."};
 constexpr Template kSeedsUnjudged{"verdict.other_seeds",
-                                  "nothing was found, but losses were not judged: runs of different seeds end with different "
-                                  "losses."};
-constexpr Template kSamplesUnjudged{
-    "verdict.other_samples",
-    "nothing was found, but losses were not judged: the runs trained on different samples, or in another order."};
-constexpr Template kTooFewLosses{
-    "verdict.too_few_losses",
-    "nothing was found, but losses were not compared: there are {steps:count step} that both runs have, and expected are {least} "
-    "at least."};
-constexpr Template kLossesNotHigher{"verdict.losses_not_higher",
-                                    "the second run's losses are not higher by more than a twentieth, or vary by as much."};
+                                  "losses were not judged, since runs of different seeds end with different ones."};
+constexpr Template kWeightsUnjudged{"verdict.other_weights", "losses were not judged: the runs began with different weights."};
+constexpr Template kSamplesUnjudged{"verdict.other_samples",
+                                    "losses were not judged: the runs trained on different samples, or in another order."};
+constexpr Template kTooFewLosses{"verdict.too_few_losses",
+                                 "losses were not judged: the runs have {steps:count common step}, and {least} are needed."};
+constexpr Template kLossesNotHigher{
+    "verdict.losses_not_higher",
+    "no regression seen: mean loss of the last {steps:count common step} {b:.4g} (second run) against "
+    "{a:.4g} (first){change}."};
+constexpr Template kResolvesBest{"verdict.one_run_resolves", "One run each resolves {best:%} at best."};
+constexpr Template kResolvesHere{"verdict.one_run_resolves_here",
+                                 "One run each resolves {here:.1f%} here, as these losses vary, and {best:%} at best."};
 
 // More than any difference of two tensors.
 constexpr double kBehindAll = 1e3;
@@ -130,7 +130,7 @@ Cell largest_cell(const RangeTotals& totals) {
 
 Table tensor_table(const ComparedRuns& runs, size_t limit) {
   Table table{"tensors",
-              "Ranges of the tensors that both have, largest differences first",
+              "Ranges of tensors of both runs, largest differences first",
               {{"tensor", ColumnKind::text},
                {"type_a", ColumnKind::text},
                {"type_b", ColumnKind::text},
@@ -144,9 +144,8 @@ Table tensor_table(const ComparedRuns& runs, size_t limit) {
                {"largest_b", ColumnKind::number, Unit::exponent}},
               {},
               0,
-              "Largest: log2 of the largest finite magnitude, divided by the loss scale, and in FP8 by the quantisation scale. "
-              "Weights, the loss, and what scaling and the "
-              "optimizer keep come last."};
+              "Largest: log2 of the largest finite magnitude, without the loss scale and, in FP8, the quantisation scale. Weights, "
+              "losses, and tensors of scaling and the optimizer come last."};
   std::vector<std::pair<double, TableRow>> rows;
   for (const auto& [unused, match] : runs.outputs) {
     if (!match.a || !match.b) continue;
@@ -188,9 +187,18 @@ Sentences without_cause(const ComparedRuns& runs) {
   if (const size_t broken = runs.b.steps.nonfinite_losses.size(); broken > 0) return kNoMeansOfSecond({{"steps", broken}});
   if (const size_t broken = runs.a.steps.nonfinite_losses.size(); broken > 0) return kNoMeansCompared({{"steps", broken}});
   if (!runs.have_equal_seeds) return kSeedsUnjudged();
+  if (!runs.have_equal_weights) return kWeightsUnjudged();
   if (!runs.have_equal_samples) return kSamplesUnjudged();
   if (!runs.have_enough_losses()) return kTooFewLosses({{"steps", losses.common}, {"least", ComparedRuns::kFewestLosses}});
-  return kLossesNotHigher();
+  const MeanLosses last = mean_losses(runs);
+  Sentences text = kLossesNotHigher({{"steps", last.steps}, {"b", last.b}, {"a", last.a}, {"change", last.change()}});
+  const Value best{MeanLosses::kResolved, Unit::share};
+  const double resolved = last.limit() / std::fabs(last.a);
+  if (resolved > MeanLosses::kResolved && std::isfinite(resolved))
+    text += kResolvesHere({{"here", {resolved, Unit::share}}, {"best", best}});
+  else
+    text += kResolvesBest({{"best", best}});
+  return text;
 }
 
 }  // namespace
@@ -203,14 +211,21 @@ Report analyze_compare(const Snapshot& a, const Snapshot& b, const AnalysisOptio
   const ComparedRuns runs(a, b, options);
   report.complete = runs.a.complete && runs.b.complete;
   find_all(runs, report);
-  add_verdict(b, report, without_cause(runs));
   const ComparedSteps steps = compare_steps(runs, options, options.limit);
+  if (runs.losses.common > 0 || steps.rows > 0 || has_finding(report, Severity::warning)) {
+    add_verdict(b, report, without_cause(runs));
+  } else {
+    sort_by_severity(report.findings);
+    report.add_fact("compared", std::string("nothing: no row of one run has its like in the other"));
+  }
   const auto of_first = [&](auto&& cell) {
     return steps.first ? Cell(cell(*steps.first)) : steps.rows > 0 ? Cell(NotApplicable{}) : Cell(Unknown{});
   };
-  if (!runs.are_comparable())
-    report.add_fact("losses_judged",
-                    std::string(runs.have_equal_seeds ? "no: other samples, or another order" : "no: other seeds"));
+  if (!runs.are_comparable()) {
+    report.add_fact("losses_judged", std::string(!runs.have_equal_seeds     ? "no: other seeds"
+                                                 : !runs.have_equal_weights ? "no: other weights at the start"
+                                                                            : "no: other samples, or another order"));
+  }
   report.add_fact("first_different_step", of_first([](const auto& first) { return count_cell(first.step); }));
   report.add_fact("first_different_output",
                   of_first([&](const auto& first) { return runs.b.selection().output_name(first.tensor); }));

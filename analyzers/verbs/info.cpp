@@ -16,7 +16,7 @@ namespace {
 
 // What changed how much is recorded.
 Table recording_table(const AnalysisContext& context) {
-  Table table{"recording", "Changes of the recording", {{"step"}, {"kind", ColumnKind::text}, {"text", ColumnKind::text}}, {}, 0,
+  Table table{"recording", "Changes of what is recorded", {{"step"}, {"kind", ColumnKind::text}, {"text", ColumnKind::text}}, {}, 0,
               ""};
   for (const EventRow& event : context.trace.events()) {
     if (event.kind != EventKind::level_lowered && event.kind != EventKind::cut_short && event.kind != EventKind::stopped) continue;
@@ -94,7 +94,7 @@ Table quantization_scale_table(const AnalysisContext& context, const Quantizatio
 // The traces that are read as one run.
 Table parts_table(const AnalysisContext& context, const StepFacts& steps) {
   Table table{"parts",
-              "Traces of ranks and of runs resumed from one another, read as one",
+              "Traces that are read as one run",
               {{"trace", ColumnKind::text},
                {"run", ColumnKind::text},
                {"rank"},
@@ -143,11 +143,11 @@ Table sources_table(const Snapshot& reader, size_t limit) {
 
 Table products_table(const std::vector<ProductInfo>& products, size_t limit) {
   Table table{"products",
-              "Matrix products of the device's library",
+              "Algorithms of the device's library for matrix products",
               {{"product", ColumnKind::text}, {"algorithm", ColumnKind::text}},
               {},
               0,
-              "Bits of sums depend on the algorithm that the library took."};
+              "The last bits of sums depend on the algorithm."};
   for (const ProductInfo& product : products) {
     if (limit > 0 && table.rows.size() == limit) break;
     table.rows.push_back({RowKey(), {product.product, product.algorithm}});

@@ -4,6 +4,7 @@
 
 #include "ulpscope/analyzers/findings/all.h"
 #include "ulpscope/analyzers/findings/followed_run.h"
+#include "ulpscope/analyzers/findings/not_tried.h"
 #include "ulpscope/analyzers/findings/verdict.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
@@ -16,7 +17,7 @@ namespace {
 constexpr Template kNoTensorHeldNan{"verdict.no_tensor_held_nan", "No recorded tensor holds NaN or Inf."};
 constexpr Template kNanDidNoHarm{"verdict.nan_did_no_harm", "No NaN or Inf does harm."};
 
-// Findings that say that there were NaN or infinities; others count here as what they came of.
+// Findings that say that there were NaN or Inf; others count here as what they came of.
 constexpr Codes kOnNonfinite = {
     "range.nonfinite",    "range.values_overflow",   "range.gradients_overflow", "data.nonfinite", "range.clipping_hides_infinity",
     "run.loss_nonfinite", "run.test_loss_nonfinite", "scale.no_step_taken",      "scale.collapse", "scale.thrashing"};
@@ -28,7 +29,7 @@ Report analyze_nan(const Snapshot& trace, const AnalysisOptions& options) { retu
 Report NanAnalysis::report(const Snapshot& trace) {
   Report report;
   report.analysis = "nan";
-  report.title = "NaN and infinities";
+  report.title = "NaN and Inf";
   report.keeps_all_rows = true;
   report.sources.push_back(source_of(trace));
   report.complete = run_.update(trace);

@@ -13,7 +13,7 @@ namespace ulpscope {
 
 namespace {
 
-constexpr Template kRangesCostNothing{"verdict.ranges_cost_nothing", "No value range costs accuracy."};
+constexpr Template kRangesCostNothing{"verdict.ranges_cost_nothing", "No harmful underflow, overflow or saturation found."};
 
 }  // namespace
 

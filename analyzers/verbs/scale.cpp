@@ -9,7 +9,7 @@ namespace ulpscope {
 
 namespace {
 
-constexpr Template kScaleCostsNothing{"verdict.scale_costs_nothing", "The loss scale costs neither accuracy nor steps."};
+constexpr Template kScaleCostsNothing{"verdict.scale_costs_nothing", "No problem with the loss scale was found."};
 
 }  // namespace
 

@@ -10,7 +10,7 @@ namespace ulpscope {
 
 namespace {
 
-constexpr Template kNoLossOfUpdates{"verdict.no_loss_of_updates", "No loss of updates or weight decay costs accuracy."};
+constexpr Template kNoLossOfUpdates{"verdict.no_loss_of_updates", "No harmful loss of updates or weight decay was found."};
 constexpr Template kNoUpdateBeforeBreak{"verdict.no_update_before_break", "No update was recorded before the run broke."};
 constexpr Template kNoUpdateInAsked{"verdict.no_update_in_asked", "No update was recorded in the selection."};
 

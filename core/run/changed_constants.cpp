@@ -7,6 +7,7 @@
 #include <functional>
 #include <tuple>
 
+#include "ulpscope/base/text.h"
 #include "ulpscope/emulation/rounding.h"
 
 namespace ulpscope {
@@ -68,10 +69,10 @@ class ChangedConstants {
     const float rounded = round_to_format(format, round_to_f32(value));
     if (value == 0 || !std::isfinite(value)) return;
     if (rounded == 0) {
-      add("{} is 0 in {}, whose least number is {:.3g}: {}{}", named(name, value), format.name, least(format), of_zero,
+      add("{} is 0 in {} (smallest number {:.3g}): {}{}", named(name, value), upper_case(format.name), least(format), of_zero,
           way_out(format));
     } else if (std::isinf(rounded)) {
-      add("{} is infinite in {}, whose largest number is {:.6g}: {}{}", named(name, value), format.name, format.largest_finite(),
+      add("{} is Inf in {} (largest number {:.6g}): {}{}", named(name, value), upper_case(format.name), format.largest_finite(),
           of_infinity, way_out(format));
     }
   }
@@ -81,18 +82,16 @@ class ChangedConstants {
     if (!(value > 0 && value < 1)) return;
     const Kept kept = kept_by(type, has_signs, product);
     if (!kept.most()) return;
-    add("{} acts as 1 in {}: {} times that is rounded back to what it was, for {}, and does not decay{}", named(name, value),
-        type.format->name, average, kept.values(), way_out(*type.format));
+    add("{} acts as 1 in {}: {} times it rounds back to itself, for {}, and never decays{}", named(name, value),
+        upper_case(type.format->name), average, kept.values(), way_out(*type.format));
   }
   void add_decay(double rate, double decay, const UpdateType& type) {
     const float factor = round_to_f32(1 - rate * decay);
     if (!(rate * decay > 0)) return;
     const Kept kept = kept_by(type, true, [&](float weight) { return factor * weight; });
     if (!kept.most()) return;
-    add("1 - {}learning_rate {}weight_decay = 1 - {:g} acts as 1 in {}: a weight times that is rounded back to what it was, for "
-        "{}, "
-        "and does not decay{}",
-        table_, table_, rate * decay, type.format->name, kept.values(), way_out(*type.format));
+    add("1 - {}learning_rate {}weight_decay = 1 - {:g} acts as 1 in {}: a weight times it rounds back to itself, for {}{}", table_,
+        table_, rate * decay, upper_case(type.format->name), kept.values(), way_out(*type.format));
   }
   template <typename... Arguments>
   void add(fmt::format_string<Arguments...> format, Arguments&&... arguments) {
@@ -105,7 +104,7 @@ class ChangedConstants {
   static double least(const FloatFormat& format) { return value_of(format, 1); }
 
   std::string way_out(const FloatFormat& format) const {
-    return format.fraction_bits > 10 ? "" : fmt::format(" ({}master_weights = true updates in fp32)", table_);
+    return format.fraction_bits > 10 ? "" : fmt::format(" ({}master_weights = true updates in FP32)", table_);
   }
 
   std::string table_;  // "optimizer."
@@ -113,7 +112,7 @@ class ChangedConstants {
 };
 
 constexpr std::string_view kNoUpdate = "gradients change no weight", kNoDecay = "weights do not decay",
-                           kInfiniteWeights = "weights become infinite", kInfiniteGradients = "gradients become infinite";
+                           kInfiniteWeights = "weights become Inf", kInfiniteGradients = "gradients become Inf";
 
 void check_sgd(const Attributes& a, const UpdateType& type, const FloatFormat& scalars, ChangedConstants& changed) {
   changed.add_scalar("learning_rate", a["lr"], scalars, kNoUpdate, kInfiniteWeights);
@@ -164,9 +163,9 @@ void check_clipping(double value, const FloatFormat& format, const Rounding& rou
   const float limit = round_to_f32(value);
   if (value == 0) return;
   if (always_becomes(format, rounding, limit, 0)) {
-    changed.add("clipping.value = {} is 0 in {}: every gradient becomes 0", value, format.name);
+    changed.add("clipping.value = {} is 0 in {}: every gradient becomes 0", value, upper_case(format.name));
   } else if (always_becomes(format, rounding, limit, INFINITY)) {
-    changed.add("clipping.value = {} is infinite in {}: infinite gradients stay infinite", value, format.name);
+    changed.add("clipping.value = {} is Inf in {}: gradients of Inf stay Inf", value, upper_case(format.name));
   }
 }
 
@@ -179,8 +178,8 @@ void check_scale(const Experiment& experiment, ArithmeticRules* arithmetic, Chan
   const Rounding rounding = rounding_of(arithmetic == nullptr ? nullptr : arithmetic->of(scale, &scale, intern("")));
   const LossScaleRule rule = experiment.scaler_rule();
   if (!always_becomes(format, rounding, round_to_f32(rule.initial), INFINITY)) return;
-  changed.add("scaler.initial = {} is infinite in {}, the type of the loss, whose gradient it is: {}", rule.initial, format.name,
-              rule.dynamic ? "steps are skipped until the scale has come down" : "every step is skipped");
+  changed.add("scaler.initial = {} is Inf in {}, the type of the loss, whose gradient it is: {}", rule.initial,
+              upper_case(format.name), rule.dynamic ? "steps are skipped until the scale has come down" : "every step is skipped");
 }
 
 // Masks are added to scores of the precision's type, unless something asks for another type.
@@ -193,10 +192,8 @@ void check_masks(const Experiment& experiment, const std::vector<LayerSpec>& lay
     if (layer.type->name != "attention" || !layer.has("mask_value") || layer.dtype) continue;
     const double value = layer.number("mask_value");
     if (std::isfinite(value) && std::isinf(round_to_format(format, round_to_f32(value))))
-      changed.add(
-          "mask_value = {:g} of {} is infinite in {}, whose largest number is {:.6g}: softmax makes NaN of a row in which {} "
-          "masked",
-          value, name, format.name, format.largest_finite(), value < 0 ? "every place is" : "a place is");
+      changed.add("mask_value = {:g} of {} is Inf in {} (largest number {:.6g}): softmax gives NaN for a row in which {} masked",
+                  value, name, upper_case(format.name), format.largest_finite(), value < 0 ? "every place is" : "a place is");
   }
 }
 

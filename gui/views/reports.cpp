@@ -13,7 +13,7 @@ namespace {
 class WhyNan : public ViewPanel {
  public:
   void show(const Canvas& canvas, const Results& results) override {
-    if (is_there(results.nan, results, "where NaN and infinities began")) show_report(canvas, *results.nan);
+    if (is_there(results.nan, results, "where NaN and Inf began")) show_report(canvas, *results.nan);
   }
 };
 

@@ -137,7 +137,7 @@ TEST_F(LossesOfTensors, ThatEndInNanBreakTheRun) {
   EXPECT_EQ(report.verdict, Verdict::broken) << report.verdict_text;
   const Finding* nan = find_finding(report, "run.loss_nonfinite");
   ASSERT_NE(nan, nullptr);
-  EXPECT_THAT(nan->title.text(), HasSubstr("in 2 of 6 steps, first in step 4"));
+  EXPECT_THAT(nan->title.text(), HasSubstr("in 2 of 6 steps (first: step 4)"));
   EXPECT_EQ(analyze_compare(trace, trace, {}).verdict, Verdict::broken);
 }
 
@@ -150,10 +150,8 @@ TEST_F(LossesOfTensors, AreNotKnownWhereNothingTellsThem) {
   const Snapshot trace = trace_.read();
   const Report report = analyze_all(trace, {});
   EXPECT_EQ(report.verdict, Verdict::ok);
-  EXPECT_EQ(
-      report.verdict_text,
-      "the trace has no loss of any step, so it does not show whether the run trains; nothing was found that costs accuracy or "
-      "steps.");
+  EXPECT_EQ(report.verdict_text, "no numerical problem in 3 steps.");
+  EXPECT_THAT(report.checked.text(), HasSubstr("Not checked: the loss (the trace has none)"));
   EXPECT_EQ(analyze_scale(trace, {}).verdict, Verdict::ok);
   EXPECT_EQ(analyze_compare(trace, trace, {}).verdict, Verdict::ok);
 }
@@ -238,8 +236,8 @@ TEST(Diverged, ByLossesThatScatter) {
     return found ? found->title.text() : std::string();
   };
   EXPECT_EQ(title(30, 5),
-            "The run diverged: 10 of the last 50 losses are more than 10 times the first one, 2, up to 125 in step 95, and "
-            "nothing overflowed in a step that was taken.");
+            "The run diverged: 10 of the last 50 losses exceed 10x the first (2), and the highest is 125 (step 95). No step that "
+            "was taken held NaN or Inf.");
   EXPECT_EQ(title(30, 20), "");     // a few batches
   EXPECT_EQ(title(5, 5), "");       // batches that are so from the start
   EXPECT_EQ(title(30, 5, 90), "");  // it came back
@@ -262,7 +260,7 @@ TEST(Diverged, InARunOfAFewStepsByItsUpdates) {
     const Report report = analyze_all(trace.read());
     const Finding* const finding = find_finding(report, "run.diverged");
     if (finding == nullptr) return std::optional<Severity>();
-    EXPECT_THAT(finding->title, HasSubstr(fmt::format("{:.3g} times as large", ratio)));
+    EXPECT_THAT(finding->title, HasSubstr(fmt::format("{:.4g}x the ", ratio)));
     return std::optional(finding->severity);
   };
   EXPECT_EQ(severity({1, 1.1, 1.2, 1.3, 1.5, 1.4}, 0.5), Severity::warning);
@@ -294,7 +292,8 @@ TEST(Overfits, WhereTheTestLossRoseWhileThatOfTrainingFell) {
   // The medians of steps 20 to 39 and of 40 to 59 are those of steps 29.5 and 49.5.
   EXPECT_EQ(
       title({1.2, 1, 1.6}, 0.01),
-      "The test loss was lowest after step 39, 1, and is 1.6 after step 59, while the loss of training fell from 1.705 to 1.505.");
+      "The run overfits: its test loss rose from 1 (step 39) to 1.6 (step 59). Meanwhile its training loss fell from 1.705 to "
+      "1.505.");
   EXPECT_EQ(title({1.2, 1, 1.4}, 0.01), "");   // little
   EXPECT_EQ(title({1.2, 1, 1.6}, -0.01), "");  // both rose
   EXPECT_EQ(title({1.6, 1.2, 1}, 0.01), "");   // lowest at the end
@@ -334,8 +333,8 @@ TEST(Guessing, TheMeanOfTheTargetsIsWhatARegressionIsComparedWith) {
     ASSERT_EQ(found != nullptr, kept == 1) << kept;
     if (!found) continue;
     EXPECT_EQ(found->title,
-              "The run learned nothing that helps: its mean loss is 5 in the last 50 steps, and to give the mean of all "
-              "targets, 2, would have cost 5 there.");
+              "The run is no better than guessing: its mean loss over the last 50 steps is 5, and predicting the mean target (2) "
+              "costs 5.");
   }
 }
 
@@ -372,10 +371,10 @@ TEST(RanksInReports, LossesAreComparedRankByRank) {
   const RankedRun a({{3, 2, 1}, {6, 5, 4}}), same({{3, 2, 1}, {6, 5, 4}}), other({{3, 2, 0.5}, {6, 7, 4}});
   const Report equal = analyze_compare(a.read(), same.read(), {});
   ASSERT_NE(find_finding(equal, "compare.losses_equal"), nullptr);
-  EXPECT_THAT(find_finding(equal, "compare.losses_equal")->title, HasSubstr("all 3 common steps"));
+  EXPECT_THAT(find_finding(equal, "compare.losses_equal")->title, HasSubstr("of 3 common steps are bit-equal"));
   const Report different = analyze_compare(a.read(), other.read(), {});
   ASSERT_NE(find_finding(different, "compare.first_difference"), nullptr);
-  EXPECT_THAT(find_finding(different, "compare.first_difference")->title, HasSubstr("from step 1 on: 1 of 3 common steps"));
+  EXPECT_THAT(find_finding(different, "compare.first_difference")->title, HasSubstr("in 2 of 3 common steps, first in step 1"));
 }
 
 // The losses of one rank are compared with those of one rank; where there are several, with those of the same one.
@@ -389,7 +388,7 @@ TEST(RanksInReports, SingleRanksAreComparedWhateverTheirNumbers) {
   const Report none = analyze_compare(two.read(), rank(2), {});
   EXPECT_EQ(find_finding(none, "compare.losses_equal"), nullptr);
   ASSERT_NE(find_finding(none, "compare.no_common_rank"), nullptr);
-  EXPECT_THAT(find_finding(none, "compare.no_common_rank")->title, HasSubstr("ranks 0, 1, the second 2: none is in both"));
+  EXPECT_THAT(find_finding(none, "compare.no_common_rank")->title, HasSubstr("no rank is in both runs (first: 0, 1; second: 2)"));
   EXPECT_EQ(find_finding(analyze_compare(two.read(), rank(1), {}), "compare.no_common_rank"), nullptr);
 }
 
@@ -422,10 +421,12 @@ TEST(RanksInReports, EachOfTheirEndsIsTold) {
   const auto report = [](const std::vector<std::string>& paths) { return analyze_all(Snapshot("run", paths), {}); };
   const Report both = report({noted, dead});
   ASSERT_NE(find_finding(both, "recording.dead"), nullptr);
-  EXPECT_THAT(find_finding(both, "recording.dead")->title, HasSubstr("The program that wrote the trace of rank 1 ended"));
+  EXPECT_THAT(find_finding(both, "recording.dead")->title, HasSubstr("The trace of rank 1 ends after 1 step: its program"));
   ASSERT_NE(find_finding(both, "recording.ended_early"), nullptr);
   EXPECT_EQ(find_finding(both, "recording.ended_early")->title,
-            "The trace of rank 0 ends early: copied while the trace was being written");
+            "The trace of rank 0 ends early: copied while the trace was being written.");
+  // What is suggested is a command as it is to be typed.
+  EXPECT_THAT(find_finding(both, "recording.dead")->suggestion, HasSubstr("`ulpscope recover " + dead + " recovered.h5`"));
   const Report one = report({closed, dead});
   EXPECT_NE(find_finding(one, "recording.dead"), nullptr);
   EXPECT_EQ(find_finding(one, "recording.ended_early"), nullptr);
@@ -439,13 +440,14 @@ TEST(RanksInReports, OneThatEndsInNanBreaksTheRun) {
   ASSERT_NE(find_finding(broken, "run.loss_nonfinite"), nullptr);
   EXPECT_EQ(find_finding(broken, "run.loss_nonfinite")->severity, Severity::error);
   EXPECT_EQ(find_finding(broken, "run.loss_nonfinite")->title,
-            "The loss of rank 2 was NaN or infinity from step 2 on; of all ranks it was in 3 of 4 steps, first in step 1.");
+            "The loss of rank 2 was NaN or Inf from step 2 on. Over all ranks the loss was NaN or Inf in 3 of 4 steps (first: step "
+            "1).");
   const Report recovered = analyze_all(RankedRun({{3, 2, 1, 1}, {3, NAN, 1, 1}}).read(), {});
   EXPECT_NE(recovered.verdict, Verdict::broken);
   EXPECT_THAT(find_finding(recovered, "run.loss_nonfinite")->title,
-              HasSubstr("in 1 of 4 steps, first in step 1, and finite in the"));
+              HasSubstr("in 1 of 4 steps (first: step 1), but is finite in the"));
   const Report all = analyze_all(RankedRun({{3, NAN}, {3, NAN}}).read(), {});
-  EXPECT_THAT(find_finding(all, "run.loss_nonfinite")->title, HasSubstr("The loss was NaN or infinity in 1 of 2 steps"));
+  EXPECT_THAT(find_finding(all, "run.loss_nonfinite")->title, HasSubstr("The loss was NaN or Inf in 1 of 2 steps"));
 }
 
 TEST(RanksInReports, AShorterOneIsSaid) {
@@ -464,7 +466,7 @@ TEST(RanksInReports, OneThatIsReadAloneIsSaid) {
     const Finding* const finding = find_finding(report, "recording.other_ranks");
     ASSERT_NE(finding, nullptr);
     EXPECT_EQ(finding->severity, Severity::info);
-    EXPECT_EQ(finding->title, "The trace is of rank 1 of a run of 2: the others are not read.");
+    EXPECT_EQ(finding->title, "The trace holds rank 1 of 2 ranks; the others are not read.");
   }
   EXPECT_EQ(analyze_all(one, {}).verdict, analyze_all(all.of_rank(1), {}).verdict);
   for (const Snapshot& whole : {all, all.of_rank(1)})
@@ -488,7 +490,7 @@ TEST(NewerTraces, WhatWasNotReadOfThemIsSaid) {
       ASSERT_NE(finding, nullptr);
       EXPECT_EQ(finding->severity, Severity::info);
       EXPECT_EQ(finding->title, title);
-      EXPECT_EQ(finding->suggestion, "Read it with a ulpscope that knows schema " + next + ".");
+      EXPECT_EQ(finding->suggestion, "Read it with an ulpscope that supports schema " + next + ".");
     }
   };
   set_minor(paths[0], kSchemaMinor + 1);
@@ -496,18 +498,17 @@ TEST(NewerTraces, WhatWasNotReadOfThemIsSaid) {
   EXPECT_EQ(fact(analyze_info(Snapshot(paths[0])), "schema_version"), Cell(next));
   EXPECT_EQ(fact(analyze_info(Snapshot("run", paths)), "schema_version"), Cell(own + ", " + next));
   add_column(paths[0], "events", "mood");
-  expect(Snapshot(paths[0]), "The trace was written by a newer ulpscope (schema " + next + "): 1 column was not read.");
+  expect(Snapshot(paths[0]), "A newer ulpscope wrote the trace (schema " + next + "): 1 column was not read.");
   add_table(paths[0], "weather", 3);
   add_table(paths[0], "tides", 3);
-  expect(Snapshot(paths[0]),
-         "The trace was written by a newer ulpscope (schema " + next + "): 2 tables and 1 column were not read.");
-  expect(Snapshot("run", paths), "1 trace of the run was written by a newer ulpscope (schema " + next + "), first '" + paths[0] +
-                                     "': 2 tables and 1 column were not read.");
+  expect(Snapshot(paths[0]), "A newer ulpscope wrote the trace (schema " + next + "): 2 tables and 1 column were not read.");
+  expect(Snapshot("run", paths), "A newer ulpscope wrote 1 trace of the run (schema " + next + "; first: '" + paths[0] +
+                                     "'): 2 tables and 1 column were not read.");
   set_minor(paths[1], kSchemaMinor + 1);
   add_column(paths[1], "events", "mood");
   for (const char* table : {"weather", "tides"}) add_table(paths[1], table, 3);
-  expect(Snapshot("run", paths), "2 traces of the run were written by a newer ulpscope (schema " + next + "), first '" + paths[0] +
-                                     "': 2 tables and 1 column were not read.");
+  expect(Snapshot("run", paths), "A newer ulpscope wrote 2 traces of the run (schema " + next + "; first: '" + paths[0] +
+                                     "'): 2 tables and 1 column were not read.");
   std::string events;
   export_table(Snapshot(paths[1]), "events", ExportFormat::csv, {}, [&](std::string_view piece) {
     events += piece;
@@ -545,14 +546,19 @@ TEST(RanksInReports, EventsAreOfTheirRank) {
   const Report report = analyze_all(run, {});
   const Finding* const changed = find_finding(report, "recording.memory_changed");
   ASSERT_NE(changed, nullptr);
-  EXPECT_THAT(changed->title, HasSubstr("changed 2 times"));
-  EXPECT_THAT(changed->title, HasSubstr("first, on rank 1, it changed in 2."));
+  EXPECT_THAT(changed->title, ::testing::StartsWith("Memory changed on rank 1: `"));
+  EXPECT_THAT(changed->title,
+              HasSubstr("between step 0, which wrote it, and step 2, which read it. It is the first of 2 changes."));
   ASSERT_EQ(changed->evidence.size(), 2u);
   EXPECT_EQ(changed->evidence[0].key.rank, 1);
   EXPECT_EQ(changed->evidence[1].key.rank, 0);
   ReportOptions until;
   until.steps.last = 3;
-  EXPECT_EQ(find_finding(analyze_all(run, until), "recording.memory_changed")->title, "On rank 1, it changed in 2.");
+  const Report before = analyze_all(run, until);
+  const Finding* const only = find_finding(before, "recording.memory_changed");
+  ASSERT_NE(only, nullptr);
+  EXPECT_THAT(only->title, HasSubstr("Memory changed on rank 1: `"));
+  EXPECT_THAT(only->title, ::testing::Not(HasSubstr("the first of")));
   ASSERT_NE(find_finding(report, "recording.warning"), nullptr);
   EXPECT_EQ(find_finding(report, "recording.warning")->evidence.at(0).key.rank, 1);
 
@@ -579,7 +585,8 @@ TEST(RanksInReports, WhereALossBeganIsFollowedOverAllRanks) {
     }
   const Report report = analyze_all(Snapshot("run", traces.close()), {});
   ASSERT_NE(find_finding(report, "run.loss_nonfinite"), nullptr);
-  EXPECT_THAT(find_finding(report, "run.loss_nonfinite")->suggestion, ::testing::StartsWith("Where it began, in step 1, is"));
+  EXPECT_THAT(find_finding(report, "run.loss_nonfinite")->suggestion,
+              ::testing::StartsWith("It began in step 1: `ulpscope ranges "));
 }
 
 TEST(RanksInReports, RowsOfATableSayWhichTheyAreOf) {

@@ -88,9 +88,66 @@ TEST(Quantization, FlushedGradientsAreNoMatterOfTheLossScale) {
   EXPECT_EQ(finding->evidence[0].key.op_name, "quantize");
   // A quarter of 2^-17, and three subnormals of 2^-17 at least: the norm may have been flushed whole.
   EXPECT_NE(finding->title.text().find(", and up to "), std::string::npos) << finding->title;
-  EXPECT_NE(finding->suggestion.text().find("a loss scale changes nothing"), std::string::npos);
-  // The BF16 gradients fit, whatever FP8 did.
-  EXPECT_NE(find_finding(report, "range.gradients_fit"), nullptr);
+  EXPECT_NE(finding->suggestion.text().find("Loss scaling does not help"), std::string::npos);
+  // The BF16 gradients fit, whatever FP8 did; their range was never the limit.
+  const Finding* fit = find_finding(report, "range.gradients_fit");
+  ASSERT_NE(fit, nullptr);
+  EXPECT_EQ(fit->title, "Gradients fit BF16: no underflow in 1 gradient tensor.");
+  EXPECT_TRUE(fit->evidence.empty());
+}
+
+// Of FP8 it is told first, at the scales of its tensors.
+TEST(Quantization, GradientsThatFitFp8AreSaidToFitIt) {
+  SyntheticTrace trace;
+  const uint32_t wide = trace.add_tensor("fc", "matmul", Phase::backward, Role::activation_gradient, DType::bf16);
+  const uint32_t g = trace.add_tensor("fc", "quantize", Phase::backward, Role::activation_gradient, DType::f8_e5m2);
+  std::vector<double> values(1000, 1.0);
+  trace.add(wide, make_row(values, DType::bf16));
+  values[7] = 1e-10;
+  values[8] = 2.0;
+  trace.add(g, make_quantized_row(values, DType::f8_e5m2, 32768));  // 2 is stored as 57344
+  trace.end_step();
+  const Report report = analyze_ranges(trace.read());
+  const Finding* fit = find_finding(report, "range.gradients_fit");
+  ASSERT_NE(fit, nullptr);
+  EXPECT_EQ(
+      fit->title,
+      "Gradients fit E5M2 at their quantization scales: underflow of at most 0.1% and saturation of at most 0.1% in 1 gradient "
+      "tensor. Gradients fit BF16: no underflow in 1 gradient tensor.");
+  ASSERT_EQ(fit->evidence.size(), 2u);
+  EXPECT_EQ(fit->evidence[0].key.op_name, "quantize");
+  EXPECT_EQ(fit->evidence[1].values[0].name, "saturated");
+}
+
+// One table has their largest magnitudes and scales, and each format a picture of what was rounded, against its own limits.
+TEST(Quantization, RangesShowAmaxAndScales) {
+  SyntheticTrace trace;
+  const uint32_t x = trace.add_tensor("fc", "quantize", Phase::forward, Role::activation, DType::f8_e4m3);
+  const uint32_t g = trace.add_tensor("fc", "quantize", Phase::backward, Role::activation_gradient, DType::f8_e5m2);
+  for (const double scale : {64.0, 16.0}) {
+    trace.add(x, make_quantized_row({3.0, 448 / scale}, DType::f8_e4m3, scale));
+    trace.add(g, make_quantized_row({1.0}, DType::f8_e5m2, 2));
+    trace.end_step();
+  }
+  const Snapshot reader = trace.read();
+  const Report report = analyze_ranges(reader);
+  const Table& fp8 = table(report, "quantization");
+  ASSERT_EQ(fp8.rows.size(), 2u);
+  const size_t row = row_of(fp8, "fc quantize");
+  EXPECT_EQ(cell(fp8, row, "smallest_amax"), Cell(7.0));
+  EXPECT_EQ(cell(fp8, row, "largest_amax"), Cell(28.0));
+  EXPECT_EQ(cell(fp8, row, "smallest_scale"), Cell(16.0));
+  EXPECT_EQ(cell(fp8, row, "largest_scale"), Cell(64.0));
+  ASSERT_EQ(report.plots.size(), 2u);
+  EXPECT_EQ(report.plots[0].name, "exponents_e4m3");
+  EXPECT_EQ(report.plots[0].limits[2].exponent, 9);  // 2^9 is above 448
+  ASSERT_EQ(report.plots[0].series.size(), 1u);
+  EXPECT_EQ(report.plots[0].series[0].x, (std::vector<double>{5, 7, 8}));  // 48, 192 and twice 448
+  EXPECT_EQ(report.plots[1].name, "exponents_e5m2");
+  EXPECT_EQ(report.plots[1].limits[2].exponent, 16);
+  RangeOptions options;
+  options.formats = {&binary16};
+  EXPECT_EQ(analyze_ranges(reader, options).plots[0].name, "exponents");
 }
 
 // One outlier in the history of delayed scaling: the scale of the steps after it is far too small, though one fits.
@@ -150,7 +207,7 @@ TEST(Quantization, WhatOneOutlierFlushesIsANote) {
   const Finding* finding = find_finding(report, "range.quantization_flushed");
   ASSERT_NE(finding, nullptr);
   EXPECT_EQ(finding->severity, Severity::info);
-  EXPECT_TRUE(finding->title.text().ends_with("but these were at most 6.25% of the norm."))
+  EXPECT_NE(finding->title.text().find(", but at most 6.25% of its norm."), std::string::npos)
       << finding->title;  // half an ulp of E4M3
   EXPECT_EQ(finding->evidence[0].values[0].value, Cell(0.99));
 }
@@ -184,9 +241,12 @@ TEST(Quantization, AdviceOnSaturationIsOfTheRecipe) {
       trace.add(x, make_quantized_row({100, largest / 2}, DType::f8_e4m3, 2));
       trace.end_step();
       const Report report = analyze_ranges(trace.read());
-      const std::string& advice = find_finding(report, "range.quantization_saturated")->suggestion;
-      EXPECT_EQ(advice.find("delayed") != std::string::npos, delayed) << advice;
-      EXPECT_EQ(advice.find("margin larger by 1 (fp8.margin, now 0) ") != std::string::npos, delayed && largest == 500) << advice;
+      const Finding& finding = *find_finding(report, "range.quantization_saturated");
+      const std::string advice = finding.suggestion;
+      EXPECT_EQ(finding.title.text().find("Delayed scaling") != std::string::npos, delayed) << finding.title;
+      EXPECT_EQ(advice.find("se current scaling (fp8.recipe = ") != std::string::npos, delayed) << advice;
+      EXPECT_EQ(advice.find("Raise the margin by 1 (fp8.margin, now 0).") != std::string::npos, delayed && largest == 500)
+          << advice;
     }
   }
 }
@@ -231,7 +291,7 @@ TEST(Quantization, GradientsBehindAFlushedOneAreHiddenByItsScale) {
   const Finding* finding = find_finding(report, "scale.fit_hidden");
   ASSERT_NE(finding, nullptr);
   EXPECT_EQ(finding->evidence[0].key.op_name, "quantize");
-  EXPECT_NE(finding->suggestion.text().find("quantisation scales"), std::string::npos);
+  EXPECT_EQ(finding->suggestion.front().id(), "advice.flushed_by_fp8");
   EXPECT_EQ(finding->suggestion.text().find("FP16"), std::string::npos);
 }
 

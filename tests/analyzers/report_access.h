@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "ulpscope/analyzers/verbs/ranges.h"
 
@@ -20,6 +21,12 @@ inline RangeOptions what_ifs() {
 inline const Finding* find_finding(const Report& report, const std::string& code) {
   const auto found = std::find_if(report.findings.begin(), report.findings.end(), [&](const Finding& f) { return f.code == code; });
   return found == report.findings.end() ? nullptr : &*found;
+}
+
+// The first sentence of that template, nullptr: there is none.
+inline const Sentence* sentence_of(const Sentences& sentences, std::string_view id) {
+  const auto found = std::find_if(sentences.begin(), sentences.end(), [&](const Sentence& each) { return each.id() == id; });
+  return found == sentences.end() ? nullptr : &*found;
 }
 
 inline const Table& table(const Report& report, const std::string& name) {

@@ -18,6 +18,7 @@ using ::testing::HasSubstr;
 
 constexpr Template kSkipped{"test.skipped", "{skipped} of {steps:count step} {skipped:either was|were} skipped."};
 constexpr Template kNumbers{"test.numbers", "{ratio:.3g} {limit:%} {share} {scale} {bounds} {number:special}"};
+constexpr Template kChange{"test.change", "{to:.4g}, {change:+.1f%}"};
 constexpr Template kNames{"test.names", "{module} in {phase}: {settings:or}{more:brackets}{none:brackets}{left_out}."};
 constexpr Template kPhrase{"test.phrase", " and {parameter}"};
 constexpr Template kHolder{"test.holder", "It is {value}{phrase}."};
@@ -43,6 +44,15 @@ TEST(Sentence, NumbersAreAsTheirFormOrUnitHasThem) {
   EXPECT_THAT(text(-INFINITY), HasSubstr(" -Inf"));
 }
 
+TEST(Sentence, WhatIsNoNumberIsCalledSoInAnyForm) {
+  const auto text = [](double number) { return kChange({{"to", number}, {"change", {number, Unit::share}}}).text(); };
+  EXPECT_EQ(text(0.125), "0.125, +12.5%");
+  EXPECT_EQ(text(-0.125), "-0.125, -12.5%");
+  EXPECT_EQ(text(INFINITY), "Inf, Inf");
+  EXPECT_EQ(text(-INFINITY), "-Inf, -Inf");
+  EXPECT_EQ(text(NAN), "NaN, NaN");
+}
+
 TEST(Sentence, WhatIsNothingLeavesNothing) {
   const Setting now{.name = "a.b", .now = "1"}, to{.name = "c", .to = "true"};
   const Sentence all = kNames({{"module", Name{NameKind::module, "fc"}},
@@ -52,6 +62,7 @@ TEST(Sentence, WhatIsNothingLeavesNothing) {
                                {"none", Value::list({Setting{}})},
                                {"left_out", Value()}});
   EXPECT_EQ(all.text(), "fc in forward: a.b, now 1 or c = true (a.b, now 1).");
+  EXPECT_EQ((Setting{.name = "c", .now = "false", .to = "true"}).text(), "c = true, now false");
   EXPECT_TRUE(Value(Setting{}).empty());
   EXPECT_TRUE(Value(Sentence()).empty());
   EXPECT_TRUE(Sentences(Sentence()).empty());

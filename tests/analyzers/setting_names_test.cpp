@@ -44,6 +44,9 @@ TEST(SettingNames, AreThoseOfTheProducer) {
   EXPECT_EQ(train.changed(Kind::update_math, "\"param\"", "\"fp32\""), "optimizer.math = \"fp32\"");
   EXPECT_EQ(other.with_value(Kind::update_math), "update_in = half");
   EXPECT_EQ(other.changed(Kind::update_math, "\"param\"", "\"fp32\""), "");
+  EXPECT_EQ(train.proposed(Kind::update_math, "\"fp32\""), "optimizer.math = \"fp32\", now \"param\"");
+  EXPECT_EQ(train.proposed(Kind::update_math, "\"fp32\"").value, "\"fp32\"");
+  EXPECT_EQ(none.proposed(Kind::update_math, "\"fp32\""), "");
   EXPECT_TRUE(train.has("fp8.recipe"));
   EXPECT_FALSE(other.has("fp8.recipe"));
   const SettingNames hostile({{"a\n\x1b[2J", "true", Kind::scale_dynamic, true}});
@@ -57,6 +60,8 @@ TEST(SettingNames, WhereATraceHasNoneUsersOfTorchWritePython) {
   const SettingNames torch({}, words_of(run)), listed(other_settings(), words_of(run));
   EXPECT_EQ(torch.name(Kind::scale_initial), "GradScaler(init_scale=...)");
   EXPECT_EQ(listed.name(Kind::scale_initial), "amp.init_scale");
+  EXPECT_EQ(torch.now_or_name(Kind::scale_initial), "GradScaler(init_scale=...)");
+  EXPECT_EQ(listed.now_or_name(Kind::scale_initial), "amp.init_scale, now 65536.");
   EXPECT_EQ(torch.switched(Kind::scale_enabled, true), "GradScaler(enabled=True)");
   EXPECT_EQ(torch.switched(Kind::scale_enabled, false), "");
   EXPECT_EQ(torch.switched(Kind::scale_dynamic, true).value, "True");
@@ -66,7 +71,7 @@ TEST(SettingNames, WhereATraceHasNoneUsersOfTorchWritePython) {
   PrecisionFacts narrow;
   narrow.updates_narrow_weights = true;
   EXPECT_EQ(scaling_advice(narrow, torch).text,
-            "Keep FP32 master weights and switch the gradient scaler on (model.float(), GradScaler(enabled=True))");
+            "Use FP32 master weights and loss scaling (model.float(), GradScaler(enabled=True))");
   // A producer of which nothing is known has no words of TOML either.
   run.producer = "other";
   EXPECT_EQ(SettingNames({}, words_of(run)).name(Kind::scale_initial), "");
@@ -86,23 +91,25 @@ TEST(SettingNames, AdviceOnTheScaleFollowsTheRun) {
         {{"scaler.enabled", enabled, Kind::scale_enabled, false}, {"scaler.initial", "1", Kind::scale_initial, true}});
     EXPECT_EQ(scaling_advice({}, by_one).text.text().starts_with("Use a larger loss scale"), enabled[1] == 'a');
   }
-  EXPECT_EQ(scaling_advice(adapts, train).text,
-            "Begin with a larger loss scale (scaler.initial), or let it grow sooner (scaler.growth_interval)");
-  EXPECT_EQ(scaling_advice(adapts, other).text,
-            "Begin with a larger loss scale (amp.init_scale), or let it grow sooner (amp.growth_interval)");
-  EXPECT_EQ(scaling_advice(adapts, none).text, "Begin with a larger loss scale, or let it grow sooner");
-  EXPECT_EQ(scaling_advice(stays, train).text,
-            "Use a larger loss scale (scaler.initial), or one that adapts (scaler.dynamic = true)");
-  EXPECT_EQ(scaling_advice(stays, other).text, "Use a larger loss scale (amp.init_scale), or one that adapts (amp.dynamic = 1)");
-  EXPECT_EQ(scaling_advice(stays, none).text, "Use a larger loss scale, or one that adapts");
-  EXPECT_EQ(scaling_advice(masters, train).text, "Switch the gradient scaler on (scaler.enabled = \"on\")");
-  EXPECT_EQ(scaling_advice(masters, none).text, "Switch the gradient scaler on");
   EXPECT_EQ(
-      scaling_advice(narrow, train).text,
-      "Keep FP32 master weights and switch the gradient scaler on (optimizer.master_weights = true, scaler.enabled = \"on\")");
-  EXPECT_EQ(scaling_advice(narrow, other).text,
-            "Keep FP32 master weights and switch the gradient scaler on (fp32_copies = on, use_amp = True)");
-  EXPECT_EQ(scaling_advice(narrow, none).text, "Keep FP32 master weights and switch the gradient scaler on");
+      scaling_advice(adapts, train).text,
+      "Start with a larger loss scale (scaler.initial, now 2^16), or shorten its growth interval (scaler.growth_interval, now "
+      "2000)");
+  EXPECT_EQ(scaling_advice(adapts, other).text,
+            "Start with a larger loss scale (amp.init_scale, now 2^16), or shorten its growth interval (amp.growth_interval, now "
+            "2000)");
+  EXPECT_EQ(scaling_advice(adapts, none).text, "Start with a larger loss scale, or shorten its growth interval");
+  EXPECT_EQ(scaling_advice(stays, train).text,
+            "Use a larger loss scale (scaler.initial, now 2^16), or a dynamic one (scaler.dynamic = true)");
+  EXPECT_EQ(scaling_advice(stays, other).text,
+            "Use a larger loss scale (amp.init_scale, now 2^16), or a dynamic one (amp.dynamic = 1)");
+  EXPECT_EQ(scaling_advice(stays, none).text, "Use a larger loss scale, or a dynamic one");
+  EXPECT_EQ(scaling_advice(masters, train).text, "Enable loss scaling (scaler.enabled = \"on\")");
+  EXPECT_EQ(scaling_advice(masters, none).text, "Enable loss scaling");
+  EXPECT_EQ(scaling_advice(narrow, train).text,
+            "Use FP32 master weights and loss scaling (optimizer.master_weights = true, scaler.enabled = \"on\")");
+  EXPECT_EQ(scaling_advice(narrow, other).text, "Use FP32 master weights and loss scaling (fp32_copies = on, use_amp = True)");
+  EXPECT_EQ(scaling_advice(narrow, none).text, "Use FP32 master weights and loss scaling");
 }
 
 // What is named is data, too, whatever the producer calls it.
@@ -185,7 +192,7 @@ TEST(SettingNames, OneOfSeveralIsKnownByItsValue) {
   EXPECT_EQ(names.now_where(Kind::learning_rate, 0.3), "");
   EXPECT_EQ(names.now_where(Kind::learning_rate, 0.2), "");
   EXPECT_EQ(names.numbers(Kind::learning_rate), (std::vector<double>{0.1, 0.3, 0.3}));
-  EXPECT_EQ(Value::list(names.given_beside(Kind::warmup)).text("brackets"), " (course.rise, now 80, course.fall, now 0.5)");
+  EXPECT_EQ(Value::list(names.given_beside(Kind::warmup)).text("brackets"), " (course.rise = 80, course.fall = 0.5)");
   EXPECT_TRUE(names.given_beside(Kind::epsilon).empty());
 }
 

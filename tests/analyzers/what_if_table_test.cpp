@@ -50,9 +50,10 @@ void expect_share(const Cell& cell, uint64_t count, uint64_t base, const std::st
 }
 
 size_t row_at(const Table& table, const std::string& name, const FloatFormat& format, std::optional<int> k) {
+  Cell scale = NotApplicable{};
+  if (k) scale = std::ldexp(1.0, *k);
   for (size_t i = 0; i < table.rows.size(); ++i) {
     const std::vector<Cell>& cells = table.rows[i].cells;
-    const Cell scale = k ? Cell(std::ldexp(1.0, *k)) : Cell(NotApplicable{});
     if (cells[0] == Cell(name) && cells[1] == Cell(std::string(format.name)) && cells[2] == scale) return i;
   }
   ADD_FAILURE() << "no row of " << name << " in " << format.name << "; the last is of "
@@ -373,7 +374,7 @@ TEST(WhatIfTable, OfNoGradientsScalersSayNothing) {
   const Table &scaling = table(report, "scaling"), &what_if = table(report, "what_if");
   EXPECT_TRUE(is_unknown(cell(scaling, 0, "skipped_steps")));
   EXPECT_TRUE(is_unknown(cell(scaling, 0, "final_scale")));
-  EXPECT_NE(scaling.note.find("1 step without gradients"), std::string::npos) << scaling.note;
+  EXPECT_NE(scaling.note.find("1 step without recorded gradients"), std::string::npos) << scaling.note;
   // And what holds no loss scale has one row.
   ASSERT_EQ(what_if.rows.size(), 1u);
   EXPECT_TRUE(not_applicable(cell(what_if, 0, "scale")));

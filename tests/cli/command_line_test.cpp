@@ -360,7 +360,7 @@ TEST_F(CommandLine, EveryReportIsHtmlToo) {
   }
   // Pictures over the steps, which text has no room for; and more rows, for they can be sorted.
   EXPECT_THAT(run_program({"report", trace, "--format", "html"}).out, HasSubstr("<section class=\"card plot heatmap\""));
-  EXPECT_THAT(run_program({"ranges", trace, "--format", "bf16,html"}).out, HasSubstr("What if every tensor were bf16"));
+  EXPECT_THAT(run_program({"ranges", trace, "--format", "bf16,html"}).out, HasSubstr("What if every tensor were BF16"));
   EXPECT_THAT(run_program({"report", trace, "--format", "text", "-o", file("text.html")}).err, IsEmpty());
   EXPECT_THAT(read_file(file("text.html")), StartsWith("BROKEN"));
   expect_error({"report", trace, "--json", "--format", "html"}, 2, "one of text, json and html at a time");
@@ -384,7 +384,7 @@ TEST_F(CommandLine, EveryReportIsJsonToo) {
     long_form.insert(long_form.end(), {"--format", "json"});
     const Result result = run_program(short_form);
     EXPECT_EQ(result.exit_code, 0) << words[0] << result.err;
-    EXPECT_EQ(Json::parse(result.out)["report_version"], 2);
+    EXPECT_EQ(Json::parse(result.out)["report_version"], 3);
     EXPECT_EQ(result.out, run_program(long_form).out);
   }
   const Json info = Json::parse(run_program({"info", trace, "--json"}).out);
@@ -483,7 +483,7 @@ TEST_F(CommandLine, SeveralTracesEachHaveTheirReport) {
   healthy.read();
   const Result both = run_program({"report", healthy.path(), trace, "--fail-on", "warning"});
   EXPECT_EQ(both.exit_code, 1);
-  EXPECT_THAT(both.out, StartsWith("HEALTHY: "));
+  EXPECT_THAT(both.out, StartsWith("OK: "));
   EXPECT_THAT(both.out, HasSubstr("\n\nBROKEN: "));
   expect_error({"report", trace, healthy.path(), "--json"}, 2, "JSON is of one trace, and there are 2");
   expect_error({"ranges", trace, healthy.path(), "-o", file("x")}, 2, "--output takes one trace");

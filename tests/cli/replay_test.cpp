@@ -58,8 +58,8 @@ set = 1e6
   EXPECT_THAT(replay({"small", "--as", "fp32"}).out, HasSubstr("losses finite                 yes"));
   // Any change that keeps it finite learns its one sample by heart.
   EXPECT_THAT(run_verb("nan", {"small"}).out,
-              AllOf(HasSubstr("fails again"), HasSubstr("none: the capsule has samples of one step alone"),
-                    HasSubstr("stays_finite"), Not(HasSubstr("verified")), Not(HasSubstr("Tried: it trains"))));
+              AllOf(HasSubstr("fails again"), HasSubstr("none: the capsule has the samples of one step alone"),
+                    HasSubstr("stays_finite"), Not(HasSubstr("verified")), Not(HasSubstr("Verified"))));
   EXPECT_EQ(replay({"kept", "--minimize", "small"}).exit_code, 2);  // it is there
   EXPECT_EQ(replay({"kept", "--minimize", "other", "--as", "fp32"}).exit_code, 2);
   EXPECT_THAT(replay({"kept", "--budget", "3"}).err, HasSubstr("--budget belongs to --minimize"));

@@ -206,15 +206,14 @@ TEST_F(Train, AFolderOfResumedTracesReadsAsOneRun) {
   for (const char* verb : {"ranges", "report", "scale", "whatif", "updates"})
     EXPECT_EQ(lines({verb}, file("parts")), lines({verb}, file("whole.h5"))) << verb;
   const Result compared = run_program({"compare", file("whole.h5"), file("parts")});
-  EXPECT_THAT(compared.out, HasSubstr("The losses of all 12 common steps are bit-equal."));
+  EXPECT_THAT(compared.out, HasSubstr("the losses of 12 common steps are bit-equal."));
   const Result refused = run_program({"report", file("parts"), "-o", file("parts/a.h5"), "--force"});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.err, HasSubstr("is another file of this command"));
   // Another try from the same checkpoint replaces the one before.
   ASSERT_EQ(train({"--resume", "last", "--steps", "10", "--threads", "1", "-o", "parts/c.h5"}).exit_code, 0);
   const std::string replaced = fmt::format(
-      "No step of '{}', which ends with step 11, is read: '{}' was resumed later, at step {}, and takes its place; the run as read "
-      "ends with step 9.",
+      "'{}' is not read: '{}' was resumed later, at step {}, and replaces it. It ends with step 11, the run as read with step 9.",
       file("parts/a.h5"), file("parts/c.h5"), parts[1]["values"]["first_step"].get<int>());
   for (const char* verb : {"info", "report"})
     EXPECT_THAT(run_program({verb, file("parts"), "--json"}).out, HasSubstr(replaced)) << verb;
@@ -222,8 +221,8 @@ TEST_F(Train, AFolderOfResumedTracesReadsAsOneRun) {
 
 TEST_F(Train, SaysBeforeItBeginsWhichConstantsTheFormatChanges) {
   const std::string eps =
-      "ulpscope: warning: optimizer.eps = 1e-08 is 0 in fp16, whose least number is 5.96e-08: an update whose second "
-      "moment is 0 divides by 0 (optimizer.master_weights = true updates in fp32)\n";
+      "ulpscope: warning: optimizer.eps = 1e-08 is 0 in FP16 (smallest number 5.96e-08): an update whose second moment is 0 "
+      "divides by 0 (optimizer.master_weights = true updates in FP32)\n";
   const Result checked = train({"mlp", "--precision", "pure_fp16", "--check", "-o", file("a.h5"), "--checkpoint", file("a.ckpt")});
   EXPECT_EQ(checked.exit_code, 0);
   EXPECT_THAT(checked.err, HasSubstr(eps));

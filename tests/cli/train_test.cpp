@@ -175,7 +175,7 @@ TEST_F(Train, SignalsFinishTheStepAndCloseTheTrace) {
     const Json events = Json::parse(run_program({"export", file("run.h5"), "--table", "events", "--json"}).out);
     EXPECT_EQ(events.back()["kind"], "stopped");
     EXPECT_EQ(events.back()["text"],
-              fmt::format("training stopped: interrupted by {} after {} of 100000000 steps", name, trace["steps"].get<int>()));
+              fmt::format("training stopped: interrupted by {} after {} of 100,000,000 steps", name, trace["steps"].get<int>()));
     EXPECT_EQ(events.back()["step"], trace["steps"].get<int>() - 1);
     EXPECT_EQ(trace["writer"], "closed");
     EXPECT_GE(trace["steps"].get<int>(), 1);

@@ -95,16 +95,16 @@ TEST_F(ChangedConstantsTest, SharesOfAveragesActAsOneWhereNoSignificandFeelsThem
       }
       const std::string values = expected == all ? "every value" : fmt::format("{} of {} significands", expected, all);
       EXPECT_THAT(found, ElementsAre(fmt::format(
-                             "optimizer.beta2 = {} acts as 1 in {}: the second moment times that is rounded "
-                             "back to what it was, for {}, and does not decay (optimizer.master_weights = true updates in fp32)",
-                             share, type.bits == 8 ? "bf16" : "fp16", values)));
+                             "optimizer.beta2 = {} acts as 1 in {}: the second moment times it rounds back to itself, for {}, and "
+                             "never decays (optimizer.master_weights = true updates in FP32)",
+                             share, type.bits == 8 ? "BF16" : "FP16", values)));
     }
   }
   // Of FP32 it takes more, and the others pass by PyTorch's default.
   EXPECT_THAT(changed(adam(0.01), DType::f32), IsEmpty());
   EXPECT_THAT(changed(adam(0.01, {.beta2 = 1 - 0x1p-24}), DType::f32), IsEmpty());
   EXPECT_THAT(changed(adam(0.01, {.beta2 = 1 - 0x1p-26}), DType::f32),
-              ElementsAre(StartsWith("optimizer.beta2 = 0.9999999850988388 acts as 1 in fp32")));
+              ElementsAre(StartsWith("optimizer.beta2 = 0.9999999850988388 acts as 1 in FP32")));
 }
 
 // A state that was made by one update stays what it is in those by zeros exactly where that is said.
@@ -195,7 +195,7 @@ TEST_F(ChangedConstantsTest, WhatIsSaidOfDecayIsWhatUpdatesDo) {
 // What is at most half of the least number is 0, the tie too.
 TEST_F(ChangedConstantsTest, ScalarsThatAreZeroOrInfiniteInTheFormat) {
   for (const Type& type : {kFp16, kBf16}) {
-    const char* const name = type.bits == 8 ? "bf16" : "fp16";
+    const char* const name = type.bits == 8 ? "BF16" : "FP16";
     for (const double factor : {0.4, 0.5, 0.51, 1.0, 4.0}) {
       const double value = factor * type.smallest;
       AdamOptions eps = kPlain, decay = kPlain;
@@ -210,7 +210,7 @@ TEST_F(ChangedConstantsTest, ScalarsThatAreZeroOrInfiniteInTheFormat) {
         if (factor > 0.5) {
           EXPECT_THAT(found, IsEmpty()) << key << " " << value;
         } else {
-          EXPECT_THAT(found, ElementsAre(StartsWith(fmt::format("optimizer.{} = {} is 0 in {}, whose least number is {:.3g}: ", key,
+          EXPECT_THAT(found, ElementsAre(StartsWith(fmt::format("optimizer.{} = {} is 0 in {} (smallest number {:.3g}): ", key,
                                                                 value, name, type.smallest))));
         }
         if (type.bits == 11) {
@@ -224,8 +224,8 @@ TEST_F(ChangedConstantsTest, ScalarsThatAreZeroOrInfiniteInTheFormat) {
   EXPECT_THAT(changed(adam(0.01, options), DType::f16), IsEmpty());  // 65504
   options.eps = 65520;
   EXPECT_THAT(changed(adam(0.01, options), DType::f16),
-              ElementsAre("optimizer.eps = 65520 is infinite in fp16, whose largest number is 65504: every update is 0 "
-                          "(optimizer.master_weights = true updates in fp32)"));
+              ElementsAre("optimizer.eps = 65520 is Inf in FP16 (largest number 65504): every update is 0 "
+                          "(optimizer.master_weights = true updates in FP32)"));
   EXPECT_THAT(changed(adam(0.01, options), DType::bf16), IsEmpty());
 }
 
@@ -240,7 +240,7 @@ TEST_F(ChangedConstantsTest, WhatIsSaidOfScalarsIsWhatUpdatesDo) {
   };
   // The square of 2^-14 is 0 in FP16.
   EXPECT_FALSE(std::isfinite(stepped(adam(0.01, {.eps = 1e-8}), 0x1p-14)));
-  EXPECT_THAT(changed(adam(0.01, {.eps = 1e-8}), DType::f16), ElementsAre(HasSubstr("eps = 1e-08 is 0 in fp16")));
+  EXPECT_THAT(changed(adam(0.01, {.eps = 1e-8}), DType::f16), ElementsAre(HasSubstr("eps = 1e-08 is 0 in FP16")));
   EXPECT_TRUE(std::isfinite(stepped(adam(0.01, {.eps = 1e-4}), 0x1p-14)));
   EXPECT_EQ(stepped(adam(0.01, {.eps = 1e5}), 1.0), 1.0);
   EXPECT_EQ(stepped(sgd(2e-8), 60000.0), 1.0);
@@ -267,9 +267,8 @@ TEST_F(ChangedConstantsTest, LimitsOfGradientsAreThoseOfTheirType) {
     return changed(optimizer(adam(0.01, kPlain), tensor(dtype, {1}, {1.0})), nullptr, value);
   };
   EXPECT_THAT(clipped(DType::f16, 0x1p-25),
-              ElementsAre("clipping.value = 2.9802322387695312e-08 is 0 in fp16: every gradient becomes 0"));
-  EXPECT_THAT(clipped(DType::f16, 65520),
-              ElementsAre("clipping.value = 65520 is infinite in fp16: infinite gradients stay infinite"));
+              ElementsAre("clipping.value = 2.9802322387695312e-08 is 0 in FP16: every gradient becomes 0"));
+  EXPECT_THAT(clipped(DType::f16, 65520), ElementsAre("clipping.value = 65520 is Inf in FP16: gradients of Inf stay Inf"));
   for (const double value : {0x1p-24, 1.0, 65504.0, 0.0}) EXPECT_THAT(clipped(DType::f16, value), IsEmpty()) << value;
   EXPECT_THAT(clipped(DType::f32, 65520), IsEmpty());
   // Now and then stochastic rounding makes the least number of it.
@@ -294,7 +293,7 @@ TEST_F(ChangedConstantsTest, AScaleThatIsInfiniteInTheTypeOfTheLossIsSaid) {
       EXPECT_EQ(skipped, scale >= 65520 && rounding == std::string("rne")) << scale << " " << rounding;
       if (skipped) {
         EXPECT_THAT(found,
-                    ElementsAre(fmt::format("scaler.initial = {} is infinite in fp16, the type of the loss, whose gradient it is: "
+                    ElementsAre(fmt::format("scaler.initial = {} is Inf in FP16, the type of the loss, whose gradient it is: "
                                             "steps are skipped until the scale has come down",
                                             scale)));
       } else {
@@ -315,7 +314,7 @@ model.layers = [{{ type = "residual", name = "block", layers = [
     return changed_constants(experiment, {}, nullptr);
   };
   EXPECT_THAT(said("fp16", "-1e9"),
-              ElementsAre(StartsWith("mask_value = -1e+09 of block.heads is infinite in fp16, whose largest number is 65504: ")));
+              ElementsAre(StartsWith("mask_value = -1e+09 of block.heads is Inf in FP16 (largest number 65504): ")));
   EXPECT_THAT(said("fp16", "-65519"), IsEmpty());  // rounds to -65504
   EXPECT_EQ(said("fp16", "-65520").size(), 1u);
   EXPECT_THAT(said("bf16", "-1e9"), IsEmpty());
@@ -328,12 +327,12 @@ TEST_F(ChangedConstantsTest, RunsSayWhichOptimizerItIs) {
     return Trainer(parse_experiment("model.preset = \"mlp\"\ntraining.steps = 1\n" + text, "run.toml", overrides), {})
         .changed_constants();
   };
-  EXPECT_THAT(of_run("precision = \"pure_fp16\""), ElementsAre(StartsWith("optimizer.eps = 1e-08 is 0 in fp16")));
+  EXPECT_THAT(of_run("precision = \"pure_fp16\""), ElementsAre(StartsWith("optimizer.eps = 1e-08 is 0 in FP16")));
   EXPECT_THAT(of_run("precision = \"pure_fp16\"", {"optimizer.math=fp32"}), IsEmpty());
   EXPECT_THAT(of_run("precision = \"pure_fp16\"", {"optimizer.master_weights=true"}), IsEmpty());
-  EXPECT_THAT(of_run("precision = \"pure_bf16\""), ElementsAre(StartsWith("optimizer.beta2 = 0.999 acts as 1 in bf16")));
+  EXPECT_THAT(of_run("precision = \"pure_bf16\""), ElementsAre(StartsWith("optimizer.beta2 = 0.999 acts as 1 in BF16")));
   EXPECT_THAT(of_run("precision = \"pure_bf16\"", {"optimizer.math=fp32"}),
-              ElementsAre(StartsWith("optimizer.beta2 = 0.999 acts as 1 in bf16")));
+              ElementsAre(StartsWith("optimizer.beta2 = 0.999 acts as 1 in BF16")));
   EXPECT_THAT(
       of_run("precision = \"pure_fp16\"\n[[optimizers]]\nmodules = [\"0\"]\ntype = \"sgd\"\nlearning_rate = 1e-8\n[[optimizers]]\n"
              "modules = [\"*\"]\neps = 1e-9"),
@@ -358,7 +357,7 @@ TEST_F(ChangedConstantsTest, TracesWarnOfThem) {
   const Snapshot trace(path);
   for (const EventRow& event : trace.events())
     if (event.kind == EventKind::warning) warnings.push_back(fmt::format("{}: {}", event.step, event.text));
-  EXPECT_THAT(warnings, ElementsAre(StartsWith("0: optimizer.beta2 = 0.999 acts as 1 in bf16"),
+  EXPECT_THAT(warnings, ElementsAre(StartsWith("0: optimizer.beta2 = 0.999 acts as 1 in BF16"),
                                     StartsWith("1: element 1 of the target of sample 2 of train is 1.5: bce_with_logits")));
   std::filesystem::remove(path);
   std::filesystem::remove(csv);

@@ -251,10 +251,11 @@ TEST_F(Scenarios, OddDimensionsComputeTheSame) {
   const Finding& finding = report.findings[0];
   EXPECT_EQ(finding.code, "tensor_cores.padding");
   EXPECT_EQ(finding.severity, Severity::info);
-  EXPECT_EQ(finding.title,
-            fmt::format("3 products in 16 bits have extents that are no multiples of 8: what tensor cores pad them to "
-                        "makes the products of the forward pass {:.3g} times the work.",
-                        (256.0 * 104 + 256 * 256 + 16 * 256) / (250 * 100 + 250 * 250 + 10 * 250)));
+  EXPECT_EQ(
+      finding.title,
+      fmt::format("3 FP16 matmuls have dimensions that are not multiples of 8. Padding them for tensor cores costs {:.3g}x the "
+                  "forward pass's matmul FLOPs.",
+                  (256.0 * 104 + 256 * 256 + 16 * 256) / (250 * 100 + 250 * 250 + 10 * 250)));
   ASSERT_EQ(finding.evidence.size(), 3u);  // the most work that padding adds first
   const std::pair<const char*, const char*> expected[] = {
       {"second", "N 250 -> 256, K 250 -> 256"}, {"first", "N 250 -> 256, K 100 -> 104"}, {"head", "N 10 -> 16, K 250 -> 256"}};

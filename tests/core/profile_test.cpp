@@ -226,8 +226,9 @@ evaluation = "never"
   const Report report = analyze_all(Snapshot(options.trace_path), only);
   ASSERT_EQ(report.findings.size(), 1u);
   const Finding& finding = report.findings[0];
-  EXPECT_THAT(finding.title, ::testing::StartsWith("19 products in 16 bits have extents that are no multiples of 8"));
-  EXPECT_THAT(finding.title, ::testing::HasSubstr(fmt::format("{:.3g} times the work", padded_work / work)));
+  EXPECT_THAT(finding.title, ::testing::StartsWith("19 FP16 "));
+  EXPECT_THAT(finding.title, ::testing::HasSubstr(" have dimensions that are not multiples of 8."));
+  EXPECT_THAT(finding.title, ::testing::HasSubstr(fmt::format(" costs {:.3g}x the ", padded_work / work)));
   ASSERT_EQ(finding.evidence.size(), 4u);
   for (const Evidence& evidence : finding.evidence) {
     const auto row = std::find_if(std::begin(rows), std::end(rows), [&](const Row& candidate) {
@@ -293,12 +294,11 @@ evaluation = "never"
   ASSERT_EQ(report.findings.size(), 1u);
   EXPECT_EQ(
       report.findings[0].title,
-      fmt::format("3 products in 16 bits and FP8 have extents that are no multiples of 8 and 16: what tensor cores pad them to "
-                  "makes the products of the forward pass {:.3g} times the work.",
+      fmt::format("3 BF16 and FP8 matmuls have dimensions that are not multiples of 8 and 16. Padding them for tensor cores costs "
+                  "{:.3g}x the forward pass's matmul FLOPs.",
                   padded_work / work));
   EXPECT_THAT(report.findings[0].suggestion,
-              ::testing::StartsWith("Numbers of features, channels and samples that are multiples of "
-                                    "16 use tensor cores in full. cuBLASLt and"));
+              ::testing::StartsWith("Use feature, channel and batch sizes that are multiples of 16. cuBLASLt and"));
   EXPECT_EQ(report.findings[0].evidence[0].values[0].value, Cell(std::string("N 24 -> 32")));
 }
 

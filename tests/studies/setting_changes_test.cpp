@@ -151,6 +151,7 @@ TEST(ChangedExperiments, NumbersReadBackExactly) {
 }
 
 // Advice on a run that diverged.
+constexpr Template kDiverged{"test.diverged", "It diverged{precision}."};
 constexpr Template kOrNoFormat{"test.or_no_format", "Do it{or}."};
 
 Report report_with(std::vector<SettingChange> changes) {
@@ -158,7 +159,7 @@ Report report_with(std::vector<SettingChange> changes) {
   report.findings.push_back(
       {"run.diverged", Severity::error, said("It diverged."), {}, said("Do it. Look."), {}, std::move(changes)});
   report.causes.push_back({0, {}});
-  report.verdict_text = said("It diverged. Do it. 1 cause more below.");
+  report.verdict_text = said("It diverged.");
   return report;
 }
 
@@ -167,37 +168,50 @@ TEST(Advice, ThatWasTriedSaysWhatCameOfIt) {
   const TriedChange slow{.text = "slower: a = 1", .settings = {{.name = "a", .to = "1"}}, .by = {rate}, .helps = Helps::no},
       slower{.text = "slower: a = 2", .settings = {{.name = "a", .to = "2"}}, .by = {rate}, .helps = Helps::yes},
       clipped{.text = "clipped: b = 1", .settings = {{.name = "b", .to = "1"}}, .by = {clip}, .helps = Helps::no};
+  const auto judged = [](const std::vector<TriedChange>& tried, std::vector<SettingChange> changes, const Reference& reference) {
+    Report report = report_with(std::move(changes));
+    judge_advice(tried, reference, report);
+    // The first line keeps the cause.
+    EXPECT_EQ(report.verdict_text, "It diverged.");
+    return report.findings[0].suggestion.text();
+  };
   // Of several values of one setting one is enough.
-  Report one = report_with({rate});
-  judge_advice({slow, slower}, one);
-  EXPECT_EQ(one.findings[0].suggestion, "Do it. Look. Helps when tried: a = 2.");
-  EXPECT_EQ(one.verdict_text, "It diverged. Do it. 1 cause more below.");
-  Report some = report_with({rate, clip});
-  judge_advice({slow, slower, clipped}, some);
-  EXPECT_EQ(some.findings[0].suggestion, "Helps when tried: a = 2. Of no help when tried: b = 1. Advised it was: Do it. Look.");
-  EXPECT_EQ(some.verdict_text, "It diverged. Helps when tried: a = 2. 1 cause more below.");
-  // What all fails is not to be read as what to do, in the verdict neither.
-  Report none = report_with({rate, clip});
-  judge_advice({slow, clipped}, none);
-  EXPECT_EQ(none.findings[0].suggestion, "Of no help when tried: a = 1 and b = 1. Advised it was: Do it. Look.");
-  EXPECT_EQ(none.verdict_text, "It diverged. Of no help when tried: a = 1 and b = 1. 1 cause more below.");
-  // Nor is what could not be told.
-  Report open = report_with({rate});
-  judge_advice({slow, {.text = "slower: a = 3", .by = {rate}}, clipped}, open);
-  EXPECT_EQ(open.findings[0].suggestion, "Do it. Look.");
-  // Nor is it of no help where what it leaves is another matter.
-  Report other = report_with({clip});
-  judge_advice({{.text = "b = 1", .by = {clip}, .helps = Helps::no, .left = {"updates.decay_lost"}}}, other);
-  EXPECT_EQ(other.findings[0].suggestion, "Do it. Look.");
+  EXPECT_EQ(judged({slow, slower}, {rate}, {}), "Do it. Look. Verified: a = 2.");
+  EXPECT_EQ(judged({slow, slower, clipped}, {rate, clip}, {}), "Do it. Look. Verified: a = 2. Tried, fails: b = 1.");
+  EXPECT_EQ(judged({slow, clipped}, {rate, clip}, {}), "Do it. Look. Tried, fails: a = 1 and b = 1.");
+  // What could not be told is neither, and what no time was left for is not tried.
+  const TriedChange open{.text = "slower: a = 3", .settings = {{.name = "a", .to = "3"}}, .by = {rate}, .result = "stays_finite"};
+  EXPECT_EQ(judged({slow, open}, {rate}, {}), "Do it. Look. Tried, stays finite, but nothing tells whether it trains: a = 3.");
+  TriedChange left = open;
+  left.result = "not_tried";
+  EXPECT_EQ(judged({slow, left}, {rate}, {}), "Do it. Look. Not tried, no time was left: a = 3.");
+  // Nor does it fail where what it leaves is another matter.
+  const TriedChange other{.text = "b = 1",
+                          .settings = {{.name = "b", .to = "1"}},
+                          .by = {clip},
+                          .helps = Helps::no,
+                          .left = {"updates.decay_lost"},
+                          .result = "still_loses"};
+  EXPECT_EQ(judged({other}, {clip}, {}), "Do it. Look.");
+  // Losses are told beside that of the reference.
+  TriedChange ends = slower;
+  ends.end_loss = 0.44;
+  Reference fp32;
+  fp32.name = "FP32";
+  fp32.end = 0.37;
+  EXPECT_EQ(judged({ends}, {rate}, fp32), "Do it. Look. Verified: a = 2 (loss 0.44); FP32 ends at 0.37.");
   // Trials may refute that no format helps.
   for (const auto& [helps, expected] : {std::pair(Helps::yes, "Do it."), {Helps::no, "Do it: no format would have helped."}}) {
     Report report = report_with({rate});
-    const Sentence advice = kOrNoFormat({{"or", kNoFormatHelps()}});
-    report.findings[0].suggestion = advice;
-    report.verdict_text = said("It diverged.") + advice;
-    judge_advice({{.text = "wide: c = 1", .helps = helps, .is_type = true}}, report);
+    report.findings[0].suggestion = kOrNoFormat({{"or", kNoFormatHelps()}});
+    judge_advice({{.text = "wide: c = 1", .helps = helps, .is_type = true}}, {}, report);
     EXPECT_EQ(report.findings[0].suggestion, expected);
-    EXPECT_EQ(report.verdict_text, std::string("It diverged. ") + expected);
+    // Nor that it is not the cause, in the title or the verdict.
+    Report diverged = report_with({rate});
+    diverged.findings[0].title = diverged.verdict_text = kDiverged({{"precision", kNoFormatHelps()}});
+    judge_advice({{.text = "wide: c = 1", .helps = helps, .is_type = true}}, {}, diverged);
+    EXPECT_EQ(diverged.findings[0].title, helps == Helps::yes ? "It diverged." : "It diverged, and precision is not the cause.");
+    EXPECT_EQ(diverged.verdict_text, diverged.findings[0].title);
   }
 }
 

@@ -5,8 +5,8 @@ known of them.
 usage: check_reports.py ULPSCOPE [--presets] [NAME]...
        check_reports.py ULPSCOPE [--presets] --gtest_list_tests | --gtest_filter=TEST[:TEST]...
 truth.json has for each run what was built into it: the verdict, the codes of all causes, and of the first one the module, the op and the
-first step, as far as these say something. Beside that a report has at most 15 lines, its sentences keep to recompute/words.py, and every command that a report suggests on its trace
-runs. Where h5py and numpy are there, every number of the reports is recomputed from the trace
+first step, as far as these say something. Beside that a report has at most 15 lines, its sentences keep to recompute/words.py, every
+command that a report suggests on its trace runs, and nothing that it advises on NaN, Inf or overflow fails where `ulpscope nan` tries it. Where h5py and numpy are there, every number of the reports is recomputed from the trace
 (recompute_numbers.py), and of the comparison with the first run of the same experiment, and commands have to show what the report says
 that they show (recompute/promises.py). A run that shows a finding has it in its report.
 
@@ -85,15 +85,63 @@ def train(program, run, trace, *options):
     return program.run("train", run.experiment, "--threads", "1", "-o", trace, *run.arguments, *options)
 
 
+def tried_changes(report):
+    """Of `ulpscope nan`: by what is changed, "words: settings", what came of it."""
+    return {row["values"]["change"]: row["values"]["result"] for table in report["tables"] if table["name"] == "fixes" for row in table["rows"]}
+
+
 def wrong_answers(truth, report):
     """Of `ulpscope nan`: the cause, and by their beginnings which changes keep the run from failing."""
     if report["cause"] != truth["nan"]:
         yield f"nan: cause {report['cause']}, expected {truth['nan']}"
-    tried = {row["values"]["change"]: row["values"]["result"] for table in report["tables"] if table["name"] == "fixes" for row in table["rows"]}
+    tried = tried_changes(report)
     for expected, begins in [(True, each) for each in truth.get("mends", [])] + [(False, each) for each in truth.get("does_not_mend", [])]:
         results = [result for change, result in tried.items() if change.startswith(begins)]
         if not results and expected or any((result == "verified") != expected for result in results):
             yield f"nan: {begins!r} is {results or 'not tried'}, expected {'verified' if expected else 'not verified'}"
+
+
+# What a change that is advised sets, as trials write it.
+SETS = {
+    "precision_of_modules": 'autocast.modules."{module}" = {value}',
+    "precision": 'precision = "{pure}{value_text}"',
+    "loss_factor": "loss.factor = ",
+    "scale_enabled": "scaler.enabled = {value}",
+    "scale_dynamic": "scaler.dynamic = {value}",
+    "scale_initial": "scaler.initial = ",
+    "scale_floor": "scaler.floor = ",
+    "update_math": "optimizer.math = {value}",
+    "master_weights": "optimizer.master_weights = {value}",
+}
+
+
+def refuted(report, nan):
+    """What the report advises on a cause of its family, and all trials of it fail."""
+    tried = tried_changes(nan)
+    for cause in report["causes"]:
+        finding = next(each for each in report["findings"] if (each["code"], each["title"]) == (cause["code"], cause["title"]))
+        if not finding["code"].startswith(("range.values_overflow", "range.gradients_overflow", "range.nonfinite")):
+            continue
+        for change in finding["changes"]:
+            if change["setting"] == "epsilon":
+                sets = "eps of " if change.get("module") else "optimizer.eps = "
+            elif change["setting"] in SETS:
+                value = change.get("value", "")
+                texts = [
+                    SETS[change["setting"]].format(module=change.get("module", ""), value=value, value_text=value.strip('"'), pure=pure)
+                    for pure in ("", "pure_")
+                ]
+                sets = next((text for text in texts if any(text in each for each in tried)), texts[0])
+            else:
+                continue
+            results = [result for each, result in tried.items() if sets in each.partition(": ")[2]]
+            if results and all(result == "fails" for result in results):
+                yield f"the report advises {sets!r}, and `ulpscope nan` finds that it fails"
+
+
+def promises_trials(report):
+    ids = [sentence["id"] for finding in report["findings"] for sentence in finding["suggestion_sentences"]]
+    return any(id.startswith("advice.nan_tries") for id in ids)
 
 
 def untrue(program, run, trace, first, report):
@@ -113,14 +161,19 @@ def untrue(program, run, trace, first, report):
         for key in ("module", "op", "step"):
             if truth[key] not in ("", None) and cause[key] != truth[key]:
                 yield f"{key} {cause[key]!r}, expected {truth[key]!r}: {cause['title']}"
-    if "nan" in truth:
-        yield from wrong_answers(truth, json.loads(program.ask("nan", trace, "--json", "--budget", NO_LIMIT).stdout))
+    if "nan" in truth or promises_trials(report):
+        nan = json.loads(program.ask("nan", trace, "--json", "--budget", NO_LIMIT).stdout)
+        if "nan" in truth:
+            yield from wrong_answers(truth, nan)
+        if promises_trials(report) and not tried_changes(nan):
+            yield "the report says that `ulpscope nan` tries what it advises, and it tries nothing"
+        yield from refuted(report, nan)
     text = program.ask("report", trace).stdout
     yield from check_page(report, text)
     every = program.ask("report", trace, "--all").stdout
     # What is to be run as it stands names the trace; a verb alone is one of another trace, which the words name.
     for command, behind in re.findall(r"`ulpscope ([^`]*)`(.{0,6})", " ".join(every.split())):
-        if trace not in command and not (re.fullmatch(r"[a-z]+", command) and re.match(r" (of|with) ", behind)):
+        if trace not in command and not (re.fullmatch(r"[a-z]+( --format \w+)?", command) and re.match(r" (of|with) ", behind)):
             yield f"the report suggests `ulpscope {command}` without its trace"
     for command in set(re.findall(r"`ulpscope ([^`]* " + re.escape(trace) + r"[^`]*)`", " ".join(every.split()))):
         suggested = program.ask(*shlex.split(command))

@@ -13,6 +13,7 @@ constinit const ProducerWords neutral_words{.off = "false",
                                             .stochastic_updates = "stochastic",
                                             .loss_function = "",
                                             .ignored_targets = "",
+                                            .steps = "",
                                             .bce_with_logits = "bce_with_logits",
                                             .without_setting = [](SettingKind, std::string_view) { return std::string(); }};
 

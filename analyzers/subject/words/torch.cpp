@@ -7,6 +7,8 @@ namespace ulpscope {
 namespace {
 
 std::string python_for(SettingKind kind, std::string_view module) {
+  // A group of modules is one itself.
+  while (module.ends_with('*') || module.ends_with('.')) module.remove_suffix(1);
   switch (kind) {
     case SettingKind::scale_enabled:
       return "GradScaler(enabled=True)";
@@ -38,6 +40,7 @@ constinit const ProducerWords torch_words{.off = "False",
                                           .stochastic_updates = "stochastic",
                                           .loss_function = "",
                                           .ignored_targets = "",
+                                          .steps = "",
                                           .bce_with_logits = "binary_cross_entropy_with_logits",
                                           .without_setting = python_for};
 

@@ -12,6 +12,7 @@ constinit const ProducerWords ulpscope_words{.off = "false",
                                              .stochastic_updates = "{ rounding = \"sr\" }",
                                              .loss_function = "loss.function",
                                              .ignored_targets = "loss.ignore_index",
+                                             .steps = "training.steps",
                                              .bce_with_logits = "\"bce_with_logits\"",
                                              .without_setting = [](SettingKind, std::string_view) { return std::string(); }};
 

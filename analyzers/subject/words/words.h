@@ -17,6 +17,7 @@ struct ProducerWords {
   std::string_view stochastic_updates;  // SettingKind::arithmetic_of_ops: those that update weights round so
   // Settings that have no kind, by name; "": the producer has none.
   std::string_view loss_function, ignored_targets;
+  std::string_view steps;            // how many the run is to have; 0: something else decides
   std::string_view bce_with_logits;  // of loss_function
   // It says what changes a setting of that kind, of that module where it is one of modules; "": nothing is known to.
   std::string (*without_setting)(SettingKind kind, std::string_view module);

@@ -4,27 +4,26 @@ import json
 import math
 import re
 
-from . import compare_rules, growth_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, table_rules, update_rules, update_tables, whatif_rules
+from . import compare_rules, data_rules, growth_rules, model_rules, nonfinite_rules, quantization_rules, range_rules, run_rules, scale_rules, table_rules, update_rules, update_tables, whatif_rules
 from . import rules as common
-from .rules import COMMON, Case, Step
-from .said import check_said, number
+from .rules import Case, Step
+from .said import TYPES, check_said, check_unruled, number, ruled_texts
 from .sentences import SETTING, Bounds, check_text
 from .values import check_values
 from .words import check_words
 
 RULES = {
     code: rule
-    for rules in (compare_rules, growth_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, update_rules)
+    for rules in (compare_rules, data_rules, growth_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, update_rules)
     for code, rule in rules.RULES.items()
 }
 # By the ids of templates.
 SAID = {
     id: rule
-    for rules in (common, compare_rules, growth_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, update_rules)
+    for rules in (common, compare_rules, data_rules, growth_rules, model_rules, nonfinite_rules, quantization_rules, range_rules, run_rules, scale_rules, update_rules)
     for id, rule in getattr(rules, "SAID", {}).items()
 }
-FLUSHED = RULES["range.gradients_flushed"]
-FLUSHED.text.extend(scale_rules.FLUSHED_ADVICE)
+SAID |= scale_rules.FLUSHED_ADVICE
 FACTS = {"compare": compare_rules.FACTS, "scale": scale_rules.FACTS, "report": run_rules.FACTS, "updates": update_tables.FACTS, "whatif": whatif_rules.FACTS}
 TABLES = table_rules.TABLES | update_tables.TABLES | whatif_rules.TABLES
 NOTES = table_rules.NOTES + update_tables.NOTES + whatif_rules.NOTES
@@ -142,13 +141,13 @@ def check_evidence(case, rule):
                 yield f"{evidence['key'].get('name', 'evidence')}: {name} {quantity['value']!r}, recomputed {value!r}"
 
 
-PRECISIONS = ('"fp32"', '"bf16"')  # that a run, a module or an op is changed to
+USUAL = (("clip_norm", "1"), ("scale_growth_interval", "2000"), ("scale_growth_factor", "2"))
 
 
 def larger_margin(case):
     """By as much as the advice says, or by 1."""
-    more = re.search(r"margin larger by (\d+)", case.finding["suggestion"])
-    return float(case.f.trace.settings_by_kind["quantization_margin"][1]) + (int(more[1]) if more else 1)
+    said = case.said("advice.margin_larger_by")
+    return float(case.f.trace.settings_by_kind["quantization_margin"][1]) + (said["margin"] if said else 1)
 
 
 def check_changes(case):
@@ -158,8 +157,12 @@ def check_changes(case):
         setting, value = change["setting"], change.get("value", "")
         if setting == "quantization_margin" and value:
             known = float(value) == larger_margin(case)
+        elif setting == "scale_cap" and value:
+            known = float(value) == scale_rules.largest_without_overflow(case)
         else:
-            known = not re.search(r"\d", value) or (value in PRECISIONS if setting.startswith("precision") or setting == "update_math" else (setting, value) == ("clip_norm", "1"))
+            of_type = setting.startswith("precision") or setting == "update_math"
+            is_factor = value in ("10000", "-10000") and "now" in change
+            known = is_factor or not re.search(r"\d", value) or (value in TYPES if of_type else (setting, value) in USUAL)
         if not known:
             yield f"not recomputed: a change of {setting} to {value}"
         if "now" in change:
@@ -179,8 +182,11 @@ def check_finding(case):
         return
     for sentences in (finding["title_sentences"], finding["suggestion_sentences"]):
         yield from check_said(case, [each for each in sentences if each["id"] in SAID], SAID)
-        text = " ".join(each["text"] for each in sentences if each["id"] not in SAID)
-        yield from check_text(text, rule.text + COMMON, case)
+        others = [each for each in sentences if each["id"] not in SAID]
+        for each in others:
+            yield from check_unruled(case, each, SAID)
+        text = " ".join(each["text"] for each in others)
+        yield from check_text(text, rule.text, case, {known for each in others for known in ruled_texts(each, SAID)})
         for name in re.findall(SETTING, text):
             if name not in case.f.trace.settings:
                 yield f"the run has no setting {name}"
@@ -231,7 +237,7 @@ def tells(title, value):
         written.add(f"2^{math.log2(number):g}")
     if value["unit"] == "share" and 0 < number < 0.01:
         return "<0.01%" in title
-    return not written.isdisjoint(re.findall(r"[-\w.^+]*\w", title))
+    return not written.isdisjoint(re.findall(r"[-\w.^+]*\w", re.sub(r"(?<=\d),(?=\d{3})", "", title)))
 
 
 def steps_with(f, rows):
@@ -247,7 +253,7 @@ def steps_of_origin(case):
 # In how many steps a finding was seen, where its title does not tell it.
 STEPS = {
     "data.nonfinite": steps_of_origin,
-    "data.outlier": lambda case: steps_with(case.f, run_rules.outlier_batches(case, None)[0]),
+    "data.outlier": lambda case: steps_with(case.f, data_rules.outlier_batches(case)[0]),
     "range.nonfinite": steps_of_origin,
     "range.values_overflow": steps_of_origin,
     "range.gradients_overflow": steps_of_origin,
@@ -331,7 +337,7 @@ def check_table(case, table):
 def series_of(case, plot):
     """How many there are, shown or left out."""
     if plot["kind"] == "histogram":
-        return table_rules.histograms(case)
+        return table_rules.histograms(case, plot)
     if (case.report["analysis"], plot["name"]) == ("updates", "lost"):
         return update_tables.losing(case)
     if plot["name"] == "differences":
@@ -355,7 +361,7 @@ def check_plots(case):
         for series in plot["series"]:
             yield from check_key_of_tensor(case, series)
             if plot["kind"] == "histogram":
-                yield from table_rules.check_histogram(case, series)
+                yield from table_rules.check_histogram(case, plot, series)
             elif plot["name"] == "lost":
                 yield from update_tables.check_lost(case, series)
             elif plot["name"] == "differences":

@@ -1,11 +1,12 @@
 """Two runs side by side: the first trace is a, the second b."""
 
 import math
+import re
 
 import numpy
 
 from .rules import Rule, Step
-from .sentences import Claim, general
+from .sentences import Claim
 from .table_rules import Ranges
 
 
@@ -27,8 +28,13 @@ def first_difference(case):
     return next((step, x, y) for step, x, y in common(case) if not is_same(x, y))
 
 
-def differ(case, match):
-    return {"step": first_difference(case)[0], "equal": sum(is_same(x, y) for _, x, y in common(case)), "all": len(common(case))}
+def differ(case, said):
+    different = sum(not is_same(x, y) for _, x, y in common(case))
+    return {"step": first_difference(case)[0], "different": different, "common": len(common(case))}
+
+
+def equal(case, said):
+    return Claim({"steps": len(common(case))}, they_are_equal=all(is_same(x, y) for _, x, y in common(case)))
 
 
 def outputs(f):
@@ -40,9 +46,10 @@ def outputs(f):
     }
 
 
-def unmatched(case, match):
+def unmatched(case, side):
+    """How many of either run the other has not."""
     a, b = (outputs(f) for f in pair(case))
-    return {"a": len(a - b), "b": len(b - a)}
+    return {"outputs": len((a - b, b - a)[side])}
 
 
 def only_in(case, tensor, evidence):
@@ -51,15 +58,31 @@ def only_in(case, tensor, evidence):
     return "a" if key in a - b else "b" if key in b - a else None
 
 
-def nonfinite(case, match):
-    return {name: f.steps.nonfinite.sum() for name, f in zip("ab", pair(case))}
+def nonfinite(case, side):
+    s = pair(case)[side].steps
+    return {"nonfinite": int(s.nonfinite.sum()), "steps": s.n, "first_step": int(s.step[s.nonfinite][0])}
 
 
 def last_means(case):
-    """Of the last 50 common steps, or all, the later half: the means of both losses and the error of the difference of these."""
+    """Of the last 50 common steps, or all, the later half: how many, the means of both losses and the error of the difference of these. Added up
+    in their order, so that small differences of the means are those of the report."""
     n = min(50, len(common(case))) // 2
-    a, b = (numpy.array([step[side] for step in common(case)[-n:]]) for side in (1, 2))
-    return n, float(a.mean()), float(b.mean()), math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / n)
+    means, variances = [], []
+    for side in (1, 2):
+        losses = [step[side] for step in common(case)[-n:]]
+        means.append(sum(loss / n for loss in losses))
+        variances.append(sum((loss - means[-1]) ** 2 / (n - 1) for loss in losses))
+    return n, *means, math.sqrt(sum(variances) / n)
+
+
+def change(case, said):
+    _, a, b, _ = last_means(case)
+    return Claim({"change": (b - a) / abs(a)}, it_is_seen=abs(b - a) >= 0.001 * abs(a))
+
+
+def hardly_apart(case, said):
+    _, a, b, _ = last_means(case)
+    return Claim({"least": 0.001}, it_is_less=abs(b - a) < 0.001 * abs(a))
 
 
 def samples_of_steps(f):
@@ -76,110 +99,152 @@ def samples_are_equal(case):
     return all(a[step] == b[step] for step in a.keys() & b.keys())
 
 
-def loss_higher(case, match):
+WIDE = ("f32", "f64")
+
+
+def given(f, step, of_data):
+    """What a run was given in a step, as data or as weights and buffers to begin with, in types that no rounding made narrower."""
+    r, t, stats = f.rows, f.tensors, f.tables.stats
+    rows = {}
+    for i in numpy.flatnonzero((r.step == step) & r.has_values):
+        tensor = int(r.tensor[i])
+        if t.function[tensor] == "source" and t.phase[tensor] != "evaluation" and t.dtype[tensor] in WIDE and (t.role[tensor] == "input") == of_data:
+            key = (int(f.tables.ops["id"][t.op[tensor]]), int(t.slot[tensor]), int(r.micro_batch[i]), t.dtype[tensor])
+            rows.setdefault(key, [float(stats[name][i]) for name in ("count", "zeros", "negatives", "largest", "smallest")])
+    return rows
+
+
+def given_the_same(case, of_data):
+    step = max(int(f.steps.step[0]) for f in pair(case))
+    a, b = (given(f, step, of_data) for f in pair(case))
+    return all(a[key] == b[key] for key in a.keys() & b.keys())
+
+
+def why_not_judged(case):
+    if len({int(f.trace.run("seed")) for f in pair(case)}) > 1:
+        return "no: other seeds"
+    if not given_the_same(case, of_data=False):
+        return "no: other weights at the start"
+    if not samples_are_equal(case) or not given_the_same(case, of_data=True):
+        return "no: other samples, or another order"
+    return None
+
+
+def loss_higher(case, said):
     n, a, b, error = last_means(case)
     return Claim(
-        {"n": n, "a": general(a, 4), "b": general(b, 4)},
+        {"steps": n, "mean_a": a, "mean_b": b},
         it_is_higher_than_it_varies=b - a > 2 * error and b - a > 0.05 * abs(a),
-        the_seeds_are_equal=len({int(f.trace.run("seed")) for f in pair(case)}) == 1,
-        the_samples_are_equal=samples_are_equal(case),
+        the_runs_are_comparable=why_not_judged(case) is None,
     )
 
 
-def experiments(case, match):
-    return dict(zip("ab", (f.trace.text_of(f.trace.run("experiment_name")) for f in pair(case))))
+def loss_not_higher(case, said):
+    n, a, b, error = last_means(case)
+    return Claim(
+        {"steps": n, "a": a, "b": b},
+        it_is_not_higher=not (b - a > 2 * error and b - a > 0.05 * abs(a)),
+        the_runs_are_comparable=why_not_judged(case) is None,
+    )
 
 
-def algorithms(case, match):
-    def by_product(facts):
-        products, found = facts.trace.tables.products, {}
-        for product, algorithm in zip(products.texts("product"), products.texts("algorithm")):
-            found.setdefault(product, set()).add(algorithm)
-        return found
+def resolved(case, said):
+    _, a, _, error = last_means(case)
+    return {"here": max(2 * error, 0.05 * abs(a)) / abs(a), "best": 0.05}
 
+
+def resolved_at_best(case, said):
+    _, a, _, error = last_means(case)
+    return Claim({"best": 0.05}, the_losses_vary_by_less=not 2 * error > 0.05 * abs(a))
+
+
+def errors(case, said):
+    _, a, b, error = last_means(case)
+    return {"errors": (b - a) / error, "limit": 2, "least": 0.05}
+
+
+def experiments(case, said):
+    return {f"experiment_{side}": f.trace.text_of(f.trace.run("experiment_name")) for side, f in zip("ab", pair(case))}
+
+
+def by_product(f):
+    products, found = f.trace.tables.products, {}
+    for product, algorithm in zip(products.texts("product"), products.texts("algorithm")):
+        found.setdefault(product, set()).add(algorithm)
+    return found
+
+
+def other_algorithms(case):
+    """Of the products that both have: how many there are, and those that were not computed alike."""
     a, b = map(by_product, pair(case))
     both = a.keys() & b.keys()
-    differ = sorted(product for product in both if a[product] != b[product])
-    return {"differ": len(differ), "all": len(both), "product": differ[0], **{key: " or ".join(sorted(of[differ[0]])) for key, of in (("a", a), ("b", b))}}
+    return len(both), sorted(product for product in both if a[product] != b[product])
+
+
+def first_other_algorithm(case, said):
+    product = other_algorithms(case)[1][0]
+    told = ({each for each in re.split(" or ", text)} for text in re.findall(r"'([^']*)'", case.finding["title_sentences"][1]["text"])[1:])
+    return Claim({"product": product}, these_are_its_algorithms=list(told) == [by_product(f)[product] for f in pair(case)])
 
 
 RULES = {
     "compare.first_difference": Rule(
-        [(r"^The losses differ from step (?P<step>\d+) on: (?P<equal>\d+) of (?P<all>\d+) common steps are bit-equal\.$", differ)],
-        {
+        values={
             "loss_a": lambda case, *_: first_difference(case)[1],
             "loss_b": lambda case, *_: first_difference(case)[2],
             "b_minus_a": lambda case, *_: first_difference(case)[2] - first_difference(case)[1],
         },
-        lambda case, *_: Step(first_difference(case)[0]),
+        place=lambda case, *_: Step(first_difference(case)[0]),
     ),
-    "compare.losses_equal": Rule(
-        [
-            (
-                r"^The losses of all (?P<all>\d+) common steps are bit-equal\.$",
-                lambda case, match: Claim(
-                    {"all": len(common(case))}, they_are_equal=all(is_same(x, y) for _, x, y in common(case))
-                ),
-            )
-        ]
-    ),
-    "compare.ops_unmatched": Rule(
-        [
-            (
-                r"^(?P<a>\d+) recorded outputs, casts apart, are in the first trace only, and (?P<b>\d+) in the second only\.$",
-                unmatched,
-            )
-        ],
-        {"only_in": only_in},
-    ),
-    "compare.loss_nonfinite": Rule(
-        [(r"NaN or infinity in (?P<a>\d+) steps? of the first run and (?P<b>\d+) of the second\.$", nonfinite)]
-    ),
+    "compare.losses_equal": Rule(),
+    "compare.ops_unmatched": Rule(values={"only_in": only_in}),
+    "compare.loss_nonfinite": Rule(),
     "compare.loss_higher": Rule(
-        [(r"in the last (?P<n>\d+) common steps its losses have the mean (?P<b>\S+), those of the first run (?P<a>\S+)\.$", loss_higher)],
-        {
+        values={
             "mean_a": lambda case, *_: last_means(case)[1],
             "mean_b": lambda case, *_: last_means(case)[2],
             "error_of_the_difference": lambda case, *_: last_means(case)[3],
         },
     ),
-    "compare.different_experiments": Rule([(r"'(?P<a>[^']*)' and '(?P<b>[^']*)'\.$", experiments)]),
-    "compare.different_seeds": Rule(
-        [
-            (
-                r"^The seeds differ: (?P<a>\d+) and (?P<b>\d+)\.$",
-                lambda case, match: dict(zip("ab", (int(f.trace.run("seed")) for f in pair(case)))),
-            )
-        ]
-    ),
-    "compare.different_algorithms": Rule(
-        [
-            (
-                r"for (?P<differ>\d+) of (?P<all>\d+) products that both runs have, "
-                r"among them '(?P<product>[^']*)' by '(?P<a>[^']*)' and '(?P<b>[^']*)'\.$",
-                algorithms,
-            )
-        ]
-    ),
-    "compare.steps_differ": Rule(
-        [
-            (
-                r"^The runs have (?P<a>\d+) and (?P<b>\d+) steps?;",
-                lambda case, match: dict(zip("ab", (f.steps.n for f in pair(case)))),
-            )
-        ]
-    ),
+    "compare.different_experiments": Rule(),
+    "compare.different_seeds": Rule(),
+    "compare.different_machines": Rule(),
+    "compare.different_algorithms": Rule(),
+    "compare.steps_differ": Rule(),
 }
 
 
-# Of a verdict without a cause.
 SAID = {
-    "verdict.losses_are_equal": lambda case, said: {"steps": sum(is_same(x, y) for _, x, y in common(case))},
+    "compare.first_difference": differ,
+    "compare.losses_equal": equal,
+    # Their numbers are those of their phrases.
+    "compare.ops_unmatched": lambda case, said: {},
+    "compare.loss_nonfinite": lambda case, said: {},
+    "compare.only_in_first": lambda case, said: unmatched(case, 0),
+    "compare.only_in_second": lambda case, said: unmatched(case, 1),
+    "compare.loss_nonfinite.first_run": lambda case, said: nonfinite(case, 0),
+    "compare.loss_nonfinite.second_run": lambda case, said: nonfinite(case, 1),
+    "compare.loss_higher": loss_higher,
+    "compare.loss_higher.errors": errors,
+    "compare.change": change,
+    "compare.hardly_apart": hardly_apart,
+    "compare.different_experiments": experiments,
+    "compare.different_machines": lambda case, said: {},  # names of machines hold digits
+    "compare.different_machines.sums": lambda case, said: {},  # FP32
+    "compare.different_seeds": lambda case, said: {f"seed_{side}": str(int(f.trace.run("seed"))) for side, f in zip("ab", pair(case))},
+    "compare.different_algorithms": lambda case, said: {"products": other_algorithms(case)[0], "other": len(other_algorithms(case)[1])},
+    "compare.different_algorithms.first": first_other_algorithm,
+    "compare.steps_differ": lambda case, said: {f"steps_{side}": f.steps.n for side, f in zip("ab", pair(case))},
+    # Of a verdict without a cause.
+    "verdict.losses_are_equal": equal,
     "verdict.no_means_compared": lambda case, said: Claim(
-        {"steps": nonfinite(case, None)["a"]}, the_second_runs_losses_are_finite=nonfinite(case, None)["b"] == 0
+        {"steps": nonfinite(case, 0)["nonfinite"]}, the_second_runs_losses_are_finite=not pair(case)[1].steps.nonfinite.any()
     ),
-    "verdict.no_means_of_second": lambda case, said: {"steps": nonfinite(case, None)["b"]},
+    "verdict.no_means_of_second": lambda case, said: {"steps": nonfinite(case, 1)["nonfinite"]},
     "verdict.too_few_losses": lambda case, said: {"steps": len(common(case)), "least": 10},
+    "verdict.losses_not_higher": loss_not_higher,
+    "verdict.one_run_resolves": resolved_at_best,
+    "verdict.one_run_resolves_here": resolved,
 }
 
 
@@ -396,6 +461,7 @@ def same_number(text, number):
 
 
 FACTS = {
+    "losses_judged": why_not_judged,
     "first_different_step": lambda case: steps_of(case).first[0] if steps_of(case).first else None,
     "first_different_output": lambda case: first_output(case) if steps_of(case).first else None,
 }

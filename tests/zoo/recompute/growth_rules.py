@@ -6,7 +6,7 @@ import numpy
 
 from .nonfinite_rules import origin_of
 from .rules import Rule, Step
-from .sentences import Claim, general
+from .sentences import Claim
 
 GRADIENTS = ("activation_gradient", "weight_gradient")
 VALUES = ("activation", "input")
@@ -15,7 +15,7 @@ VALUES = ("activation", "input")
 def way(case):
     """The products on the way to the origin, or the sums of branches, from the first to the last: (tensor, largest magnitude)."""
     f = case.f
-    of_sums = "sums of branches on the way" in case.finding["title"]
+    of_sums = case.said("model.values_grow.sums") is not None
     origin = origin_of(case)
     r = f.rows
     largest = {}
@@ -53,19 +53,12 @@ def counts(f, tensor, found, roles, of_sums):
     return sum(f.tensors.role[f.trace.tensor_of_output[(int(ops["id"][o]), slot)]] in roles for _, o, slot in inputs) > 1
 
 
-def grew(case, match):
+def grew(case, said):
     products = case.once("way", lambda: way(case))
     (first, smallest), (last, size) = products[0], products[-1]
     each = (size / smallest) ** (1 / (len(products) - 1))
     return Claim(
-        {
-            "products": len(products),
-            "tensor": None,
-            "step": case.f.rows.step[origin_of(case)],
-            "each": general(each, 3),
-            "from": general(smallest, 4),
-            "to": general(size, 4),
-        },
+        {"count": len(products), "step": int(case.f.rows.step[origin_of(case)]), "factor": each, "first": smallest, "last": size},
         it_is_what_the_rule_calls_growth=len(products) >= 4 and each >= 2 and size >= 256 * smallest,
         the_named_tensors_are_the_ends=[case.tensor_of(e) for e in case.finding["evidence"]] == [last, first],
     )
@@ -106,12 +99,12 @@ def fall(case):
     return first, *max(ways, key=lambda each: len(each[1]))
 
 
-def fell(case, match):
+def fell(case, said):
     *_, products = case.once("fall", lambda: fall(case))
     (first, largest), (last, size) = products[0], products[-1]
     each = (largest / size) ** (1 / (len(products) - 1))
     return Claim(
-        {"first": None, "second": None, "each": general(each, 3), "from": general(largest, 3), "to": general(size, 3), "layers": len(products)},
+        {"factor": each, "first": largest, "last": size, "layers": len(products)},
         it_is_what_the_rule_calls_a_fall=len(products) >= 4
         and ((each >= 2 and largest >= 256 * size) or (each >= 1 / 0.75 and largest >= 65536 * size)),
         the_named_tensors_are_the_ends=[case.tensor_of(e) for e in case.finding["evidence"]] == [last, first],
@@ -120,26 +113,21 @@ def fell(case, match):
 
 RULES = {
     "model.gradients_fall": Rule(
-        [
-            (
-                r"from (?P<first>\S+) to (?P<second>\S+) they fall (?P<each>\S+) times a layer, the largest from (?P<from>\S+) to (?P<to>\S+) over (?P<layers>\d+) layers",
-                fell,
-            )
-        ],
-        {"largest": lambda case, tensor, _: dict(fall(case)[2])[tensor]},
+        values={"largest": lambda case, tensor, _: dict(fall(case)[2])[tensor]},
         place=lambda case, *_: Step(fall(case)[1]),
         first=lambda case: fall(case)[0],
     ),
     "model.values_grow": Rule(
-        [
-            (
-                r"^(?:Gradients|Values) grew with each of (?P<products>\d+) (?:products|sums of branches) on the way to (?P<tensor>.+?) in step (?P<step>\d+), "
-                r"(?P<each>\S+) times on average: the largest from (?P<from>\S+) to (?P<to>\S+)\.$",
-                grew,
-            )
-        ],
-        {"largest": lambda case, tensor, _: dict(way(case))[tensor]},
+        values={"largest": lambda case, tensor, _: dict(way(case))[tensor]},
         place=lambda case, *_: Step(int(case.f.rows.step[origin_of(case)])),
         first=lambda case: int(case.f.rows.step[origin_of(case)]),
-    )
+    ),
+}
+
+
+SAID = {
+    "model.values_grow": grew,
+    "model.gradients_fall": fell,
+    "advice.no_format_mends_fall": lambda case, said: {},  # 1/4, the slope s (1 - s) of a sigmoid where s is 1/2
+    "advice.keep_gradients_large": lambda case, said: {},  # 1, the slope of a relu
 }

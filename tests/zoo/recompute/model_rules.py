@@ -5,58 +5,13 @@ import math
 import numpy
 
 from .rules import Rule, Step
-from .samples import sample_of
 from .sentences import Claim, general
 
 DEAD_ROWS = 10
 MAY_DIE = ("relu", "clamp", "silu", "gelu", "gelu_tanh")
 
 
-# Data, and outputs that are dead.
-
-
-def bad_data(case, match):
-    f = case.f
-    tensor = case.first_tensor
-    mine = f.rows.bad & f.rows_of(tensor)
-    row = f.first_row(mine)
-    return Claim(
-        {"batches": int(mine.sum()), "tensor": case.first_name, "step": f.rows.step[row]},
-        it_came_in_as_data=f.tensors.role[tensor] == "input" and f.tensors.function[tensor] == "source",
-        no_rounding_made_it=f.rows.became_infinite[row] == 0,
-    )
-
-
-def bad_sample(case, match):
-    """Which sample of the batch the captured element is of, and where the sources have it."""
-    f = case.f
-    c, s = f.tables.captures, f.tables.sources
-    step = f.rows.step[f.first_row(f.rows.bad & f.rows_of(case.first_tensor))]
-    root = next(i for i in range(c.rows) if c["step"][i] == step and c["tensor"][i] == case.first_tensor and c["node"][i] == 0)
-    element, of_sample, sample, source = sample_of(f, case.first_tensor, root)
-    places, name = [], ""
-    for i in range(s.rows):
-        first, n = int(s["first_sample"][i]), int(s["samples"][i])
-        if int(s["source"][i]) != source or not first <= sample < first + n:
-            continue
-        name = f.trace.text_of(s["name"][i])
-        part, file, columns = (f.trace.text_of(s[column][i]) for column in ("part", "file", "columns"))
-        line = int(s["first_row"][i]) + (sample - first) * int(s["row_step"][i])
-        places.append((f"{part} in {file}, row {line} (from 0), ", columns.split(",")))
-    whole = [(place, columns) for place, columns in places if len(columns) == of_sample]
-    if len(whole) == 1:
-        places = [(place, columns[element : element + 1]) for place, columns in whole]
-    places = [place + columns_text(columns) for place, columns in places]
-    return {"element": element, "sample": sample, "name": name, "places": "; ".join(places)}
-
-
-def columns_text(columns):
-    numbers = [int(n) for n in columns]
-    return f"column {numbers[0]}" if len(numbers) == 1 else f"columns {numbers[0]} to {numbers[-1]}"
-
-
-def bad_rows(case, tensor, _=None):
-    return case.f.first_row(case.f.rows.bad & case.f.rows_of(tensor))
+# Outputs that are dead.
 
 
 def zeros_to_the_end(case, tensor):
@@ -119,34 +74,40 @@ def sparse(case):
     return sorted(found, key=lambda i: kept_of_a_sample(case, i)[0])
 
 
+def drops_all(case):
+    """Whether the finding is of those that keep nothing."""
+    return any(case.said(id) for id in ("model.drops_everything", "model.drops_everything.several"))
+
+
 def dropped_from(case, tensor):
-    if " set every " in case.finding["title"]:
+    if drops_all(case):
         return int(zeros_to_the_end(case, tensor)[0])
     return Step(int(case.f.rows.step[numpy.flatnonzero(case.f.rows_of(tensor))[0]]))
 
 
-def keeps_little(case, match):
+def is_called(case, place):
+    """Whether a phrase names the first tensor of the evidence by its module and its op."""
+    key = case.finding["evidence"][0]["key"]
+    return (place["module"], place["op"]) == (key["module"], key["op_name"])
+
+
+def keeps_little(case, said):
     tensors = sparse(case)
     kept, of = kept_of_a_sample(case, tensors[0])
+    others = {"others": len(tensors) - 1} if said.id == "model.drops_everything.several_nearly" else {}
     return Claim(
-        {
-            "tensor": case.first_name,
-            "others": str(len(tensors) - 1) if len(tensors) > 1 else None,
-            "kept": general(kept, 3),
-            "of": general(of, 6),
-            "times": general(1 / (1 - share_dropped(case, tensors[0])), 4),
-        },
-        it_is_the_named_one=tensors[0] == case.first_tensor,
+        {"kept": kept, "elements": of, "factor": 1 / (1 - share_dropped(case, tensors[0]))} | others,
+        it_is_the_named_one=tensors[0] == case.first_tensor and is_called(case, said["dropout"]),
+        others_are_counted=bool(others) == (len(tensors) > 1),
     )
 
 
-def died(case, match):
+def died(case, said):
     f, tensors = case.f, dead(case)
     first = min(int(f.rows.step[zeros_to_the_end(case, i)[0]]) for i in tensors)
-    return Claim(
-        {"n": len(tensors), "tensor": case.first_name, "step": first},
-        all_are_named_or_counted=match["n"] is not None or len(tensors) == 1,
-    )
+    if said.id == "model.dead_output.several":
+        return {"activations": len(tensors), "step": first}
+    return Claim({"step": first}, it_is_the_only_one=len(tensors) == 1 and is_called(case, said["activation"]))
 
 
 # What tensor cores pad.
@@ -184,14 +145,23 @@ def like(case, tensor):
     return [i for i, product in of.items() if product == of[tensor] and name(i) == name(tensor)]
 
 
-def padding(case, match):
+def missed(case):
+    """The multiples that products miss."""
+    return {product[5] for product in products(case).values() if padded(product) != work(product)}
+
+
+def padding(case, said):
+    n = sum(padded(product) != work(product) for product in products(case).values())
+    return Claim(
+        {"products": n, "multiples": None},
+        the_multiples_are_these={number["value"] for number in said.values["multiples"]} == missed(case),
+    )
+
+
+def padding_costs(case, said):
     of = products(case).values()
-    missed = {product[5] for product in of if padded(product) != work(product)}
-    return {
-        "n": sum(padded(product) != work(product) for product in of),
-        "multiple": next(iter(missed)) if len(missed) == 1 else None,
-        "times": general(sum(map(padded, of)) / sum(map(work, of)), 3),
-    }
+    n = sum(padded(product) != work(product) for product in of)
+    return {"products": n, "factor": sum(map(padded, of)) / sum(map(work, of))}
 
 
 def padding_text(case, tensor, _):
@@ -209,53 +179,37 @@ PADDING_VALUES = {
 }
 
 
+# By the ids of templates.
+SAID = {
+    "model.dead_output": died,
+    "model.dead_output.several": died,
+    "advice.look_at_sign_of_inputs": lambda case, said: {},  # 0, below which a relu passes nothing on
+    "model.drops_everything.nearly": keeps_little,
+    "model.drops_everything.several_nearly": keeps_little,
+    "model.drops_everything.several": lambda case, said: {"dropouts": len(dead(case))},
+    "advice.drop_less": lambda case, said: {"share": share_dropped(case, case.first_tensor)},
+    "advice.drop_less_than_all": lambda case, said: {},  # 1, the share that is everything
+    "tensor_cores.padding": padding,
+    "tensor_cores.padding.both": padding,
+    "tensor_cores.padding.convolutions": padding,
+    "tensor_cores.padding.costs": padding_costs,
+    "advice.take_multiples": lambda case, said: {"multiple": max(missed(case))},
+}
+
 RULES = {
-    "data.nonfinite": Rule(
-        [
-            (
-                r"^The data held NaN or infinity: (?P<batches>one|\d+) batch(?:es)? of (?P<tensor>.+?), first in step (?P<step>\d+)",
-                bad_data,
-            ),
-            (r": element (?P<element>\d+) of sample (?P<sample>\d+) of (?P<name>\S+): (?P<places>.+)\.$", bad_sample),
-            (r"--step (?P<step>\d+)`", lambda case, match: {"step": case.f.rows.step[bad_rows(case, case.first_tensor)]}),
-        ],
-        {
-            "batches": lambda case, tensor, _: int((case.f.rows.bad & case.f.rows_of(tensor)).sum()),
-            "elements": lambda case, tensor, _: int(case.f.sums("nonfinite", case.f.rows.known)[tensor]),
-        },
-        bad_rows,
-    ),
     "model.dead_output": Rule(
-        [
-            (
-                r"^(?:(?P<n>\d+) activations|(?P<tensor>.+?)) gave nothing but zeros(?:, the first)? from step (?P<step>\d+) to the end",
-                died,
-            )
-        ],
-        {"rows_of_zeros_to_the_end": lambda case, tensor, _: len(zeros_to_the_end(case, tensor))},
-        lambda case, tensor, _: int(zeros_to_the_end(case, tensor)[0]),
-        dead,
+        values={"rows_of_zeros_to_the_end": lambda case, tensor, _: len(zeros_to_the_end(case, tensor))},
+        place=lambda case, tensor, _: int(zeros_to_the_end(case, tensor)[0]),
+        all_of=dead,
     ),
     "model.drops_everything": Rule(
-        [
-            (r"^(?P<n>\d+) dropouts set", lambda case, match: {"n": len(dead(case))}),
-            (
-                r"^(?P<tensor>.+?) (?:keeps|and (?P<others>\d+) other dropouts? keep) less than one element of a sample on average, "
-                r"(?P<kept>\S+) of (?P<of>\S+), and (?:the first )?makes that (?P<times>\S+) times as large:",
-                keeps_little,
-            ),
-            (r"^Drop a smaller share than (?P<p>\S+)\.$", lambda case, match: {"p": general(share_dropped(case, case.first_tensor), 6)}),
-        ],
-        {
+        values={
             "rows_of_zeros_to_the_end": lambda case, tensor, _: len(zeros_to_the_end(case, tensor)),
             "kept_of_a_sample": lambda case, tensor, _: kept_of_a_sample(case, tensor)[0],
             "of_elements": lambda case, tensor, _: kept_of_a_sample(case, tensor)[1],
         },
-        lambda case, tensor, _: dropped_from(case, tensor),
-        lambda case: dead(case) if " set every " in case.finding["title"] else sparse(case),
+        place=lambda case, tensor, _: dropped_from(case, tensor),
+        all_of=lambda case: dead(case) if drops_all(case) else sparse(case),
     ),
-    "tensor_cores.padding": Rule(
-        [(r"^(?P<n>\d+) products? in .+ no multiples of (?P<multiple>\d+): .+ (?P<times>\S+) times the work\.", padding)],
-        PADDING_VALUES,
-    ),
+    "tensor_cores.padding": Rule([], PADDING_VALUES),
 }

@@ -1,16 +1,13 @@
-"""Where NaN and infinities came from."""
+"""Where NaN and Inf came from."""
 
 import math
+import re
 
 import numpy
 
-from .sentences import Claim, Shown, general
+from .sentences import Claim
 
-MATCHED = "became too large for"
-DIVIDED = (
-    r"(?: (?P<divided>.+) divided by it, and gave zeros in (?P<zero_steps>\d+) steps?\.)?"
-    r"(?: (?P<statistic>.+) holds it from step (?P<since>\d+) on: no skipped step undoes that, and evaluation reads it\.)?"
-)
+BEGINNINGS = ("overflow.became_too_large", "overflow.one_became_too_large", "range.nonfinite.")
 
 
 def origin_of(case):
@@ -42,110 +39,135 @@ def story(case):
     return tree[0], [row for row in tree[1:] if c["parent"][row] == 0]
 
 
-def divided_by(f, row, match):
-    """Which op made zeros of what it divided by, and in how many steps."""
-    if match["statistic"] is not None:
-        return {"statistic": None, "since": f.rows.step[f.beginnings.statistic[int(f.rows.tensor[row])]]}
-    if match["divided"] is None:
-        return {"divided": None, "zero_steps": None}
-    steps, first = f.beginnings.zeros.get(int(f.rows.tensor[row]), (set(), None))
-    op = first is not None and f.trace.text_of(f.tables.ops["name"][f.tensors.op[first]])
-    return {"divided": match["divided"] if op and op in match["divided"] else op, "zero_steps": len(steps)}
+def begins(case):
+    """Whether the finding says where NaN and Inf began."""
+    return any(each["id"].startswith(BEGINNINGS) for each in case.finding["title_sentences"])
 
 
-def became_too_large(case, match):
+def name_of_place(said):
+    """What a phrase calls a tensor, as evidence does: of one that is called like its module the word stands there once."""
+    what = said.get("what")
+    return f"{said['name']} {what}" if what else said["name"]
+
+
+def is_called(said, name):
+    words = [re.sub(r"[(),]", "", each) for each in (name_of_place(said), name)]
+    return words[0] == words[1] or words[1] == f"{words[0]} {words[0]}"
+
+
+def format_name(f, tensor):
+    return f.format_of(tensor).name.upper()
+
+
+# Titles.
+
+
+def tells_the_origin(case, said, place="place"):
+    """Of the row that a finding is about: which it is, and how much of it."""
+    f, row = case.f, origin_of(case)
+    return {
+        "the_named_tensor_is_the_origin": case.first_tensor == f.rows.tensor[row] and is_called(said[place], case.first_name),
+        "the_pass_is_its_op_s": said[place].get("pass") in (None, f.tensors.phase[f.rows.tensor[row]]),
+    }
+
+
+PASSES = {
+    "pass.forward": ("forward", "recompute"),
+    "pass.loss": ("loss",),
+    "pass.backward": ("backward",),
+    "pass.scaling": ("scaling",),
+    "pass.optimizer": ("optimizer",),
+    "pass.evaluation": ("evaluation",),
+    "pass.data": ("data",),
+}
+
+
+def overflow(case, said):
     f, row = case.f, origin_of(case)
     r = f.rows
+    numbers = {"step": int(r.step[row]), "format": format_name(f, r.tensor[row])}
+    if "count" in said.values:
+        numbers |= {"elements": int(r.became_infinite[row]), "count": int(r.count[row])}
     return Claim(
-        {
-            "tensor": case.first_name,
-            "step": r.step[row],
-            "elements": r.became_infinite[row],
-            "all": len(f.nonfinite_tensors),
-            "type": f.format_of(r.tensor[row]).name,
-            **divided_by(f, row, match),
-        },
-        the_named_tensor_is_the_first=case.first_tensor == r.tensor[row],
+        numbers,
         its_values_were_finite_before_the_rounding=bool(r.finite_before[row]),
+        it_is_in_that_pass=f.tensors.phase[r.tensor[row]] in PASSES[said["pass"].id],
+        it_is_all_there_was="count" in said.values or r.count[row] == 1,
+        **tells_the_origin(case, said),
     )
 
 
-def held_nonfinite(case, match):
-    f = case.f
-    is_first = match["which"] is None or match["which"] == "The first"
-    return Claim(
-        {
-            "all": len(f.nonfinite_tensors),
-            "which": None,
-            "step": f.rows.step[origin_of(case)],
-            "tensor": case.first_name.removesuffix(" in evaluation"),  # which is told of any tensor of it
-            "none": None,
-            **divided_by(f, origin_of(case), match),
-        },
-        the_named_tensor_is_the_origin=case.first_tensor == f.rows.tensor[origin_of(case)],
-        no_NaN_or_infinity_was_before_it=is_first == (origin_of(case) <= min(f.beginnings.began_of.values())),
-        nothing_of_it_reached_a_weight=match["none"] is None or not f.reached_weights,
-    )
+# Whether there are NaN, and Inf.
+KINDS = {"nonfinite.nan": (True, False), "nonfinite.inf": (False, True), "nonfinite.nan_and_inf": (True, True)}
 
 
-def sum_before_rounding(case, match):
-    f = case.f
-    root, _ = story(case)
-    c = f.tables.captures
-    value, fmt = float(c["partial_sum"][root]), f.format_of(f.rows.tensor[origin_of(case)])
-    return Claim(
-        {"element": c["element"][root], "terms": c["terms"][root], "value": general(value, 6)},
-        this_was_the_sum_of_all_terms=int(c["broke_at"][root]) == -1,
-        rounding_this_gives_what_is_not_finite=abs(value) >= fmt.largest + fmt.ulp_of_largest / 2,
-    )
+def kind_fits(f, row, said):
+    return KINDS[said["kind"].id] == (bool(f.rows.nan[row]), bool(f.rows.infinite[row]))
 
 
-def sum_before_it_broke(case, match):
-    root, _ = story(case)
-    c = case.f.tables.captures
-    broke_at = int(c["broke_at"][root])
-    return Claim(
-        {
-            "element": c["element"][root],
-            "terms": c["terms"][root],
-            "first": broke_at,
-            "value": general(float(c["partial_sum"][root]), 6),
-        },
-        the_sum_broke_at_a_term=broke_at > 0,
-    )
+def row_held(case, said):
+    r, row = case.f.rows, origin_of(case)
+    return {"elements": int(r.nonfinite[row]), "count": int(r.count[row])}
 
 
-def sum_broke_at_once(case, match):
-    root, _ = story(case)
-    c = case.f.tables.captures
-    return Claim(
-        {"element": c["element"][root], "terms": c["terms"][root]}, the_first_term_broke_it=int(c["broke_at"][root]) == 0
-    )
-
-
-def other_capture(case, match):
-    """The last step before the origin's, or else the first one behind it, in which an element of its tensor was captured."""
+def first_nonfinite(case, said):
     f, row = case.f, origin_of(case)
-    steps = sorted({int(s) for s in f.tables.captures["step"][f.tables.captures["tensor"] == f.rows.tensor[row]]})
-    before = [step for step in steps if step <= f.rows.step[row]]
-    return {"step": before[-1] if before else steps[0]}
-
-
-def element_is(case, match):
-    f = case.f
-    root, operands = story(case)
-    c = f.tables.captures
-    value = float(c["value"][root])
-    shown = "NaN" if math.isnan(value) else "infinity" if value > 0 else "-infinity"
-    row = f.rows.op[origin_of(case)]
-    op = f.trace.text_of(f.tables.ops["name"][row])
-    factor = f.trace.attribute(row, "factor") if op == "scale" else None
-    arguments = [general(float(c["value"][row]), 6) for row in sorted(operands, key=lambda row: c["operand"][row])]
-    texts = [text.removesuffix(" read as 0") for text in match["arguments"].split(", ")]
+    is_first = row <= min(f.beginnings.began_of.values())
+    numbers = {"step": int(f.rows.step[row])} | (row_held(case, said) if "count" in said.values else {})
     return Claim(
-        {"element": c["element"][root], "op": op, "arguments": None, "value": shown, "factor": None if factor is None else general(factor, 6)},
-        the_operands_are_these=len(texts) == len(arguments) and all(a.fits(t) for a, t in zip(arguments, texts)),
+        numbers,
+        it_held_that="kind" not in said.values or kind_fits(f, row, said),
+        no_NaN_or_Inf_was_before_it=(said["harm"] is None) == is_first,
+        it_is_one_element="count" in said.values or f.rows.count[row] == 1,
+        **tells_the_origin(case, said),
     )
+
+
+def logs_of_zero(case, said):
+    f, row = case.f, origin_of(case)
+    stats = f.tables.stats
+    all_are = int(stats["negative_infinity"][row]) == int(f.rows.nonfinite[row])
+    return Claim(first_nonfinite(case, said), all_are_logs_of_zero=all_are and f.tensors.function[f.rows.tensor[row]] == "log")
+
+
+def second_moment(case, said):
+    f, row = case.f, origin_of(case)
+    return Claim(
+        {"step": int(f.rows.step[row]), "format": format_name(f, f.rows.tensor[row]), **row_held(case, said)}, **tells_the_origin(case, said)
+    )
+
+
+def came_in(case, said):
+    f, row = case.f, origin_of(case)
+    return Claim(
+        {"step": int(f.rows.step[row]), **row_held(case, said)},
+        it_held_that=kind_fits(f, row, said),
+        nothing_of_the_recording_made_it=f.tensors.function[f.rows.tensor[row]] == "source",
+        **tells_the_origin(case, said),
+    )
+
+
+def becomes(case, said):
+    f, row = case.f, origin_of(case)
+    return Claim(row_held(case, said), it_held_that=kind_fits(f, row, said), **tells_the_origin(case, said))
+
+
+def divided_by(case, said):
+    """Which op made zeros of what it divided by, and in how many steps."""
+    f = case.f
+    steps, first = f.beginnings.zeros[int(f.rows.tensor[origin_of(case)])]
+    op = f.trace.text_of(f.tables.ops["name"][f.tensors.op[first]])
+    return Claim({"zeros": len(steps), "steps": f.steps.n}, this_op_did=op in name_of_place(said["place"]))
+
+
+def statistic_holds(case, said):
+    f = case.f
+    row = f.beginnings.statistic[int(f.rows.tensor[origin_of(case)])]
+    name = f.trace.text_of(f.tables.tensors["parameter"][f.rows.tensor[row]])
+    return Claim({"step": int(f.rows.step[row])}, this_statistic_does=not name or is_called(said["place"], name))
+
+
+# The arithmetic of an element.
 
 
 def exact_result(f, tensor, operands):
@@ -165,7 +187,217 @@ def exact_result(f, tensor, operands):
     }[f.tensors.function[tensor]]()
 
 
-def zero_by_rounding(case, match):
+def indices(c, row):
+    shape = [int(n) for n in text_of_shape(c, row)]
+    return [int(i) for i in numpy.unravel_index(int(c["element"][row]), shape)]
+
+
+def text_of_shape(c, row):
+    return [n for n in c.text_of(c["shape"][row]).split(",") if n]
+
+
+def at_indices(case, said):
+    return {"indices": indices(case.f.tables.captures, story(case)[0])}
+
+
+def at_number(case, said):
+    return {"number": int(case.f.tables.captures["element"][story(case)[0]])}
+
+
+def only_element(case, said):
+    c = case.f.tables.captures
+    return Claim(it_is_the_only_one=all(int(n) == 1 for n in text_of_shape(c, story(case)[0])))
+
+
+OPERATORS = {"cause.sum_of": ("add",), "cause.difference_of": ("sub",), "cause.product_of": ("mul", "scale"), "cause.quotient_of": ("div",)}
+
+
+def operands_told(expression):
+    if "operands" in expression.values:
+        return [each["value"] for each in expression["operands"]]
+    if "first" in expression.values:
+        return [expression[name]["value"] for name in ("first", "second")]
+    return [expression["value"]]
+
+
+def expression_is_right(case, expression):
+    """Of the element that was captured: its op, and its operands in their order."""
+    f = case.f
+    c, (_, operands) = f.tables.captures, story(case)
+    op = f.rows.op[origin_of(case)]
+    function = f.tensors.function[f.rows.tensor[origin_of(case)]]
+    values = [float(c["value"][row]) for row in sorted(operands, key=lambda row: c["operand"][row])]
+    if function == "scale":
+        values.append(f.trace.attribute(op, "factor"))
+    is_its_op = function in OPERATORS.get(expression.id, (function,)) and expression.get("op") in (None, f.trace.text_of(f.tables.ops["name"][op]))
+    return is_its_op and values == operands_told(expression)
+
+
+def operation(case, said):
+    value = float(case.f.tables.captures["value"][story(case)[0]])
+    return Claim({"result": value}, the_op_and_its_operands_are_these=expression_is_right(case, said["expression"]))
+
+
+def too_large(case, said):
+    f, origin = case.f, origin_of(case)
+    exact = exact_result(f, f.rows.tensor[origin], story(case)[1])
+    return Claim(
+        {"exact": exact} if "exact" in said.values else {},
+        the_op_and_its_operands_are_these=expression_is_right(case, said["expression"]),
+        it_is_too_large=abs(exact) >= limit_of(f.format_of(f.rows.tensor[origin])),
+    )
+
+
+def limit_of(fmt):
+    return fmt.largest + fmt.ulp_of_largest / 2
+
+
+def format_max(name, sign):
+    def recompute(case, said):
+        tensor = case.f.rows.tensor[origin_of(case)]
+        return {name: sign * case.f.format_of(tensor).largest, "format": format_name(case.f, tensor)}
+
+    return recompute
+
+
+def largest_before(case, said):
+    f, row = case.f, origin_of(case)
+    value = float(f.rows.largest[row])
+    return Claim({"value": value}, it_is_too_large=value >= limit_of(f.format_of(f.rows.tensor[row])))
+
+
+# Sums.
+
+
+def sum_at_once(case, said):
+    c, (root, _) = case.f.tables.captures, story(case)
+    return Claim({"terms": int(c["terms"][root])}, the_first_term_broke_it=int(c["broke_at"][root]) == 0)
+
+
+def sum_up_to(case, said):
+    c, (root, _) = case.f.tables.captures, story(case)
+    broke_at = int(c["broke_at"][root])
+    return Claim(
+        {"before": broke_at, "terms": int(c["terms"][root]), "partial": float(c["partial_sum"][root])}, it_broke_at_a_term=broke_at > 0
+    )
+
+
+def whole_sum(case, said):
+    f = case.f
+    c, (root, _) = f.tables.captures, story(case)
+    value = float(c["partial_sum"][root])
+    return Claim(
+        {"terms": int(c["terms"][root]), "partial": value},
+        it_is_the_sum_of_all_terms=int(c["broke_at"][root]) == -1,
+        it_is_too_large=abs(value) >= limit_of(f.format_of(f.rows.tensor[origin_of(case)])),
+    )
+
+
+def scaled_sum(case, said):
+    f = case.f
+    c, (root, operands) = f.tables.captures, story(case)
+    first, second = (next(float(c["value"][row]) for row in operands if c["operand"][row] == number) for number in (2, 3))
+    value = float(c["partial_sum"][root])
+    return Claim(
+        {"terms": int(c["terms"][root]), "partial": value, "first": first, "second": second, "scaled": value * first * second},
+        it_is_too_large=abs(value * first * second) >= limit_of(f.format_of(f.rows.tensor[origin_of(case)])),
+    )
+
+
+# Norms.
+
+
+def equal_values(case, said):
+    c, (_, operands) = case.f.tables.captures, story(case)
+    count = said.get("values") or 1
+    rows = [row for row in operands if int(c["row_count"][row]) == count]
+    return Claim(
+        {"value": float(c["row_largest"][rows[0]])} | ({"values": count} if "values" in said.values else {}),
+        all_are_equal=any(c["row_largest"][row] == c["row_smallest"][row] for row in rows),
+        there_is_no_eps=case.f.trace.attribute(case.f.rows.op[origin_of(case)], "eps") == 0,
+    )
+
+
+def masked_row(case, said):
+    c, (root, operands) = case.f.tables.captures, story(case)
+    mask = next(row for row in operands if int(c["operand"][row]) == 1 and int(c["row_count"][row]) > 0)
+    return Claim(
+        {"values": int(c["row_count"][mask])},
+        it_is_NaN=math.isnan(float(c["value"][root])),
+        all_are_masked=float(c["row_smallest"][mask]) > 0,
+    )
+
+
+# Optimizers.
+
+
+def flushed_epsilon(case, said):
+    f, row = case.f, origin_of(case)
+    tensor = f.rows.tensor[row]
+    op, up_to = f.tensors.op[tensor], f.flushed_up_to(tensor)[0]
+    beta2, eps = f.trace.attribute(op, "beta2"), f.trace.attribute(op, "eps")
+    return Claim(
+        {
+            "step": int(f.rows.step[row]),
+            "format": format_name(f, tensor),
+            "eps": eps,
+            "gradient": 0.5 * math.log2(up_to / (1 - beta2)),
+        },
+        eps_is_flushed=eps <= up_to,
+        it_is_an_update_of_Adam=f.tensors.function[tensor] == "adam_update",
+    )
+
+
+def zero_moments(case, said):
+    """Adam without eps, in an update of which second moments were zero in that step."""
+    f, row = case.f, origin_of(case)
+    op = f.tensors.op[f.rows.tensor[row]]
+    moments = f.trace.tensor_of_output[(int(f.tables.ops["id"][op]), 2)]
+    there = f.rows_of(moments) & (f.rows.step == f.rows.step[row])
+    zeros = int(f.rows.zeros[there].sum() + f.rows.flushed[there & f.rows.before].sum())
+    return Claim(
+        {"step": int(f.rows.step[row]), "moments": zeros, "count": int(f.rows.count[there].sum())},
+        it_is_an_update_of_Adam_without_eps=f.tensors.function[f.rows.tensor[row]] == "adam_update" and f.trace.attribute(op, "eps") == 0,
+    )
+
+
+def squared_gradient(case, said):
+    f, (_, operands) = case.f, story(case)
+    c, tensor = f.tables.captures, f.rows.tensor[origin_of(case)]
+    gradient = next(float(c["value"][row]) for row in operands if c["operand"][row] == 1)
+    square = (1 - f.trace.attribute(f.tensors.op[tensor], "beta2")) * gradient * gradient
+    return Claim(
+        {"gradient": gradient, "square": square},
+        it_is_too_large=square >= limit_of(f.format_of(tensor)),
+        it_is_a_second_moment_of_Adam=f.tensors.function[tensor] == "adam_update" and f.tensors.slot[tensor] == 2,
+    )
+
+
+# Memory.
+
+
+def changed_operand(case, said):
+    """An operand of the first capture that is not finite, of a tensor whose rows of that step are."""
+    f, (_, operands) = case.f, story(case)
+    c, r = f.tables.captures, f.rows
+    step = r.step[origin_of(case)]
+    for row in operands:
+        value, made = float(c["value"][row]), int(c["made_by"][row])
+        if math.isfinite(value) or made < 0:
+            continue
+        rows = f.rows_of(made) & (r.step == step)
+        return Claim(
+            {"value": value, "op": f.trace.text_of(f.tables.ops["name"][r.op[origin_of(case)]])},
+            it_was_finite_where_it_was_written=bool(rows.any()) and not r.bad[rows].any(),
+            this_is_the_element=said["element"].get("indices") == indices(c, row) or said["element"].get("number") == c["element"][row],
+        )
+    return Claim(an_operand_is_not_finite=False)
+
+
+# Zeros that were none.
+
+
+def zero_by_rounding(case, said):
     """The zero that is nearest above the origin and whose exact result is none. Of a softmax a bound of it: the sum that it divides by is
     at least 1."""
     f = case.f
@@ -180,156 +412,25 @@ def zero_by_rounding(case, match):
         made, below = int(c["made_by"][row]), [each for each in tree if c["parent"][each] == c["node"][row]]
         if made < 0 or not below:
             continue
-        if f.tensors.function[made] == "softmax":
-            x, largest = float(c["value"][below[0]]), float(c["row_largest"][below[1]])
-            exact = math.exp(x - largest)
-        else:
-            exact = abs(exact_result(f, made, below))
+        is_bound = f.tensors.function[made] == "softmax"
+        exact = (
+            math.exp(float(c["value"][below[0]]) - float(c["row_largest"][below[1]])) if is_bound else abs(exact_result(f, made, below))
+        )
         if exact == 0:
             open_rows += [each for each in below if c["value"][each] == 0]
             continue
-        fmt, limit = f.format_of(made), f.flushed_up_to(made)[1]
-        return Claim(
-            {
-                "element": c["element"][row],
-                "tensor": None,
-                "magnitude": general(exact, 4),
-                "type": fmt.name,
-                "limit": general(limit, 4),
-                "bound": None,
-            },
+        limit = f.flushed_up_to(made)[1]
+        return exact, Claim(
+            {"element": int(c["element"][row]), "magnitude": exact, "format": format_name(f, made), "flushed": limit},
             it_rounds_to_zero=exact <= limit,
-            it_is_a_bound=bool(match["bound"]) == (f.tensors.function[made] == "softmax"),
-            it_is_told_of_its_op=f.trace.text_of(f.tables.ops["name"][f.tensors.op[made]]) in match["tensor"],
+            it_is_a_bound=(said.id == "cause.zero_was_flushed_at_most") == is_bound,
+            it_is_told_of_its_op=f.trace.text_of(f.tables.ops["name"][f.tensors.op[made]]) in name_of_place(said["place"]),
         )
-    return Claim({}, a_rounding_made_a_zero=False)
+    return None, Claim(a_rounding_made_a_zero=False)
 
 
-def too_large(case, match):
-    f, origin = case.f, origin_of(case)
-    exact = exact_result(f, f.rows.tensor[origin], story(case)[1])
-    fmt = f.format_of(f.rows.tensor[origin])
-    limit = fmt.largest + fmt.ulp_of_largest / 2
-    return Claim(
-        {"value": general(exact, 6), "type": fmt.name, "limit": general(limit, 6)}, it_is_too_large=abs(exact) >= limit
-    )
-
-
-def sum_limit(case, match):
-    fmt = case.f.format_of(case.f.rows.tensor[origin_of(case)])
-    return {"type": fmt.name, "limit": general(fmt.largest + fmt.ulp_of_largest / 2, 6)}
-
-
-def equal_values(case, match):
-    root, operands = story(case)
-    c = case.f.tables.captures
-    count = match.groupdict().get("count")
-    rows = [row for row in operands if int(c["row_count"][row]) == int(count or 1)]
-    return Claim(
-        {"element": c["element"][root], **({"count": None} if count else {}), "value": general(float(c["row_largest"][rows[0]]), 6)},
-        all_are_equal=any(c["row_largest"][row] == c["row_smallest"][row] for row in rows),
-    )
-
-
-def masked_row(case, match):
-    root, operands = story(case)
-    c = case.f.tables.captures
-    mask = next(row for row in operands if int(c["operand"][row]) == 1 and int(c["row_count"][row]) > 0)
-    return Claim(
-        {"element": c["element"][root], "count": int(c["row_count"][mask])},
-        is_nan=math.isnan(float(c["value"][root])),
-        all_are_masked=float(c["row_smallest"][mask]) > 0,
-    )
-
-
-def exponent(value, digits):
-    return Shown(value, lambda x: f"2^{x:.{digits}g}")
-
-
-def flushed_eps(case, match):
-    f = case.f
-    tensor = f.rows.tensor[origin_of(case)]
-    op = f.tensors.op[tensor]
-    up_to = f.flushed_up_to(tensor)[0]
-    beta2, eps = f.trace.attribute(op, "beta2"), f.trace.attribute(op, "eps")
-    return Claim(
-        {
-            "type": f.format_of(tensor).name,
-            "eps": general(eps, 6),
-            "flushed": exponent(math.log2(up_to), 6),
-            "gradient": exponent(0.5 * math.log2(up_to / (1 - beta2)), 3),
-        },
-        eps_is_flushed=eps <= up_to,
-    )
-
-
-def zero_eps(case, match):
-    """Adam without eps, in an update of which second moments were zero in that step."""
-    f, row = case.f, origin_of(case)
-    op = f.tensors.op[f.rows.tensor[row]]
-    moments = f.trace.tensor_of_output[(int(f.tables.ops["id"][op]), 2)]
-    there = f.rows_of(moments) & (f.rows.step == f.rows.step[row])
-    zeros = int(f.rows.zeros[there].sum() + f.rows.flushed[there & f.rows.before].sum())
-    return Claim(
-        {"zeros": zeros, "eps": 0, "gradients": 0, "above": 0},
-        it_is_an_update_of_Adam_without_eps=f.tensors.function[f.rows.tensor[row]] == "adam_update" and f.trace.attribute(op, "eps") == 0,
-    )
-
-
-def squared_gradient(case, match):
-    f, (root, operands) = case.f, story(case)
-    c, tensor = f.tables.captures, f.rows.tensor[origin_of(case)]
-    gradient = next(float(c["value"][row]) for row in operands if c["operand"][row] == 1)
-    beta2 = f.trace.attribute(f.tensors.op[tensor], "beta2")
-    fmt = f.format_of(tensor)
-    limit = fmt.largest + fmt.ulp_of_largest / 2
-    square = (1 - beta2) * gradient * gradient
-    return Claim(
-        {
-            "element": c["element"][root],
-            "gradient": general(gradient, 6),
-            "square": general(square, 6),
-            "type": fmt.name,
-            "limit": general(limit, 6),
-        },
-        it_is_too_large=square >= limit,
-        it_is_a_second_moment_of_Adam=f.tensors.function[tensor] == "adam_update" and f.tensors.slot[tensor] == 2,
-    )
-
-
-def changed_operand(case, match):
-    """An operand of the first capture that is not finite, of a tensor whose rows of that step are."""
-    f, (root, operands) = case.f, story(case)
-    c, r = f.tables.captures, f.rows
-    step = r.step[origin_of(case)]
-    for row in operands:
-        value, made = float(c["value"][row]), int(c["made_by"][row])
-        if math.isfinite(value) or made < 0:
-            continue
-        rows = f.rows_of(made) & (r.step == step)
-        return Claim(
-            {
-                "element": c["element"][row],
-                "value": "NaN" if math.isnan(value) else "infinity" if value > 0 else "-infinity",
-                "tensor": None,
-                "op": f.trace.text_of(f.tables.ops["name"][r.op[origin_of(case)]]),
-            },
-            it_was_finite_where_it_was_written=bool(rows.any()) and not r.bad[rows].any(),
-        )
-    return Claim({}, an_operand_is_not_finite=False)
-
-
-def largest_factor(case, match):
-    f = case.f
-    fmt = f.format_of(f.rows.tensor[origin_of(case)])
-    factor = f.trace.attribute(f.rows.op[origin_of(case)], "factor")
-    return Claim(
-        {"largest": general(fmt.largest, 6), "type": fmt.name}, the_factor_is_larger=abs(factor) >= fmt.largest + fmt.ulp_of_largest / 2
-    )
-
-
-def flushed_addend(case, match):
-    """A number that the sum under the divisor had added, of which the cast in between made zero."""
+def flushed_addend(case):
+    """A number that the sum under the divisor had added, of which the cast in between made zero, and that cast's tensor."""
     f = case.f
     c = f.tables.captures
     root, _ = story(case)
@@ -345,85 +446,146 @@ def flushed_addend(case, match):
             numbers = [float(c["value"][each]) for each in operands(cast) if c["made_by"][each] < 0 and c["value"][each] != 0]
             if made < 0 or c["value"][cast] != 0 or f.tensors.function[made] != "cast" or not numbers:
                 continue
-            fmt = f.format_of(made)
-            least = fmt.smallest_subnormal
-            return Claim(
-                {"number": general(numbers[0], 6), "type": fmt.name, "least": general(least, 3)},
-                it_rounds_to_zero=abs(numbers[0]) <= least / 2,
-                it_was_added=f.tensors.function[int(c["made_by"][divisor])] == "add",
-                the_sum_is_zero=c["value"][divisor] == 0,
-            )
-    return Claim({}, a_constant_became_zero=False)
+            is_added = f.tensors.function[int(c["made_by"][divisor])] == "add" and c["value"][divisor] == 0
+            return (numbers[0], f.format_of(made)) if is_added else None
+    return None
 
 
-def before_first_op(case, match):
-    return {"step": case.f.rows.step[origin_of(case)]}
+def addend(case, said):
+    number, fmt = flushed_addend(case) or (math.nan, None)
+    least = fmt.smallest_subnormal if fmt else math.nan
+    return Claim({"addend": number, "smallest": least}, it_rounds_to_zero=abs(number) <= least / 2)
 
 
-ORIGIN_TEXT = [
-    (
-        r"^(?P<tensor>.+?)(?: in \w+)? became too large for (?P<type>\w+) in step (?P<step>\d+), (?P<elements>\d+) elements?: "
-        r"(?P<all>\d+) tensors? held NaN or infinity in the run\."
-        + DIVIDED,
-        became_too_large,
+# Advice.
+
+
+def least_exponent_argument(case, said):
+    """The largest whole number of which exp is finite."""
+    return {"limit": math.floor(math.log(case.f.format_of(case.f.rows.tensor[origin_of(case)]).largest))}
+
+
+def factor(case, said):
+    f = case.f
+    fmt, now = f.format_of(f.rows.tensor[origin_of(case)]), f.trace.attribute(f.rows.op[origin_of(case)], "factor")
+    numbers = {"factor": now, "proposed": math.copysign(1e4, now)}
+    return Claim(
+        numbers | ({"largest": fmt.largest} if "largest" in said.values else {}),
+        the_type_does_not_hold_it=abs(now) >= limit_of(fmt),
+        it_holds_what_is_proposed=1e4 <= fmt.largest,
+    )
+
+
+def other_capture(case, said):
+    """The last step before the origin's, or else the first one behind it, in which an element of its tensor was captured."""
+    f, row = case.f, origin_of(case)
+    steps = sorted({int(s) for s in f.tables.captures["step"][f.tables.captures["tensor"] == f.rows.tensor[row]]})
+    before = [step for step in steps if step <= f.rows.step[row]]
+    return {"step": before[-1] if before else steps[0]}
+
+
+def changes(case, said):
+    return {"changes": len(case.finding["changes"])}
+
+
+def nothing(case, said):
+    """A sentence in which names alone have digits."""
+    return {}
+
+
+def some_value(case, said):
+    """Held to the captures with the sentence that it stands in."""
+    return {"value": None}
+
+
+SAID = {
+    "overflow.became_too_large": overflow,
+    "overflow.one_became_too_large": overflow,
+    "range.nonfinite.first": first_nonfinite,
+    "range.nonfinite.first_of_one": first_nonfinite,
+    "range.nonfinite.first_log_of_zero": logs_of_zero,
+    "range.nonfinite.second_moment": second_moment,
+    "range.nonfinite.came_in": came_in,
+    "range.nonfinite.becomes": becomes,
+    "range.nonfinite.harmless": lambda case, said: Claim(none_of_it_reached_a_weight=not case.f.reached_weights),
+    "nonfinite.tensors": lambda case, said: {"tensors": len(case.f.nonfinite_tensors)},
+    "nonfinite.tensors_began": lambda case, said: {"tensors": len(case.f.nonfinite_tensors), "beginnings": len(case.f.beginnings.rows)},
+    "nonfinite.tensors_each": lambda case, said: Claim(
+        {"tensors": len(case.f.nonfinite_tensors)}, it_began_in_each=len(case.f.beginnings.rows) == len(case.f.nonfinite_tensors)
     ),
+    "nonfinite.divided_by_it": divided_by,
+    "nonfinite.statistic_holds_it": statistic_holds,
+    "cause.at_indices": at_indices,
+    "cause.at_number": at_number,
+    "cause.only_element": only_element,
+    "cause.element_by_indices": lambda case, said: {"indices": None},
+    "cause.element_by_number": lambda case, said: {"number": None},
+    "cause.operand": some_value,
+    "cause.negative_operand": some_value,
+    "cause.special_operand": some_value,
+    "cause.operand_read_as_zero": some_value,
+    "cause.operation": operation,
+    "cause.too_large": too_large,
+    "cause.cast_too_large": too_large,
+    "cause.exceeds": format_max("largest", 1),
+    "cause.is_below": format_max("least", -1),
+    "cause.largest_before_rounding": largest_before,
+    "cause.exceeded": format_max("largest", 1),
+    "cause.sum_exceeded": format_max("largest", 1),
+    "cause.exponentials": format_max("largest", 1),
+    "cause.first_term": sum_at_once,
+    "cause.terms_up_to": sum_up_to,
+    "cause.whole_sum": whole_sum,
+    "cause.scaled_sum": scaled_sum,
+    "cause.masked_row": masked_row,
+    "cause.norm_of_one": equal_values,
+    "cause.norm_of_equal": equal_values,
+    "cause.rms_of_one": equal_values,
+    "cause.rms_of_equal": equal_values,
+    "cause.epsilon_flushed": flushed_epsilon,
+    "cause.update_math": nothing,
+    "cause.denominator_underflow": zero_moments,
+    "cause.why_zero_moments": nothing,
+    "cause.second_moment_overflow": squared_gradient,
+    "cause.no_target": nothing,
+    "cause.no_probability": nothing,
+    "cause.memory_changed": nothing,
+    "cause.operand_changed": changed_operand,
+    "cause.zero_was_flushed": lambda case, said: zero_by_rounding(case, said)[1],
+    "cause.zero_was_flushed_at_most": lambda case, said: zero_by_rounding(case, said)[1],
+    "cause.addend_flushed": addend,
+    "advice.raise_addend": addend,
+    "advice.fp32_keeps": lambda case, said: {"magnitude": zero_by_rounding(case, case.said("cause.zero_was_flushed"))[0]},
+    "advice.clamp_exponent": least_exponent_argument,
+    "advice.finite_factor": factor,
+    "advice.factor_in_range": factor,
+    "advice.larger_epsilon_of_norm": lambda case, said: {"eps": case.f.trace.attribute(case.f.rows.op[origin_of(case)], "eps")},
+    "advice.export_shows_element": other_capture,
+    "advice.nan_tries": changes,
+    "advice.nan_tries_and_shows_element": changes,
+    "advice.nan_tries_and_shows_operands": changes,
+} | dict.fromkeys(
     (
-        r"^(?P<all>\d+) tensors? held NaN or infinity(?P<none>, and none of it reached a weight)?\. (?P<which>The first|The first that did harm), "
-        r"in step (?P<step>\d+), (?:is|came in as) (?P<tensor>.+?)(?: in (?:data|forward|loss|optimizer|scaling|evaluation|backward))?\."
-        + DIVIDED + "$",
-        held_nonfinite,
+        "advice.keep_argument",
+        "advice.keep_base",
+        "advice.keep_divisor",
+        "advice.keep_modules_wide",
+        "advice.keep_module_in_fp32",
+        "advice.keep_positive",
+        "advice.leave_targets",
+        "advice.masters_have_moments",
+        "advice.masters_or_fp32_update",
+        "advice.moments_underflow",
+        "advice.nan_shows_element",
+        "advice.nan_shows_operands",
+        "advice.needs_epsilon",
+        "advice.end_with_sigmoid",
+        "advice.no_type_helps",
+        "advice.train_in_fp32",
+        "advice.train_wide",
     ),
-    (
-        r"Element (?P<element>\d+) is a sum of (?P<terms>\d+) terms? that was (?P<value>\S+) before it was rounded,",
-        sum_before_rounding,
-    ),
-    (r"before it was rounded, and (?P<type>\w+) is infinite from (?P<limit>\S+) on\.", sum_limit),
-    (r"Element (?P<element>\d+) is (?P<op>\w+)\((?P<arguments>[^()]*)\)(?: by (?P<factor>\S+))? = (?P<value>-?\w+)[.:]", element_is),
-    (r"infinity: (?P<value>\S+) is too large, (?P<type>\w+) is infinite from (?P<limit>\S+) on\.", too_large),
-    (r"Element (?P<element>\d+) stands in a row of (?P<count>\d+) values? of which the mask took every one:", masked_row),
-    (r"Element (?P<element>\d+) is normalised by itself, the only value of its group, (?P<value>\S+):", equal_values),
-    (r"Element (?P<element>\d+) is one of (?P<count>\d+) values that were all (?P<value>\S+):", equal_values),
-    (
-        r"Element (?P<element>\d+) is a sum of (?P<terms>\d+) terms?: the first (?P<first>\d+) made (?P<value>\S+), and with the next "
-        r"one it was no finite number\.",
-        sum_before_it_broke,
-    ),
-    (
-        r"Element (?P<element>\d+) is a sum of (?P<terms>\d+) terms?, the first of which is no finite number\.",
-        sum_broke_at_once,
-    ),
-    (r"`ulpscope export \S+ --table captures --step (?P<step>\d+)` shows an element of it in another step", other_capture),
-    (
-        r"rounded to (?P<type>\w+).*?, which makes eps = (?P<eps>\S+) zero, as all up to (?P<flushed>2\^\S+) are, and \(1 - beta2\) g\^2 too for "
-        r"gradients g up to (?P<gradient>2\^-?[\d.]*\d);",
-        flushed_eps,
-    ),
-    (
-        r"eps is (?P<eps>0), and so (?:is|are) (?P<zeros>\d+) second moments?, as where all gradients so far were (?P<gradients>0)\. Adam needs an "
-        r"eps above (?P<above>0)",
-        zero_eps,
-    ),
-    (
-        r"Element (?P<element>\d+) is \(1 - beta2\) g\^2 of a gradient of (?P<gradient>\S+) and what was there: (?P<square>\S+) and more, and "
-        r"(?P<type>\w+) is infinite from (?P<limit>\S+) on\.",
-        squared_gradient,
-    ),
-    (
-        r"Element (?P<element>\d+) of (?P<tensor>.+?) was finite where it was written, and (?P<value>\S+) where (?P<op>\w+) read it:",
-        changed_operand,
-    ),
-    (
-        r"What was added to keep it from that, (?P<number>\S+), became zero: the least number of (?P<type>\w+) is (?P<least>[\d.e-]+\d)\. ",
-        flushed_addend,
-    ),
-    (
-        r"Before its rounding the zero was none: element (?P<element>\d+) of (?P<tensor>.+?) was (?P<bound>at most )?(?P<magnitude>\S+), and "
-        r"(?P<type>\w+) makes zero of all up to (?P<limit>[\d.e-]+\d)\. ",
-        zero_by_rounding,
-    ),
-    (r"(?P<type>\w+) holds no factor above (?P<largest>\S+?)(?::|\. )", largest_factor),
-    (r"before the first op that was recorded in step (?P<step>\d+)", before_first_op),
-]
+    nothing,
+)
 
 
 def nonfinite_place(case, tensor, _=None):

@@ -6,6 +6,7 @@ import json
 import re
 
 from .facts import GRADIENTS
+from .said import Said
 
 
 def rows_of(program, trace, table, *arguments):
@@ -17,9 +18,18 @@ def output_of(f, tensor):
     return f"{int(f.tables.ops['id'][f.tensors.op[tensor]]):016x}", int(f.tensors.slot[tensor])
 
 
+def told(finding, *ids):
+    """The sentence of its advice that has one of these templates, or None."""
+    return next((Said(each) for each in finding["suggestion_sentences"] if each["id"] in ids), None)
+
+
+SHOWS_OPERANDS = ("advice.nan_shows_operands", "advice.nan_tries_and_shows_operands")
+SHOWS_ELEMENT = ("advice.nan_shows_element", "advice.nan_tries_and_shows_element")
+
+
 def captures(program, f, finding):
-    """The element that was not finite, and what it was made of."""
-    step = re.search(r"--table captures --step (\d+)", finding["suggestion"])[1]
+    """An element that was not finite."""
+    step = str(told(finding, "advice.export_shows_element")["step"])
     key = finding["evidence"][0]["key"]
     mine = [
         row
@@ -28,19 +38,19 @@ def captures(program, f, finding):
     ]
     if not any(row["node"] == "0" for row in mine):
         yield f"captures of step {step} show no element of {key['name']}"
-    elif "operands" in finding["suggestion"] and not any(row["parent"] == "0" for row in mine):
-        yield f"captures of step {step} show no operand of {key['name']}"
 
 
 def nan(program, f, finding):
-    """The same, as `ulpscope nan` has it."""
+    """The element that was not finite, and what it was made of."""
+    if not told(finding, *SHOWS_ELEMENT, *SHOWS_OPERANDS):
+        return
     key = finding["evidence"][0]["key"]
     report = json.loads(program.told("nan", f.path, "--no-trials", "--json"))
     tables = {table["name"]: table["rows"] for table in report["tables"]}
     shown = tables.get("operands")
     if not shown or (shown[0]["key"]["op"], shown[0]["key"]["slot"]) != (key["op"], key["slot"]):
         yield f"`ulpscope nan` does not show how an element of {key['name']} came about"
-    elif "operands" in finding["suggestion"] and len(shown) < 2:
+    elif told(finding, *SHOWS_OPERANDS) and len(shown) < 2:
         yield f"`ulpscope nan` shows no operand of {key['name']}"
 
 
@@ -70,19 +80,28 @@ def ranges_of_run(program, f, finding):
 
 def batches(program, f, finding):
     """The samples of a step, among them the one that is named."""
-    step = re.search(r"--table batches --step (\d+)`", finding["suggestion"])[1]
+    step = str(told(finding, "advice.export_lists_batch")["step"])
     samples = [row["sample"] for row in rows_of(program, f.path, "batches") if row["step"] == step]
-    named = re.search(r"of sample (\d+) of", finding["title"] + finding["suggestion"])
+    named = re.search(r"of sample (\d+) of", finding["title"])
     if not samples or (named and named[1] not in samples):
         yield f"batches of step {step} are {samples}, without the sample that is named" if named else f"batches have none of step {step}"
 
 
+def words(pattern):
+    return lambda finding: re.search(pattern, finding["suggestion"])
+
+
+def says(*ids):
+    return lambda finding: any(sentence["id"] in ids for sentence in finding["suggestion_sentences"])
+
+
+# What findings promise what a check holds them to.
 PROMISES = [
-    (r"`ulpscope nan ", nan),
-    (r"`ulpscope export \S+ --table captures", captures),
-    (r"`ulpscope ranges \S+ --step \d+`", ranges_of_step),
-    (r"is where to look(?:: | \()`ulpscope ranges [^` ]+`", ranges_of_run),
-    (r"`ulpscope export \S+ --table batches", batches),
+    (words(r"`ulpscope nan "), nan),
+    (words(r"`ulpscope export \S+ --table captures"), captures),
+    (words(r"`ulpscope ranges \S+ --step \d+`"), ranges_of_step),
+    (says("advice.overflow_at_any_scale", "advice.look_at_first_nonfinite"), ranges_of_run),
+    (words(r"`ulpscope export \S+ --table batches"), batches),
 ]
 
 
@@ -91,7 +110,7 @@ def scales_of_fp32(program, f, finding, again):
     scale = json.loads(program.told("scale", again, "--json"))
     if scale["fitting_scales_for"] != "fp16" or scale["smallest_fitting_scale"] is None or scale["largest_fitting_scale"] is None:
         yield "the recording in FP32 does not tell which scales fit"
-    if "ranges --format fp16" in finding["suggestion"]:
+    if says("advice.record_in_fp32")(finding):
         tables = json.loads(program.told("ranges", again, "--format", "fp16", "--json"))["tables"]
         if not any(table["name"] == "what_if_fp16" and table["rows"] for table in tables):
             yield "ranges --format fp16 of the recording in FP32 has no table of FP16"
@@ -114,8 +133,8 @@ def broken_promises(program, f, report, brief, every, record_fp32, made):
     gets the checks of the promises that it makes."""
     again = None
     for finding in report["findings"]:
-        for pattern, check in PROMISES:
-            if re.search(pattern, finding["suggestion"]):
+        for is_promised, check in PROMISES:
+            if is_promised(finding):
                 made.add(check)
                 yield from (f"{finding['code']}: {mistake}" for mistake in check(program, f, finding))
         if "in FP32" in finding["suggestion"] and "`ulpscope scale` of" in finding["suggestion"]:

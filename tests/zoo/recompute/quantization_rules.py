@@ -5,9 +5,9 @@ import math
 import numpy
 
 from .formats import LIMIT
-from .range_rules import little_of_norm
+from .range_rules import ROWS_OF, TENSORS_OF, formats_of, formats_told, lost_phrase
 from .rules import Rule
-from .sentences import Claim, share
+from .sentences import Claim
 
 
 def before_history(case, tensor):
@@ -15,7 +15,7 @@ def before_history(case, tensor):
     f = case.f
     kept = ~(f.rows.fitted & f.tensors.is_gradient[tensor])
     rows = numpy.flatnonzero(f.rows_of(tensor) & f.rows.known & f.rows.rounding_known & kept)
-    delays = f.setting("fp8.recipe") == '"delayed"'
+    delays = is_delayed(case)
     with_history = numpy.flatnonzero(f.rows.quantization_scale[rows] != 1)
     first = int(with_history[0]) if with_history.size else len(rows)
     return (rows[:first], rows[first:]) if delays else (rows[:0], rows)
@@ -64,14 +64,14 @@ def with_history(case, tensor):
 
 def flushed(case):
     """What was flushed, by what it came of: a stale scale, values too far apart, or values that the norm hardly feels."""
-    title, found = case.finding["title"], []
+    is_stale, found = case.finding["code"] == "range.quantization_stale", []
     for i in quantized(case):
         lost = share_of(case, "flushed", before_history(case, i)[1])
         if lost <= LIMIT:
             continue
         matters = case.f.flush_matters(i, with_history(case, i))
         stale = matters and own_share(case, i) <= max(LIMIT, 0.25 * lost)
-        if ("and up to" in title) == matters and ("far below" in title) == stale:
+        if (case.said("norm.most") is not None) == matters and is_stale == stale:
             found.append(i)
     return found
 
@@ -80,11 +80,14 @@ def saturated(case):
     return [i for i in quantized(case) if share_of(case, "overflowed", before_history(case, i)[1]) > 0]
 
 
-def margin(case, match):
-    """By how many powers of two the largest magnitude exceeded the type's largest number."""
-    r = case.f.rows
-    most = max(float((r.largest[before_history(case, i)[1]] / case.f.format_of(i).largest).max()) for i in saturated(case))
-    return {"margin": math.frexp(most)[1]}
+def excess(case, tensors):
+    """The largest magnitude over the type's largest number."""
+    rows = [(i, before_history(case, i)[1]) for i in tensors]
+    return max(float((case.f.rows.largest[of] / case.f.format_of(i).largest).max()) for i, of in rows)
+
+
+def is_delayed(case):
+    return case.f.setting("fp8.recipe") == '"delayed"'
 
 
 def first_of(name):
@@ -98,7 +101,7 @@ def first_of(name):
 def first_lossy(case, tensor, _=None):
     """The first row that lost more than the limit; where that is told of stale scales, the first of which that is so."""
     lossy = [row for row in before_history(case, tensor)[1] if share_of(case, "flushed", [row]) > LIMIT]
-    if "far below" not in case.finding["title"]:
+    if case.finding["code"] != "range.quantization_stale":
         return int(lossy[0]) if lossy else None
     for row in lossy:
         rows = numpy.array([row])
@@ -112,15 +115,69 @@ def later_share(name):
     return lambda case, tensor, _: share_of(case, name, before_history(case, tensor)[1])
 
 
+def flushed_title(case, said):
+    found = flushed(case)
+    worst = share_of(case, "flushed", before_history(case, case.first_tensor)[1])
+    return Claim(
+        {"tensors": len(found), "all": len(quantized(case)), "flushed": worst, "format": case.f.format_of(case.first_tensor).name.upper()},
+        the_named_tensor_lost_most=worst == max(share_of(case, "flushed", before_history(case, i)[1]) for i in found),
+    )
+
+
+def unscaled_title(case, said):
+    return Claim({"tensors": len(unscaled(case)), "all": len(quantized(case)), "limit": LIMIT}, scaling_is_delayed=is_delayed(case))
+
+
+def saturated_title(case, said):
+    fmt, found = case.f.format_of(case.first_tensor), saturated(case)
+    worst = share_of(case, "overflowed", before_history(case, case.first_tensor)[1])
+    return Claim(
+        {"tensors": len(found), "all": len(quantized(case)), "saturated": worst, "maximum": fmt.largest, "format": fmt.name.upper()},
+        the_named_tensor_saturates_most=worst == max(share_of(case, "overflowed", before_history(case, i)[1]) for i in found),
+    )
+
+
+def quantized_gradients_fit(case, said):
+    f = case.f
+    found = [i for i in quantized(case) if f.tensors.is_gradient[i] and f.rows.base[before_history(case, i)[1]].any()]
+    flushed, saturated = (max(share_of(case, name, before_history(case, i)[1]) for i in found) for name in ("flushed", "overflowed"))
+    return Claim(
+        {"gradients": len(found)},
+        the_formats_are_these=formats_told(said) == formats_of(case, found),
+        none_lost_much=max(flushed, saturated) <= LIMIT,
+        none_underflowed_more=(said["lost"].id, said["lost"].get("share")) == lost_phrase("underflow", flushed),
+        none_saturated_more=(said["saturated"].id, said["saturated"].get("share")) == lost_phrase("saturation", saturated),
+    )
+
+
+def rows_of_fit(case, tensor):
+    """Of FP8 those with a history."""
+    return with_history(case, tensor) if case.f.tensors.is_quantized[tensor] else case.scope
+
+
+TENSORS_OF |= {"range.quantization_stale": flushed, "range.quantization_flushed": flushed}
+ROWS_OF |= {
+    "range.quantization_stale": with_history,
+    "range.quantization_flushed": with_history,
+    "range.gradients_fit": rows_of_fit,
+}
+
+# By the ids of templates.
+SAID = {
+    "range.quantization_flushed": flushed_title,
+    "range.quantization_saturated": saturated_title,
+    "range.quantization_saturated.excess": lambda case, said: {"excess": excess(case, [case.first_tensor])},
+    "range.quantization_stale": flushed_title,
+    "range.quantization_stale.own_scale": lambda case, said: {"tensors": len(flushed(case)), "own": own_share(case, case.first_tensor)},
+    "range.quantization_unscaled": unscaled_title,
+    "range.gradients_fit.quantized": quantized_gradients_fit,
+    "advice.fill_amax_history": lambda case, said: {},
+    # By how many powers of two the largest magnitude exceeded the type's largest number.
+    "advice.margin_larger_by": lambda case, said: {"margin": math.frexp(excess(case, saturated(case)))[1]},
+}
+
 FLUSHED = Rule(
-    [
-        (
-            r"^(?P<tensors>\d+) tensors? lost more than 1% of the nonzero elements to zero when quantised to FP8"
-            r"(?:, and up to (?P<norm>\S+) of the norm[.:])?",
-            lambda case, match: {"tensors": len(flushed(case)), "norm": share(max(norm_of(case, i) for i in flushed(case)))},
-        ),
-        little_of_norm(flushed, with_history),
-    ],
+    [],
     {
         "flushed": later_share("flushed"),
         "of_the_norm_at_most": lambda case, tensor, _: norm_of(case, tensor),
@@ -134,14 +191,7 @@ RULES = {
     "range.quantization_stale": FLUSHED,
     "range.quantization_flushed": FLUSHED,
     "range.quantization_unscaled": Rule(
-        [
-            (
-                r"^(?P<tensors>\d+) tensors? lost more than 1% of the nonzero elements in the first steps",
-                lambda case, match: Claim(
-                    {"tensors": len(unscaled(case))}, scaling_is_delayed=case.f.setting("fp8.recipe") == '"delayed"'
-                ),
-            )
-        ],
+        [],
         {
             "rows": lambda case, tensor, _: len(before_history(case, tensor)[0]),
             "flushed": lambda case, tensor, _: share_of(case, "flushed", before_history(case, tensor)[0]),
@@ -151,10 +201,7 @@ RULES = {
         unscaled,
     ),
     "range.quantization_saturated": Rule(
-        [
-            (r"^(?P<tensors>\d+) tensors? had elements beyond", lambda case, match: {"tensors": len(saturated(case))}),
-            (r"A margin larger by (?P<margin>\d+)\b", margin),
-        ],
+        [],
         {
             "steps": lambda case, tensor, _: len(
                 numpy.unique([case.f.rows.step[i] for i in before_history(case, tensor)[1] if case.f.rows.overflowed[i] > 0])

@@ -1,13 +1,14 @@
 """Ranges of values: what overflowed, was flushed or saturated."""
 
 import math
+import re
 
 import numpy
 
 from .beginnings import OF_PARAMETERS
 from .formats import FORMATS, LIMIT, flushed_up_to
-from .nonfinite_rules import MATCHED, NONFINITE_VALUES, ORIGIN_TEXT, nonfinite_place
-from .rules import Rule, log2
+from .nonfinite_rules import NONFINITE_VALUES, begins, format_name, is_called, nonfinite_place
+from .rules import Rule, log2, setting_of
 from .sentences import Claim, Shown, general, scale, share
 
 
@@ -42,7 +43,7 @@ def kept(case, match):
     )
 
 
-def clipped(case, match):
+def clipped(case, said):
     """Some op that clips by value read infinities in a step that was taken, and handed on none."""
     f, hid = case.f, False
     infinite = case.scope & ~f.rows.skipped & (f.rows.infinite > 0)
@@ -52,7 +53,13 @@ def clipped(case, match):
         for number, producer, slot in f.trace.inputs_of(f.tensors.op[i]):
             read = f.trace.tensor_of_output[(int(f.tables.ops["id"][producer]), slot)]
             hid = hid or number == 0 and bool((infinite & f.rows_of(read)).any())
-    return Claim(kept(case, match), clipping_read_an_infinity_and_handed_on_none=hid, no_weight_became_infinite=not f.reached_weights)
+    rows = overflowed_rows(case) & f.rows.is_gradient & ~f.rows.skipped
+    return Claim(
+        {"gradients": len(gradients_kept(case)), "steps": len(numpy.unique(f.rows.step[rows]))},
+        clipping_read_an_infinity_and_handed_on_none=hid,
+        no_weight_became_infinite=not f.reached_weights,
+        the_formats_are_these=formats_told(said) == formats_of(case, gradients_kept(case)),
+    )
 
 
 def gradients_only_skipped(case):
@@ -61,8 +68,26 @@ def gradients_only_skipped(case):
     return numpy.setdiff1d(skipped, gradients_kept(case))
 
 
-def only_skipped(case, match):
-    return {"tensors": len(gradients_only_skipped(case))}
+def told_with_others(case, said, tensors, numbers):
+    """Of several tensors the one that overflowed most, and how many there are beside it."""
+    others = said["others"]["others"] if said["others"] else 0
+    return Claim(
+        numbers | {"format": format_name(case.f, case.first_tensor)},
+        it_is_the_first_of_the_evidence=is_called(said["place"], case.first_name),
+        so_many_are_beside_it=others + 1 == len(tensors),
+    )
+
+
+def gradients_overflowed(case, said):
+    f = case.f
+    rows = overflowed_rows(case) & f.rows.is_gradient & ~f.rows.skipped
+    return told_with_others(case, said, gradients_kept(case), {"steps": len(numpy.unique(f.rows.step[rows]))})
+
+
+def gradients_taken_away(case, said):
+    f = case.f
+    of_parameters = f.tables.tensors.is_any("role", *OF_PARAMETERS)[f.rows.tensor] & ~f.rows.skipped
+    return Claim(no_gradient_did=not (of_parameters & (f.rows.nonfinite > 0)).any())
 
 
 def overflow_place(case, tensor, _=None):
@@ -77,12 +102,8 @@ def overflow_elements(case, tensor, _):
     return int(case.f.sums("became_infinite", overflowed_rows(case))[tensor])
 
 
-def is_origin_finding(case):
-    return MATCHED in case.finding["title"] or "held NaN or infinity" in case.finding["title"]
-
-
 def gradients_overflow_place(case, tensor, _=None):
-    return nonfinite_place(case, tensor) if is_origin_finding(case) else overflow_place(case, tensor)
+    return nonfinite_place(case, tensor) if begins(case) else overflow_place(case, tensor)
 
 
 def values_that_overflowed(case):
@@ -91,11 +112,44 @@ def values_that_overflowed(case):
     return counts(case, rows)
 
 
-def values_overflowed(case, match):
-    none = "no infinity reached a weight" in match[0]
-    return Claim(
-        {"tensors": len(values_that_overflowed(case))}, no_infinity_reached_a_weight=not none or not case.f.reached_weights
+def values_overflowed(case, said):
+    worst = case.first_tensor
+    return told_with_others(
+        case,
+        said,
+        values_that_overflowed(case),
+        {"elements": overflow_elements(case, worst, None), "step": int(case.f.rows.step[overflow_place(case, worst)])},
     )
+
+
+# What sentences say of tensors.
+
+
+def place(case, said):
+    """The tensor that the evidence names first, without its type."""
+    told = {
+        "tensor.gradient_of_parameter": ("parameter", "gradient"),
+        "tensor.gradient_of_module": ("module", "op", "gradient"),
+        "tensor.gradient_of_op": ("op", "gradient"),
+        "tensor.parameter": ("parameter",),
+        "tensor.op_of_module": ("module", "op"),
+        "tensor.op": ("op",),
+        "tensor.tensor": ("tensor",),
+    }[said.id]
+    words = " ".join(said[name] if name in said.values else name for name in told)
+    return Claim({}, the_evidence_begins_with_it=re.sub(r" \((FP16|BF16|FP32|E4M3|E5M2)\)", "", case.first_name).removesuffix(" in evaluation") == words)
+
+
+def formats_of(case, tensors):
+    return {case.f.format_of(i).name.upper() for i in tensors}
+
+
+def formats_told(said):
+    return set(said["formats"])
+
+
+def maximum(case, said):
+    return {"largest": next(fmt.largest for fmt in FORMATS.values() if fmt.name.upper() == said["format"])}
 
 
 # Flushing.
@@ -107,29 +161,65 @@ def flushed_tensors(case, is_gradient):
     return numpy.flatnonzero((shares > LIMIT) & f.tensors.is_plain & (f.tensors.is_gradient == is_gradient))
 
 
-def little_of_norm(tensors_of, scope_of):
-    """A pattern, and what its groups have to be: of tensors of which too little was flushed to matter, in nine of ten rows it was at most
-    the part of the norm above which it counts as felt."""
+# By code, the tensors of sentences on norms, and of these the rows that count, where these are not all.
+TENSORS_OF, ROWS_OF = {}, {}
 
-    def recompute(case, match):
-        f, tensors = case.f, tensors_of(case)
-        part = max(f.format_of(i).felt for i in tensors)
-        some = any((f.felt & f.rows.used & scope_of(case, i) & f.rows_of(i)).any() for i in tensors)
-        few = not any(f.flush_matters(i, scope_of(case, i)) for i in tensors)
-        return Claim({"part": general(100 * part, 6), "many": None}, so_many_rows=bool(match["many"]) == some and few)
 
-    return r", but (?P<many>in nine of ten rows or more )?these were at most (?P<part>\S+)% of the norm\.", recompute
+def tensors_told(case):
+    return TENSORS_OF[case.finding["code"]](case)
+
+
+def rows_that_count(case, tensor):
+    return ROWS_OF.get(case.finding["code"], lambda case, tensor: case.scope)(case, tensor)
+
+
+def lost_norm(case, said):
+    return {"norm": max(case.f.most_norm(i, rows_that_count(case, i)) for i in tensors_told(case))}
+
+
+def little_norm(case, said):
+    """Too little was flushed to matter: in nine of ten rows at most the part of the norm above which it counts as felt."""
+    f, tensors = case.f, tensors_told(case)
+    some = any((f.felt & f.rows.used & rows_that_count(case, i) & f.rows_of(i)).any() for i in tensors)
+    few = not any(f.flush_matters(i, rows_that_count(case, i)) for i in tensors)
+    return Claim(
+        {"norm": max(f.format_of(i).felt for i in tensors)}, so_many_rows=few and some == (said.id == "norm.mostly_little")
+    )
+
+
+def each_lost(case, said):
+    limit = 0.5 if case.finding["code"] == "range.activations_flushed" else LIMIT
+    return {"tensors": len(tensors_told(case)), "limit": limit}
 
 
 def flushed_gradients(case):
-    matters = "and up to" in case.finding["title"]
+    matters = case.said("norm.most") is not None
     return [i for i in flushed_tensors(case, True) if case.f.flush_matters(i, case.scope) == matters]
 
 
-def gradients_flushed(case, match):
-    f, found = case.f, flushed_gradients(case)
-    most = max((f.most_norm(i, case.scope) for i in found), default=0.0)
-    return {"tensors": len(found), "norm": share(most)}
+def rounded(case, holds):
+    """The tensors in 16 bits whose roundings were counted, of those for which it holds."""
+    f = case.f
+    return [i for i in counts(case, case.scope & f.rows.rounding_known & f.tensors.is_plain[f.rows.tensor]) if holds(i)]
+
+
+def is_forward_value(case, tensor):
+    return case.f.tensors.role[tensor] in ("activation", "input") and case.f.tensors.phase[tensor] != "evaluation"
+
+
+def flushed_of(case, tensors):
+    """Of a title about these: the worst of them is the one that is named."""
+    worst = case.f.share("flushed", case.scope & case.f.rows.used, case.first_tensor)
+    most = max(case.f.share("flushed", case.scope & case.f.rows.used, i) for i in tensors)
+    return Claim({"flushed": worst}, the_named_tensor_lost_most=worst == most)
+
+
+def gradients_flushed(case, said):
+    found = flushed_gradients(case)
+    claim = flushed_of(case, found)
+    claim.update(gradients=len(found), all=len(fitting_gradients(case)))
+    claim.holds["the_formats_are_these"] = formats_told(said) == formats_of(case, found)
+    return claim
 
 
 def flushed_place(case, tensor, _=None):
@@ -146,8 +236,7 @@ def flushed_values(case):
     found = []
     for i in flushed_tensors(case, False):
         most = (
-            f.tensors.role[i] in ("activation", "input")
-            and f.tensors.phase[i] != "evaluation"
+            is_forward_value(case, i)
             and f.flush_matters(i, case.scope)
             and f.share("flushed", case.scope & f.rows.used, i) > 0.5
         )
@@ -156,13 +245,14 @@ def flushed_values(case):
     return found
 
 
-def activations_flushed(case, match):
+def values_flushed(case, said):
     found = flushed_values(case)
-    return {"tensors": len(found), "norm": share(max(case.f.most_norm(i, case.scope) for i in found))}
-
-
-def values_flushed(case, match):
-    return {"tensors": len(flushed_values(case))}
+    of_forward = case.finding["code"] == "range.activations_flushed"
+    every = rounded(case, lambda i: is_forward_value(case, i) if of_forward else not case.f.tensors.is_gradient[i])
+    claim = flushed_of(case, found)
+    claim.update(tensors=len(found), all=len(every))
+    claim.holds["the_formats_are_these"] = formats_told(said) == formats_of(case, found)
+    return claim
 
 
 # Gradients that vanish.
@@ -179,30 +269,40 @@ def vanished(case):
     return firsts[(r.flushed[firsts] == r.base[firsts]) & ~r.fitted[firsts]]
 
 
-def scale_had_come_down(case, match):
+def scale_had_fallen(case, said):
     """By the first step in which some gradient vanished."""
     s = case.f.steps
     step = int(case.f.rows.step[vanished(case)].min())
     first, then = float(s.scale_before[0]), float(s.scale_before[numpy.flatnonzero(s.step == step)[0]])
-    return Claim({"first": scale(first), "then": scale(then)}, it_had=then < first)
+    return Claim({"first": first, "scale": then}, it_had=then < first)
 
 
-def vanish(case, match):
+def all_vanish(case):
+    f = case.f
+    lost, base = f.sums("flushed", case.scope & f.rows.rounding_known), f.sums("base", case.scope & f.rows.rounding_known)
+    return bool((lost == base)[f.tensors.is_gradient & f.tensors.is_plain].all())
+
+
+def vanish(case, said):
     rows = vanished(case)
     by_tensor = numpy.bincount(case.f.rows.tensor[rows])
-    worst = case.tensor_of(case.finding["evidence"][0])
-    others = int((by_tensor > 0).sum()) - 1
-    return Claim(
-        {
-            "some": len(rows),
-            "all": len(first_roundings(case)),
-            "tensor": case.first_name,
-            "times": by_tensor[worst],
-            "others": others,
-        },
-        all_are_named_or_counted=match["others"] is not None or others == 0,
-        the_named_rounding_is_the_one_that_does_most=by_tensor[worst] == by_tensor.max(),
+    passes = len(first_roundings(case))
+    claim = Claim(
+        {"vanished": len(rows), "passes": passes},
+        the_named_rounding_is_the_one_that_does_most=by_tensor[case.first_tensor] == by_tensor.max(),
+        all_gradients_do=(said.id == "range.gradients_vanish") == (all_vanish(case) and len(rows) == passes),
+        the_formats_are_these=formats_told(said) == formats_of(case, numpy.flatnonzero(by_tensor)),
     )
+    if said.id == "range.gradients_vanish.several":
+        claim["times"] = by_tensor[case.first_tensor]
+    if said.id == "range.gradients_vanish.some":
+        claim.holds["it_is_one_tensor"] = (by_tensor > 0).sum() == 1
+    return claim
+
+
+def never_above(case, said):
+    limit, largest = math.log2(case.f.flushed_up_to(case.first_tensor)[0]), largest_exponent(case, case.first_tensor, None)
+    return Claim({"limit": limit, "largest": largest}, it_is_not_above=largest <= limit)
 
 
 def largest_exponent(case, tensor, _):
@@ -231,8 +331,16 @@ def saturated_tensors(case):
     return counts(case, case.scope & (case.f.rows.saturated > 0))
 
 
-def saturated(case, match):
-    return {"tensors": len(saturated_tensors(case)), "elements": int(case.f.rows.saturated[case.scope].sum())}
+def saturated(case, said):
+    f, found = case.f, saturated_tensors(case)
+    claim = Claim(
+        {"tensors": len(found), "values": int(f.rows.saturated[case.scope].sum())},
+        the_modes_are_these=set(said["modes"]) == {f.rounding_of(i)[0] for i in found},
+        the_formats_are_these={each["format"] for each in said["maxima"]} == formats_of(case, found),
+    )
+    if said.id == "range.saturated":
+        claim["step"] = int(f.rows.step[saturated_place(case, case.first_tensor)])
+    return claim
 
 
 SATURATED_VALUES = {
@@ -240,7 +348,7 @@ SATURATED_VALUES = {
     "saturated": lambda case, tensor, _: case.f.share("saturated", case.scope, tensor),
     "rounding": lambda case, tensor, _: case.f.rounding_of(tensor)[0],
     "largest": largest_exponent,
-    "stored_as": lambda case, tensor, _: math.log2(case.f.format_of(tensor).largest),
+    "stored_as": lambda case, tensor, _: case.f.format_of(tensor).largest,
 }
 
 
@@ -264,38 +372,46 @@ def fitting_gradients(case):
     return [i for i in with_rows]
 
 
-def quantized_that_fit(case):
-    """The FP8 types of gradients, where none lost more than the limit."""
-    f = case.f
-    rows = case.scope & f.rows.is_gradient & f.tensors.is_quantized[f.rows.tensor]
-    lost = any((f.share(name, rows) > LIMIT).any() for name in ("flushed", "overflowed"))
-    return set() if lost else {f.format_of(i).name for i in counts(case, rows & (f.rows.base > 0))}
+def lost_phrase(what, most):
+    """The id and the share of the phrase on what was lost at most."""
+    if most == 0:
+        return f"range.gradients_fit.no_{what}", None
+    return (f"range.gradients_fit.{what}_below", 1e-4) if most < 1e-4 else (f"range.gradients_fit.{what}_at_most", most)
 
 
-def bits_text(bits):
-    return f"{bits:.1f}" if f"{bits:.1f}" != "-0.0" else "0.0"
-
-
-def gradients_fit(case, match):
+def gradients_fit(case, said):
     f, tensors = case.f, fitting_gradients(case)
     lost = max(f.share("flushed", case.scope & f.rows.used, i) for i in tensors)
-    names = {f.format_of(i).name for i in tensors}
-    told = {"anything": lost == 0, "as much as 0.01%": 0 < lost < 1e-4}
-    is_told = told[match["lost"]] if match["lost"] in told else share(lost).fits(match["lost"].removeprefix("more than "))
-    quantized = quantized_that_fit(case)
+    in_fp8 = bool(f.tensors.is_quantized[numpy.unique(f.rows.tensor)].any())
+    tightest = min(tensors, key=lambda i: headroom(case, i))
+    told = said["room"] is not None
     any_skipped = bool((overflowed_rows(case) & f.rows.is_gradient & f.rows.skipped).any())
-    bits = min(headroom(case, i) for i in tensors)
     return Claim(
-        {"tensors": len(tensors), "lost": None, "bits": Shown(bits, bits_text), "skipped": None, "types": None},
-        the_types_are_these=set(match["types"].replace(", and ", " and ").split(" at ")[0].split(" and ")) == names | quantized,
-        none_lost_more=is_told,
-        steps_with_overflow_were_skipped=bool(match["skipped"]) == any_skipped,
+        {"gradients": len(tensors)},
+        the_formats_are_these=formats_told(said) == formats_of(case, tensors),
+        none_lost_more=(said["lost"].id, said["lost"].get("share")) == lost_phrase("underflow", lost),
+        steps_with_overflow_were_skipped=(said["taken"] is not None) == any_skipped,
+        the_room_is_told=told != (in_fp8 and f.tensors.dtype[tightest] == "bf16"),
     )
+
+
+def no_headroom(case, said):
+    tightest = min(fitting_gradients(case), key=lambda i: headroom(case, i))
+    limit = case.f.format_of(tightest).largest
+    return {"largest": limit * 2.0 ** -headroom(case, tightest), "limit": limit}
+
+
+def fit_share(name):
+    def of(case, tensor, _):
+        return case.f.share(name, rows_that_count(case, tensor) & case.f.rows.used, tensor)
+
+    return of
 
 
 FIT_VALUES = {
     "headroom": lambda case, tensor, _: min(headroom(case, i) for i in fitting_gradients(case)),
-    "flushed": lambda case, tensor, _: max(case.f.share("flushed", case.scope & case.f.rows.used, i) for i in fitting_gradients(case)),
+    "flushed": fit_share("flushed"),
+    "saturated": fit_share("overflowed"),
 }
 
 
@@ -328,8 +444,8 @@ def would_flush_tensors(case):
     return [i for i in judged_gradients(case) if would_flush(case, i)[0] > LIMIT]
 
 
-def gradients_would_flush(case, match):
-    return {"some": len(would_flush_tensors(case)), "all": len(judged_gradients(case))}
+def gradients_would_flush(case, said):
+    return {"some": len(would_flush_tensors(case)), "gradients": len(judged_gradients(case)), "limit": LIMIT}
 
 
 def served(case, tensor, _):
@@ -343,61 +459,70 @@ def served(case, tensor, _):
     return f"{f.trace.text_of(ops['module'][op])} {f.trace.text_of(ops['name'][op])}".strip()
 
 
-def cast_for(case, match):
-    f, op = case.f, case.f.tensors.op[case.first_tensor]
-    return Claim({"module": f.trace.text_of(f.tables.ops["module"][op])}, it_is_a_cast=f.tables.ops.words("kind")[op] == "cast")
+def nothing(case, said):
+    """Digits that stand in the words, or in phrases that have rules of their own."""
+    return {}
 
+
+# By the ids of templates.
+SAID = {
+    **{
+        f"tensor.{name}": place
+        for name in ("gradient_of_parameter", "gradient_of_module", "gradient_of_op", "parameter", "op_of_module", "op", "tensor")
+    },
+    "format.maximum": maximum,
+    "norm.most": lost_norm,
+    "norm.little": little_norm,
+    "norm.mostly_little": little_norm,
+    "norm.each_lost": each_lost,
+    "range.activations_flushed": values_flushed,
+    "range.clipping_hides_infinity": clipped,
+    "range.clipping_hides_infinity.used": nothing,
+    "range.gradients_fit": gradients_fit,
+    "range.gradients_fit.headroom": lambda case, said: {"headroom": min(headroom(case, i) for i in fitting_gradients(case))},
+    "range.gradients_fit.no_headroom": no_headroom,
+    # The sentence has a rule for all of what it says was lost.
+    **{f"range.gradients_fit.{what}_{how}": lambda case, said: {"share": None} for what in ("underflow", "saturation") for how in ("below", "at_most")},
+    "range.gradients_flushed": gradients_flushed,
+    "range.gradients_vanish": vanish,
+    "range.gradients_vanish.never_above": never_above,
+    "range.gradients_vanish.several": vanish,
+    "range.gradients_vanish.some": vanish,
+    "range.gradients_would_flush": gradients_would_flush,
+    "range.saturated": saturated,
+    "range.saturated.somewhere": saturated,
+    "range.values_flushed": values_flushed,
+    "range.values_flushed.limit": lambda case, said: {"limit": LIMIT},
+    "advice.scale_had_fallen": scale_had_fallen,
+    "advice.lower_scale_for_gradients": nothing,
+    "advice.lower_scale_that_saturates": nothing,
+    "setting.scale": lambda case, said: {"value": float(case.f.setting(said["setting"]["setting"]))},
+    "advice.scale_or_run_in_bf16": nothing,
+    "advice.scale_or_run_in_fp32": nothing,
+    "advice.scale_the_loss": nothing,
+    "advice.scale_the_loss_or_use_bf16": nothing,
+}
 
 RULES = {
-    "range.nonfinite": Rule(ORIGIN_TEXT, NONFINITE_VALUES, nonfinite_place),
+    "range.nonfinite": Rule(values=NONFINITE_VALUES, place=nonfinite_place),
     "range.values_overflow": Rule(
-        ORIGIN_TEXT
-        + [
-            (
-                r"^(?P<tensors>\d+) tensors? other than gradients overflowed when rounded(?:, and no infinity reached a weight)?\.",
-                values_overflowed,
-            ),
-            (r"(?:run|Keep) module (?P<module>\S+), which it was cast for, in FP32", cast_for),
-        ],
-        NONFINITE_VALUES
+        values=NONFINITE_VALUES
         | {
             "elements": overflow_elements,
             "overflowed": lambda case, tensor, _: case.f.share("became_infinite", case.scope, tensor),
         },
-        gradients_overflow_place,
-        lambda case: None if is_origin_finding(case) else values_that_overflowed(case),
+        place=gradients_overflow_place,
+        all_of=lambda case: None if begins(case) else values_that_overflowed(case),
     ),
     "range.gradients_overflow": Rule(
-        ORIGIN_TEXT
-        + [
-            (
-                r"^(?P<tensors>\d+) gradient tensors? overflowed in (?P<steps>\d+) steps? that (?:was|were) not skipped(?P<reached>, and "
-                r"infinities reached the weights|; no (?:weight|gradient of a parameter) became infinite)?\.",
-                kept,
-            ),
-            (r"^(?P<tensors>\d+) gradient tensors? overflowed, only in steps that the scaler skipped\.", only_skipped),
-        ],
-        NONFINITE_VALUES | {"steps": overflow_steps, "elements": overflow_elements},
-        gradients_overflow_place,
-        lambda case: (
-            None
-            if is_origin_finding(case)
-            else (
-                gradients_only_skipped(case)
-                if "skipped." in case.finding["title"] and "not" not in case.finding["title"]
-                else gradients_kept(case)
-            )
+        values=NONFINITE_VALUES | {"steps": overflow_steps, "elements": overflow_elements},
+        place=gradients_overflow_place,
+        all_of=lambda case: (
+            None if begins(case) else gradients_only_skipped(case) if case.said("range.gradients_overflow.skipped") else gradients_kept(case)
         ),
     ),
     "range.gradients_flushed": Rule(
-        [
-            (
-                r"^(?P<tensors>\d+) gradient tensors? lost more than 1% of the nonzero elements to zero when rounded, (?:and up to (?P<norm>\S+) of "
-                r"the norm\.|but)",
-                gradients_flushed,
-            ),
-            little_of_norm(flushed_gradients, lambda case, tensor: case.scope),
-        ],
+        [],
         {
             "flushed": flushed_share,
             "of_the_norm_at_most": lambda case, tensor, _: case.f.most_norm(tensor, case.scope),
@@ -407,71 +532,38 @@ RULES = {
         flushed_gradients,
     ),
     "range.gradients_vanish": Rule(
-        [
-            (
-                r"^In (?P<some>\d+) of (?P<all>\d+) backward passes every nonzero gradient was flushed to zero at the first rounding, "
-                r"(?:(?P<times>\d+) times )?in (?P<tensor>.+?)(?:, else in (?P<others>\d+) other tensors?)?: nothing",
-                vanish,
-            ),
-            (r"^The loss scale had come down from (?P<first>\S+) to (?P<then>\S+) by then", scale_had_come_down),
-        ],
+        [],
         VANISH_VALUES,
         vanish_place,
         lambda case: counts_of_rows(case, vanished(case)),
     ),
     "range.activations_flushed": Rule(
-        [
-            (
-                r"^(?P<tensors>\d+) tensors? of the forward pass lost more than half of the nonzero elements to zero when rounded, and up to "
-                r"(?P<norm>\S+) of the norm\.",
-                activations_flushed,
-            )
-        ],
+        [],
         {"flushed": flushed_share},
         flushed_place,
         flushed_values,
     ),
     "range.clipping_hides_infinity": Rule(
-        [
-            (
-                r"^(?P<tensors>\d+) gradient tensors? overflowed in (?P<steps>\d+) steps? that (?:was|were) not skipped(?P<reached>): clipping "
-                r"by value made finite numbers of the infinities that reached it",
-                clipped,
-            )
-        ],
+        [],
         {"steps": overflow_steps, "elements": overflow_elements},
         overflow_place,
         gradients_kept,
     ),
     "range.values_flushed": Rule(
-        [
-            (
-                r"^(?P<tensors>\d+) tensors? other than gradients lost more than 1% of the nonzero elements to zero when rounded\.",
-                values_flushed,
-            )
-        ],
+        [],
         {"flushed": flushed_share},
         flushed_place,
         flushed_values,
     ),
     "range.saturated": Rule(
-        [(r"^(?P<tensors>\d+) tensors? held (?P<elements>\d+) finite values? beyond", saturated)],
+        [],
         SATURATED_VALUES,
         saturated_place,
         saturated_tensors,
     ),
-    "range.gradients_fit": Rule(
-        [
-            (
-                r"^(?:(?P<skipped>In the steps that were not skipped t)|T)he gradients fit (?P<types>.+?): of (?P<tensors>\d+) gradient tensors?, none "
-                r"lost (?P<lost>.+?) to zero, and the largest values leave (?P<bits>\S+) bits of headroom\.",
-                gradients_fit,
-            )
-        ],
-        FIT_VALUES,
-    ),
+    "range.gradients_fit": Rule([], FIT_VALUES),
     "range.gradients_would_flush": Rule(
-        [(r"^In FP16 without a loss scale, (?P<some>\d+) of (?P<all>\d+) gradient tensors? would", gradients_would_flush)],
+        [],
         {"flushed_in_fp16": lambda case, tensor, _: would_flush(case, tensor)},
         None,
         would_flush_tensors,
@@ -479,5 +571,33 @@ RULES = {
 }
 
 
+TENSORS_OF |= {code: RULES[code].all_of for code in ("range.gradients_flushed", "range.activations_flushed")}
+
+
 def counts_of_rows(case, rows):
     return numpy.unique(case.f.rows.tensor[rows])
+
+
+SAID |= {
+    "range.values_overflow": values_overflowed,
+    "range.values_overflow.harmless": lambda case, said: Claim(no_Inf_reached_a_weight=not case.f.reached_weights),
+    "range.gradients_overflow": gradients_overflowed,
+    "range.gradients_overflow.skipped": lambda case, said: told_with_others(case, said, gradients_only_skipped(case), {}),
+    "range.gradients_overflow.reached_weights": lambda case, said: Claim(it_did=case.f.reached_weights),
+    "range.gradients_overflow.no_weight": lambda case, said: Claim(none_did=not case.f.reached_weights),
+    "range.gradients_overflow.taken_away": gradients_taken_away,
+    # Held to the traces with the sentence that it stands in.
+    "place.and_others": lambda case, said: {"others": None},
+} | dict.fromkeys(
+    (
+        "advice.begin_with_lower_scale",
+        "advice.enable_dynamic_scale",
+        "advice.lower_floor_on_overflow",
+        "advice.lower_loss_factor",
+        "advice.lower_loss_factor_of_sgd",
+        "advice.make_scale_dynamic",
+        "advice.or_bf16",
+        "advice.scale_falls_faster",
+    ),
+    lambda case, said: {},
+)

@@ -75,46 +75,6 @@ class Step:
     step: int
 
 
-def as_it_is(case, match):
-    name = match["name"]
-    return Claim({"name": name, "value": case.f.setting(name)}, the_run_has_this_setting=case.f.setting(name) is not None)
-
-
-# What any finding may say, by the ids of templates.
-SAID = {
-    "finding.judged_before_break": lambda case, said: {"step": case.f.steps.broken_from},
-    "verdict.no_problem": lambda case, said: Claim({"steps": case.f.steps.n}, it_says_what_was_skipped=bool(said["skipped"]) == bool(case.f.steps.skipped.any())),
-    "verdict.skipped": lambda case, said: {"skipped": int(case.f.steps.skipped.sum())},
-}
-
-# What any finding may say.
-COMMON = [
-    (r"[( ](?P<name>[a-z_0-9]+(?:\[\d+\])?(?:\.\w+)?), now (?P<value>\"[^\"]*\"|[^,()]+)", as_it_is),
-    (
-        r", which had risen from (?P<first>\S+) in step (?P<begin>\d+) to (?P<rate>\S+) in step (?P<step>\d+)",
-        lambda case, match: rate_rose(case, match),
-    ),
-    (
-        r"The learning rate was below a hundredth of (?P<most>\S+), which it was in step (?P<step>\d+), in (?P<small>\d+) of "
-        r"(?P<all>\d+) steps",
-        lambda case, match: rate_fell(case, match),
-    ),
-    (
-        r"The learning rate had risen to (?P<rate>\S+) by step (?P<step>\d+), and goes up to (?P<full>\S+) \(",
-        lambda case, match: rate_is_rising(case, match),
-    ),
-    (
-        r"Weight decay \(.*?\) times the learning rate is up to (?P<taken>[^:]+): lower it, for it draws weights to (?P<zero>0) ",
-        lambda case, match: Claim(
-            {
-                "taken": general(float(setting_of(case, "weight_decay")[1]) * float(numpy.nanmax(judged_rates(case)[1])), 3),
-                "zero": 0,
-            }
-        ),
-    ),
-]
-
-
 def setting_of(case, kind):
     return case.f.trace.settings_by_kind[kind]
 
@@ -126,32 +86,46 @@ def judged_rates(case):
     return s.step[asked], s.learning_rate[asked]
 
 
-def rate_rose(case, match):
+def rate_rose(case, said):
     steps, rates = judged_rates(case)
-    at = int(numpy.flatnonzero(steps == int(match["step"]))[0])
+    at = int(numpy.flatnonzero(steps == said["largest_step"])[0])
     return Claim(
-        {"first": general(rates[0], 4), "begin": steps[0], "rate": general(rates[at], 4), "step": steps[at]},
+        {"first": rates[0], "first_step": steps[0], "largest": rates[at], "largest_step": steps[at]},
         it_rose=rates[at] > 2 * rates[0],
     )
 
 
-def rate_fell(case, match):
+def rate_fell(case, said):
     steps, rates = judged_rates(case)
     most = int(numpy.argmax(rates))
     small = int((rates < 0.01 * rates[most]).sum())
     return Claim(
-        {"most": general(rates[most], 4), "step": steps[most], "small": small, "all": len(rates)},
+        {"largest": rates[most], "step": steps[most], "small": small, "steps": len(rates)},
         it_was_most_of_the_steps=2 * small > len(rates),
     )
 
 
-def rate_is_rising(case, match):
+def rate_is_rising(case, said):
     steps, rates = judged_rates(case)
     full = float(setting_of(case, "learning_rate")[1])
     return Claim(
-        {"rate": general(rates[-1], 4), "step": steps[-1], "full": general(full, 4)},
+        {"rate": rates[-1], "step": steps[-1], "full": full},
         it_never_came_near=rates[-1] < 0.01 * full and rates[-1] == rates.max(),
     )
+
+
+def decay_times_rate(case, said):
+    """By what is set, whatever a schedule makes of it."""
+    return {"product": float(setting_of(case, "weight_decay")[1]) * float(setting_of(case, "learning_rate")[1])}
+
+
+def decay_times_largest_rate(case, said):
+    return {"product": float(setting_of(case, "weight_decay")[1]) * float(numpy.nanmax(judged_rates(case)[1]))}
+
+
+def cast_for(case, said):
+    f, op = case.f, case.f.tensors.op[case.first_tensor]
+    return Claim({"module": f.trace.text_of(f.tables.ops["module"][op])}, it_is_a_cast=f.tables.ops.words("kind")[op] == "cast")
 
 
 def log2(x):
@@ -164,3 +138,18 @@ def setting_now(kind):
         return {"name": name, "value": value}
 
     return recompute
+
+
+# What any finding may say, by the ids of templates.
+SAID = {
+    "finding.judged_before_break": lambda case, said: {"step": case.f.steps.broken_from},
+    "verdict.no_problem": lambda case, said: Claim({"steps": case.f.steps.n}, it_says_what_was_skipped=bool(said["skipped"]) == bool(case.f.steps.skipped.any())),
+    "verdict.skipped": lambda case, said: {"skipped": int(case.f.steps.skipped.sum())},
+    "place.module_of_cast": cast_for,
+    "advice.momentum_of_one": lambda case, said: Claim(it_is_one_or_more=float(setting_of(case, "momentum")[1]) >= 1),
+    "advice.lower_decay": decay_times_rate,
+    "advice.lower_risen_rate": rate_rose,
+    "advice.rate_was_small": rate_fell,
+    "advice.rate_rises_slowly": rate_is_rising,
+    "advice.decay_draws_to_zero": decay_times_largest_rate,
+}

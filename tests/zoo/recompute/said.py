@@ -5,6 +5,7 @@ A number that no rule gives is a mistake; so is a rule that gives one which the 
 """
 
 import math
+import re
 
 from .sentences import AtLeast, Bounds, Claim, Shown
 
@@ -62,11 +63,19 @@ def numbers(name, value):
 
 
 def settings(value):
+    """All settings that a value names, and in the values of phrases."""
     if isinstance(value, list):
         for each in value:
             yield from settings(each)
     elif isinstance(value, dict) and "setting" in value:
         yield value
+    elif isinstance(value, dict) and "values" in value:
+        yield from settings(list(value["values"].values()))
+
+
+def value_of(setting):
+    """The one that it is said to have, or None."""
+    return setting.get("now", setting.get("is"))
 
 
 def agrees(told, expected):
@@ -93,17 +102,16 @@ def check_phrase(case, phrase, rules):
     expected = rule(case, Said(phrase)) if rule else {}
     of = {name for name, value in phrase["values"].items() for _ in numbers(name, value)}
     for name, value in phrase["values"].items():
-        for _, told in numbers(name, value):
+        told_here = [told for _, told in numbers(name, value)]
+        wanted = expected.get(name)
+        for i, told in enumerate(told_here):
+            of_list = wanted[i] if isinstance(wanted, list) and len(wanted) == len(told_here) else wanted
             if name not in expected:
                 yield f"{phrase['id']}: not recomputed: {name} {told!r} in {phrase['text']!r}"
-            elif not isinstance(expected[name], str) and not agrees(told, expected[name]):
-                yield f"{phrase['id']}: {name} is {told!r}, recomputed {expected[name]}"
+            elif isinstance(of_list, list) or not isinstance(of_list, str) and not agrees(told, of_list):
+                yield f"{phrase['id']}: {name} is {told!r}, recomputed {of_list}"
         if isinstance(expected.get(name), str) and plain(value) != expected[name]:
             yield f"{phrase['id']}: {name} is {plain(value)!r}, recomputed {expected[name]!r}"
-        for setting in settings(value):
-            now = setting.get("now", setting.get("is"))
-            if now is not None and case.f.setting(setting["setting"]) != now:
-                yield f"{phrase['id']}: {setting['setting']} is said to be {now}, it is {case.f.setting(setting['setting'])}"
     for name in expected.keys() - of:
         if not isinstance(expected[name], str) and expected[name] is not None:
             yield f"{phrase['id']}: the sentence has no number {name}"
@@ -111,8 +119,37 @@ def check_phrase(case, phrase, rules):
         yield from (f"{phrase['id']}: {what.replace('_', ' ')} is not so: {phrase['text']!r}" for what, is_true in expected.holds.items() if not is_true)
 
 
+TYPES = ('"fp32"', '"bf16"')
+
+
+def check_settings(case, sentence):
+    """Whether a setting has the value that it is said to have. One that it is to have is a type, or that of a change that is advised."""
+    changes = [change.get("value") for change in case.finding.get("changes", [])]
+    for setting in settings(sentence):
+        name, now, to = setting["setting"], value_of(setting), setting.get("to", "")
+        if now is not None and case.f.setting(name) != now:
+            yield f"{sentence['id']}: {name} is said to be {now}, it is {case.f.setting(name)}"
+        if re.search(r"\d", to) and to not in (*TYPES, *changes):
+            yield f"{sentence['id']}: not recomputed: {name} = {to}"
+
+
 def check_said(case, sentences, rules):
     """Yields what is wrong with the numbers of sentences. `rules`: by id, functions of a case and what is said."""
     for sentence in sentences:
+        yield from check_settings(case, sentence)
         for phrase in phrases(sentence):
             yield from check_phrase(case, phrase, rules)
+
+
+def check_unruled(case, sentence, rules):
+    """The same of a sentence that has no rule, though phrases in it have one."""
+    yield from check_settings(case, sentence)
+    for phrase in phrases(sentence):
+        if phrase["id"] in rules:
+            yield from check_phrase(case, phrase, rules)
+
+
+def ruled_texts(sentence, rules):
+    """What of its text is checked so: phrases that have a rule, and values of settings."""
+    yield from (phrase["text"] for phrase in phrases(sentence) if phrase["id"] in rules)
+    yield from (value_of(setting) for setting in settings(sentence) if value_of(setting) is not None)

@@ -7,7 +7,7 @@ import numpy
 from .fitting import NONE_ABOVE, NONE_BELOW
 from .formats import LIMIT
 from .rules import Rule
-from .sentences import AtLeast, Bounds, Claim, general, power, scale
+from .sentences import AtLeast, Bounds, Claim, power
 
 
 def scale_bounds(bounds, loose=False):
@@ -24,25 +24,34 @@ def scaled_steps(case):
     return numpy.ones(s.n, bool) if case.f.trace.run("dynamic_loss_scale") else (s.scale_before != 1) | (s.scale_after != 1)
 
 
-ZONES = {"below 100": lambda x: x < 100, "below 1000": lambda x: x < 1000, "above 100000": lambda x: x > 100000}
+ZONES = {"scale.below_100": lambda x: x < 100, "scale.below_1000": lambda x: x < 1000, "scale.above_100000": lambda x: x > 100000}
+LIMITS = {"scale.below_100": 100, "scale.below_1000": 1000, "scale.above_100000": 100000}
 
 
-def zone(case, match):
-    s = case.f.steps
-    inside = scaled_steps(case) & ZONES[match["zone"]](s.scale_before)
-    return Claim({"zone": None, "some": inside.sum(), "all": s.n, "skipped": (inside & s.skipped).sum()})
+def inside(case):
+    """The steps whose scale stood where the finding says."""
+    return scaled_steps(case) & ZONES[case.finding["code"]](case.f.steps.scale_before)
 
 
-def zone_values(text):
-    def inside(case):
-        return scaled_steps(case) & ZONES[text](case.f.steps.scale_before)
-
+def zone(case, said):
     return {
-        "steps": lambda case, *_: int(inside(case).sum()),
-        "skipped_steps": lambda case, *_: int((inside(case) & case.f.steps.skipped).sum()),
-        "lowest_scale": lambda case, *_: lowest(case.f),
-        "highest_scale": lambda case, *_: highest(case.f),
+        "limit": LIMITS[case.finding["code"]],
+        "steps": inside(case).sum(),
+        "all": case.f.steps.n,
+        "share": inside(case).sum() / case.f.steps.n,
     }
+
+
+def skipped_inside(case, *_):
+    return int((inside(case) & case.f.steps.skipped).sum())
+
+
+ZONE_VALUES = {
+    "steps": lambda case, *_: int(inside(case).sum()),
+    "skipped_steps": skipped_inside,
+    "lowest_scale": lambda case, *_: lowest(case.f),
+    "highest_scale": lambda case, *_: highest(case.f),
+}
 
 
 def lowest(f):
@@ -53,51 +62,80 @@ def highest(f):
     return float(max(f.steps.scale_before.max(), f.steps.scale_after.max()))
 
 
-def saturated_above(case, match):
+def saturates(case, said):
     f = case.f
+    above = f.rows.scale > (100000 if case.finding["code"] == "scale.above_100000" else 0)
+    return Claim(gradients_saturated=bool(((f.rows.saturated > 0) & f.rows.is_gradient & above).any()))
+
+
+def began_low(case, said):
+    s = case.f.steps
     return Claim(
-        gradients_saturated_at_such_a_scale=bool(((f.rows.saturated > 0) & f.rows.is_gradient & (f.rows.scale > 100000)).any())
+        {"scale": float(s.scale_before[0])},
+        no_step_was_skipped=not s.skipped.any(),
+        it_is_dynamic_or_not=(said.id == "scale.began_low_and_grows") == bool(case.f.trace.run("dynamic_loss_scale")),
     )
 
 
-ZONE_TEXT = [
-    (
-        r"^The loss scale was (?P<zone>below 1000?|above 100000) in (?P<some>\d+) of (?P<all>\d+) steps?; (?P<skipped>\d+) of these (?:was|were) "
-        r"skipped\.",
-        zone,
-    ),
-    (r"Gradients overflowed, and the rounding mode kept them", saturated_above),
-    (
-        r"Nothing overflowed: it began at (?P<scale>\S+?)[,.]( and grows after each growth interval\.)?",
-        lambda case, match: Claim(
-            {"scale": scale(float(case.f.steps.scale_before[0]))}, no_step_was_skipped=not case.f.steps.skipped.any()
-        ),
-    ),
-]
-
-
-def none_taken(case, match):
+def skips(case, said):
     s = case.f.steps
-    return Claim({"all": s.n}, every_step_was_skipped=bool(s.skipped.all()))
+    return {"skipped": s.skipped.sum(), "steps": s.n, "share": s.skipped.sum() / s.n}
 
 
-def collapsed(case, match):
-    return {"steps": case.f.trailing_skips(), "scale": scale(float(case.f.steps.scale_after[-1]))}
-
-
-def backoffs(case, match):
+def none_taken(case, said):
     s = case.f.steps
-    leading = case.f.leading_skips()
-    came_down = match["leading"] is None or (leading < s.n and s.scale_before[leading] < s.scale_before[0])
+    return Claim({"steps": s.n} if s.n > 1 else {}, every_step_was_skipped=bool(s.skipped.all()))
+
+
+def collapsed(case, said):
+    s = case.f.steps
+    fell = {"highest": highest(case.f)} if said.id == "scale.collapse" else {}
     return Claim(
-        {"some": s.skipped.sum(), "all": s.n, "leading": leading, "scale": scale(float(s.scale_before[0]))},
-        the_scale_came_down=came_down,
+        {"steps": case.f.trailing_skips(), "all": s.n, "scale": float(s.scale_after[-1])} | fell,
+        it_fell_or_stayed=bool(fell) == (s.scale_after[-1] < highest(case.f)),
     )
+
+
+def began_too_high(case, said):
+    s, leading = case.f.steps, case.f.leading_skips()
+    first, then = float(s.scale_before[0]), float(s.scale_after[leading - 1])
+    return Claim({"leading": leading, "from": first, "to": then}, the_scale_came_down=then < first)
 
 
 def settled(case, said):
     s, leading = case.f.steps, case.f.leading_skips()
-    return {"skipped": s.skipped.sum() - leading, "steps": s.n - leading}
+    skipped, steps = s.skipped.sum() - leading, s.n - leading
+    return Claim(
+        {"skipped": skipped, "steps": steps, "share": skipped / steps}, it_says_what_went_before=bool(said["search"]) == (leading > 0)
+    )
+
+
+def largest_without_overflow(case):
+    s, fitting = case.f.steps, case.fitting.largest
+    largest = float(max(scale for scale in s.scale_before if scale < s.scale_before[s.skipped].min(initial=math.inf)))
+    return min(largest, math.ldexp(1, int(fitting[0]))) if fitting and fitting[0] == fitting[1] else largest
+
+
+def grows(case, said):
+    run = case.f.trace.run
+    return Claim(
+        it_doubles=said["grows"].id != "scale.doubles" or run("growth_factor") == 2,
+        it_grows_after_each_clean_step=said["interval"].id != "scale.clean_step" or run("growth_interval") == 1,
+    )
+
+
+def overflows(case, said):
+    """What most skipped steps had their first NaN or Inf in, and all of what was to blame for some, are gradients that overflow."""
+    f, found = case.f, blamed(case)
+    worst = max(found, key=found.get)
+    rows = {tensor: f.rows_of(tensor) & (f.rows.overflowed > 0) for tensor in found}
+    name = {} if said.get("parameter") is None else {"parameter": f.trace.text_of(f.tables.tensors["parameter"][worst])}
+    return Claim(
+        name,
+        these_are_gradients_that_overflow=all(f.tensors.is_gradient[tensor] and rows[tensor].any() for tensor in found),
+        it_is_the_only_one_or_not=(len(found) > 1) == ("mostly" in said.id),
+        it_is_most_of_them=2 * found[worst] > f.steps.skipped.sum(),
+    )
 
 
 def blamed(case):
@@ -138,55 +176,50 @@ def judged_scale(f):
     return float(judged[-1]) if judged.size else 1.0
 
 
-def largest_that_fits(case, match):
-    f = case.f
+def largest_that_fits(case, said):
+    f, most = case.f, case.fitting.largest[1]
     return Claim(
-        {"scale": scale(judged_scale(f)), "largest": scale_bounds(case.fitting.largest), "fixed": None},
-        the_scale_is_fixed=match["fixed"] is None or not f.trace.run("dynamic_loss_scale"),
+        {"scale": judged_scale(f), "largest": math.ldexp(1, int(most))},
+        the_scale_is_fixed_or_not=(said.id == "scale.over_scaled.fixed") != bool(f.trace.run("dynamic_loss_scale")),
+        it_is_too_large=math.log2(judged_scale(f)) > most,
     )
 
 
-def smallest_that_fits(case, match):
-    fit = case.fitting
-    judged = judged_scale(case.f)
+def too_small(case, said):
+    judged, fit = judged_scale(case.f), case.fitting
     return Claim(
-        {"scale": scale(judged), "smallest": scale_bounds(fit.smallest, fit.is_loose)},
+        {"scale": judged, "flushed": worst_flushed(case)},
         gradients_are_flushed=worst_flushed(case) > LIMIT,
         a_scale_fits=not fit.none_fits,
         the_scale_is_too_small=judged < math.ldexp(1, int(fit.smallest[0])),
     )
 
 
-def none_fits(case, match):
+def smallest(case):
+    return scale_bounds(case.fitting.smallest, case.fitting.is_loose)
+
+
+def none_fits(case, said):
     fit = case.fitting
     return Claim(
-        {
-            "least": AtLeast(math.ldexp(1, int(fit.smallest[0])), fit.is_loose),
-            "most": power(int(fit.largest[1])),
-            "step": case.f.steps.broken_from,
-            "types": None,
-        },
+        {"smallest": AtLeast(math.ldexp(1, int(fit.smallest[0])), fit.is_loose), "largest": math.ldexp(1, int(fit.largest[1]))},
         no_scale_fits=fit.none_fits,
+        **broke(case, said),
     )
 
 
-def some_fits(case, match):
-    fit = case.fitting
-    return Claim(
-        {
-            "smallest": scale_bounds(fit.smallest, fit.is_loose),
-            "largest": scale_bounds(fit.largest),
-            "step": case.f.steps.broken_from,
-            "types": None,
-        },
-        steps_are_named_where_the_run_broke=bool(match["step"]) == case.f.steps.is_broken,
-    )
+def some_fits(case, said):
+    return Claim({"smallest": smallest(case), "largest": scale_bounds(case.fitting.largest)}, **broke(case, said))
 
 
-def hidden(case, match):
+def broke(case, said):
+    return {"steps_are_named_where_the_run_broke": "judged" not in said.values or bool(said["judged"]) == case.f.steps.is_broken}
+
+
+def hidden(case, said):
     fit, f = case.fitting, case.f
     tensors = numpy.unique(f.rows.tensor[fit.asked_in & fit.hidden])
-    return {"steps": fit.hidden_steps, "all": f.steps.n, "tensors": sum(f.tensors.is_computed[i] for i in tensors)}
+    return {"hidden": fit.hidden_steps, "steps": f.steps.n, "gradients": sum(f.tensors.is_computed[i] for i in tensors), "limit": LIMIT}
 
 
 def rows_flushed(case, tensor, _):
@@ -196,23 +229,17 @@ def rows_flushed(case, tensor, _):
 
 
 def smallest_value(case, tensor, _):
-    return scale_bounds(case.fitting.smallest, case.fitting.is_loose)
+    return smallest(case)
 
 
-def stands_at_floor(case, match):
+def stands_at_floor(case, said):
     s, most = case.f.steps, case.fitting.largest[1]
     return Claim(
-        {"floor": scale(float(s.scale_after[-1])), "most": power(int(most))},
+        {"floor": float(s.scale_after[-1]), "largest": math.ldexp(1, int(most))},
         it_is_the_floor=float(s.scale_after[-1]) <= float(case.f.setting("scaler.floor")),
         it_is_too_large=math.log2(float(s.scale_before[-1])) > most,
         all_was_skipped=bool(s.skipped[-10:].all()),
     )
-
-
-STANDS_AT_FLOOR = (
-    r"^The loss scale may fall no further than (?P<floor>\S+)(?: \([\w.]+\))?, and the gradients bear (?P<most>\S+) at most: lower that floor\.$",
-    stands_at_floor,
-)
 
 
 def largest_value(case, tensor, _):
@@ -234,32 +261,22 @@ def worst_flushed(case, *_):
     )
 
 
-NONE_FITS = (
-    r"no single scale fits: one gradient needs at least (?P<least>\S+?), another overflows above (?P<most>\S+?)(?:\.$|, judged by the "
-    r"steps before step (?P<step>\d+)\.)"
-)
-SOME_FITS = (
-    r"the smallest fitting scale is (?P<smallest>(?:at least )?\S+(?: to \S+)?) and the largest (?P<largest>(?:at most )?\S+?(?: to \S+?)?)"
-    r"(?:\.$|, judged by the steps before step (?P<step>\d+)\.)"
-)
-UNSCALED = [(NONE_FITS, none_fits), (SOME_FITS, some_fits)]
-
 # Of the advice on flushed gradients, which is about those that matter.
-FLUSHED_ADVICE = [
-    (
-        r"No single loss scale keeps them: it would have to be at least (?P<least>\S+), and the largest gradients overflow above (?P<most>\S+)\.",
-        lambda case, match: {
-            "least": AtLeast(math.ldexp(1, int(felt_smallest(case)[0])), case.fitting.is_loose),
-            "most": power(int(case.fitting.largest[1])),
-        },
-    ),
-    (
-        r"They need a loss scale of at least (?P<least>[^,;]+?)[,;.]",
-        lambda case, match: {"least": AtLeast(math.ldexp(1, int(felt_smallest(case)[0])), case.fitting.is_loose)},
-    ),
-    (r"A loss scale of (?P<least>[^,;]+?) keeps them", lambda case, match: {"least": power(int(felt_smallest(case)[1]))}),
-    (r"the largest that fits is (?P<most>(?:at most )?\S+?)\.", lambda case, match: {"most": scale_bounds(case.fitting.largest)}),
-]
+FLUSHED_ADVICE = {
+    "advice.no_scale_keeps_gradients": lambda case, said: {
+        "smallest": AtLeast(math.ldexp(1, int(felt_smallest(case)[0])), case.fitting.is_loose),
+        "largest": math.ldexp(1, int(case.fitting.largest[1])),
+    },
+    "advice.gradients_need_scale_of_at_least": lambda case, said: {
+        "scale": AtLeast(math.ldexp(1, int(felt_smallest(case)[0])), case.fitting.is_loose)
+    },
+    "advice.scale_keeps_gradients": lambda case, said: {"scale": math.ldexp(1, int(felt_smallest(case)[1]))},
+    "advice.largest_scale_that_fits": lambda case, said: {"scale": scale_bounds(case.fitting.largest)},
+    "advice.scale_is": lambda case, said: Claim({"scale": highest(case.f)}, it_stayed=lowest(case.f) == highest(case.f)),
+    "advice.gradients_need_larger_scale": lambda case, said: {},
+    "advice.scale_is_set_to": lambda case, said: Claim({}, it_stayed=lowest(case.f) == highest(case.f)),
+    "advice.scale_varies": lambda case, said: {"lowest": lowest(case.f), "highest": highest(case.f)},
+}
 
 
 def felt_smallest(case):
@@ -274,100 +291,86 @@ def felt_smallest(case):
     return max(b[0] for b in found if b), max(b[1] for b in found if b)
 
 
-def steep_growth(case, match):
+def steep_growth(case, said):
     """How many backoffs undo one growth."""
     run = case.f.trace.run
     backoffs = math.log(run("growth_factor")) / -math.log(run("backoff_factor"))
-    return Claim({"backoffs": general(backoffs, 3)}, it_is_more_than_two=backoffs > 2)
+    return Claim({"growth": run("growth_factor"), "backoffs": backoffs}, it_is_more_than_two=backoffs > 2)
 
 
-STEEP_GROWTH = (r"one growth is as much as (?P<backoffs>\S+) backoffs", steep_growth)
+def clean_steps(case):
+    """Since the last one that changed the scale or was skipped."""
+    s = case.f.steps
+    changed = numpy.flatnonzero(s.skipped | (s.scale_before != s.scale_after))
+    return s.n - (int(changed[-1]) + 1 if changed.size else 0)
 
 
 # By the ids of templates.
-SAID = {"scale.thrashing": settled}
+SAID = {
+    "scale.stood_below": zone,
+    "scale.stood_above": zone,
+    "scale.stood.skipped": lambda case, said: {"skipped": skipped_inside(case)},
+    "scale.began_low": began_low,
+    "scale.began_low_and_grows": began_low,
+    "scale.first_nonfinite": lambda case, said: {"skipped": max(blamed(case).values()), "all": case.f.steps.skipped.sum()},
+    "advice.smaller_scale_keeps_gradients": saturates,
+    "scale.no_step_taken": none_taken,
+    "scale.no_step_taken.only_one": none_taken,
+    "advice.scale_comes_down": lambda case, said: {
+        "first": float(case.f.steps.scale_before[0]),
+        "last": float(case.f.steps.scale_after[-1]),
+    },
+    "advice.losses_were_nonfinite": lambda case, said: {"step": case.f.steps.broken_from},
+    "advice.lower_scale_floor": stands_at_floor,
+    "scale.collapse": collapsed,
+    "scale.collapse.stayed": collapsed,
+    "scale.backoffs": skips,
+    "scale.backoffs.began_too_high": began_too_high,
+    "scale.steep_growth": steep_growth,
+    "advice.grow_by_less": lambda case, said: Claim(),
+    "scale.thrashing": settled,
+    "scale.thrashing.mechanism": grows,
+    "scale.grows_by": lambda case, said: {"factor": case.f.trace.run("growth_factor")},
+    "scale.clean_steps": lambda case, said: {"steps": int(case.f.trace.run("growth_interval"))},
+    "scale.parameter_overflows": overflows,
+    "scale.mostly_parameter_overflows": overflows,
+    "scale.tensor_overflows": overflows,
+    "scale.mostly_tensor_overflows": overflows,
+    "advice.set_growth_interval": lambda case, said: {},
+    "advice.raise_growth_interval": lambda case, said: {},
+    "advice.cap_at": lambda case, said: {"cap": largest_without_overflow(case)},
+    "scale.over_scaled": largest_that_fits,
+    "scale.over_scaled.fixed": largest_that_fits,
+    "scale.over_scaled.skipped": skips,
+    "scale.over_scaled.saturates": saturates,
+    "advice.smaller_or_dynamic_scale": lambda case, said: {"largest": math.ldexp(1, int(case.fitting.largest[1]))},
+    "scale.under_scaled": too_small,
+    "scale.under_scaled.smallest": lambda case, said: {"smallest": smallest(case)},
+    "scale.no_scale_fits": none_fits,
+    "scale.none_would_fit": none_fits,
+    "scale.would_fit": some_fits,
+    "scale.judged_before": lambda case, said: {"step": case.f.steps.broken_from},
+    "scale.missing": lambda case, said: {"flushed": worst_flushed(case)},
+    "scale.fit_hidden": hidden,
+    "scale.stalled": lambda case, said: {"scale": float(case.f.steps.scale_after[-1]), "steps": clean_steps(case)},
+    "scale.stalled.interval": lambda case, said: {"interval": int(case.f.trace.run("growth_interval"))},
+}
 
 RULES = {
-    "scale.below_100": Rule(ZONE_TEXT, zone_values("below 100")),
-    "scale.below_1000": Rule(ZONE_TEXT, zone_values("below 1000")),
-    "scale.above_100000": Rule(ZONE_TEXT, zone_values("above 100000")),
-    "scale.no_step_taken": Rule(
-        [
-            STANDS_AT_FLOOR,
-            (r"^No step was taken: all (?P<all>\d+) steps were skipped", none_taken),
-            (
-                r"The loss scale was still coming down, from (?P<first>\S+) to (?P<last>\S+?): start with a smaller one, or train longer"
-                r"(?P<unless>, unless|\.)",
-                lambda case, match: {
-                    "first": scale(float(case.f.steps.scale_before[0])),
-                    "last": scale(float(case.f.steps.scale_after[-1])),
-                    "unless": None,
-                },
-            ),
-            (
-                r"from step (?P<step>\d+) on the losses themselves were NaN or infinite",
-                lambda case, match: {"step": case.f.steps.broken_from},
-            ),
-        ],
-        {"skipped_steps": skipped_by},
-    ),
-    "scale.collapse": Rule(
-        [
-            STANDS_AT_FLOOR,
-            (r"the last (?P<steps>\d+) steps in a row were skipped, and it (?:fell to|stayed at) (?P<scale>\S+)\.$", collapsed),
-            (
-                r"from step (?P<step>\d+) on the losses themselves were NaN or infinite",
-                lambda case, match: {"step": case.f.steps.broken_from},
-            ),
-        ],
-        {"skipped_steps": skipped_by},
-    ),
-    "scale.backoffs": Rule(
-        [
-            (
-                r"^(?P<some>\d+) of (?P<all>\d+) steps? (?:was|were) skipped(?:, the first (?P<leading>\d+) of them until the scale had come down "
-                r"from (?P<scale>\S+?))?\.$",
-                backoffs,
-            ),
-            STEEP_GROWTH,
-        ],
-        {"skipped_steps": skipped_by},
-        first=first_skipped,
-    ),
-    "scale.thrashing": Rule(
-        [STEEP_GROWTH],
-        {"skipped_steps": skipped_by},
-        first=first_skipped_after_growth,
-    ),
-    "scale.over_scaled": Rule(
-        [
-            (
-                r"^The (?P<fixed>fixed )?loss scale, (?P<scale>\S+), is too large: the largest that fits is (?P<largest>.+)\.$",
-                largest_that_fits,
-            )
-        ],
-        {"skipped_steps": skipped_by, "largest_fitting_scale": largest_value},
-        first=first_skipped,
-    ),
-    "scale.under_scaled": Rule(
-        [
-            (
-                r"^The loss scale, (?P<scale>\S+), is too small: gradients are flushed\. The smallest fitting scale is (?P<smallest>.+)\.$",
-                smallest_that_fits,
-            )
-        ],
-        {"largest_fitting_scale": largest_value, "smallest_fitting_scale": smallest_value},
-    ),
-    "scale.no_scale_fits": Rule(
-        [(r"one gradient needs at least (?P<least>\S+), another overflows above (?P<most>\S+)\.$", none_fits)],
-        {"largest_fitting_scale": largest_value, "smallest_fitting_scale": smallest_value},
-    ),
-    "scale.none": Rule(UNSCALED),
-    "scale.missing": Rule(UNSCALED, {"flushed_of_the_worst_gradient": worst_flushed}),
-    "scale.fit_hidden": Rule(
-        [(r"^In (?P<steps>\d+) of (?P<all>\d+) steps? (?P<tensors>\d+) gradient tensors? (?:was|were) computed", hidden)],
-        {"rows_flushed": rows_flushed},
-    ),
+    "scale.below_100": Rule(values=ZONE_VALUES),
+    "scale.below_1000": Rule(values=ZONE_VALUES),
+    "scale.above_100000": Rule(values=ZONE_VALUES),
+    "scale.no_step_taken": Rule(values={"skipped_steps": skipped_by}),
+    "scale.collapse": Rule(values={"skipped_steps": skipped_by}),
+    "scale.backoffs": Rule(values={"skipped_steps": skipped_by}, first=first_skipped),
+    "scale.thrashing": Rule(values={"skipped_steps": skipped_by}, first=first_skipped_after_growth),
+    "scale.over_scaled": Rule(values={"skipped_steps": skipped_by, "largest_fitting_scale": largest_value}, first=first_skipped),
+    "scale.under_scaled": Rule(values={"largest_fitting_scale": largest_value, "smallest_fitting_scale": smallest_value}),
+    "scale.no_scale_fits": Rule(values={"largest_fitting_scale": largest_value, "smallest_fitting_scale": smallest_value}),
+    "scale.none": Rule(),
+    "scale.missing": Rule(values={"flushed_of_the_worst_gradient": worst_flushed}),
+    "scale.fit_hidden": Rule(values={"rows_flushed": rows_flushed}),
+    "scale.stalled": Rule(),
 }
 
 FACTS = {
@@ -383,7 +386,7 @@ FACTS = {
     "fitting_scales_for": lambda case: (
         ("fp16" if case.fitting.what_if else "the recorded types")
         if judges(case)
-        else "no gradient: none was rounded to a format of less range than FP32"
+        else "none: no gradient has less range than FP32"
     ),
 }
 

@@ -5,6 +5,7 @@ import math
 import numpy
 
 from .fitting import NONE_ABOVE, NONE_BELOW
+from .formats import FORMATS
 from .scale_rules import scale_bounds
 from .sentences import BIN_0
 
@@ -57,6 +58,40 @@ RECORDED = {
     "overflow": lambda case, tensor, _: ranges(case).share("overflowed", tensor),
     "rescued": lambda case, tensor, _: ranges(case).share("rescued", tensor) if ranges(case).scaled[tensor] else None,
     "headroom": lambda case, tensor, _: ranges(case).headroom(tensor),
+}
+
+
+# FP8 over the run.
+
+
+def quantized(case):
+    return [i for i in floats(case) if case.f.tensors.is_quantized[i]]
+
+
+def extreme_of_rows(values_of, extreme):
+    """Over the rows of a tensor that hold something else than zeros."""
+
+    def cell(case, tensor, _):
+        r = case.f.rows
+        return float(extreme(values_of(r)[case.f.rows_of(tensor) & r.has_values & (r.largest > 0)]))
+
+    return cell
+
+
+def amax(rows):
+    return rows.largest / rows.quantization_scale
+
+
+def scale_of_rows(extreme):
+    return lambda case, tensor, _: float(extreme(case.f.rows.quantization_scale[case.f.rows_of(tensor) & case.f.rows.has_values]))
+
+
+QUANTIZATION = {
+    "type": RECORDED["type"],
+    "smallest_amax": extreme_of_rows(amax, numpy.min),
+    "largest_amax": extreme_of_rows(amax, numpy.max),
+    "smallest_scale": scale_of_rows(numpy.min),
+    "largest_scale": scale_of_rows(numpy.max),
 }
 
 
@@ -139,6 +174,7 @@ def floats(case):
 # By analysis and table: the columns, and how many rows there are.
 TABLES = {
     ("ranges", "recorded"): (RECORDED, lambda case: len(floats(case))),
+    ("ranges", "quantization"): (QUANTIZATION, lambda case: len(quantized(case))),
     ("scale", "changes"): (CHANGES, lambda case: int(changed(case).sum())),
     ("scale", "fitting_scales"): (FITS, lambda case: len(with_fits(case))),
 }
@@ -147,11 +183,13 @@ TABLES = {
 # Plots.
 
 
-def exponents(case, tensor):
-    """{exponent: elements} of the values without their quantisation scale; rows whose scale is no power of two are left out."""
+def exponents(case, tensor, plot):
+    """{exponent: elements} of the values without their quantization scale, without rows whose scale is no power of two; in a plot of an
+    FP8 type, of the values at that scale."""
     f, total = case.f, {}
     rows = numpy.flatnonzero(f.rows_of(tensor) & f.rows.has_values)
-    mantissas, powers = numpy.frexp(f.rows.quantization_scale[rows])
+    scales = f.rows.quantization_scale[rows] if format_of_plot(plot) == "f16" else numpy.ones(len(rows))
+    mantissas, powers = numpy.frexp(scales)
     for power in numpy.unique(powers[mantissas == 0.5]):
         bins = f.trace.histograms[rows[(mantissas == 0.5) & (powers == power)]].sum(axis=0)
         for bin_of in numpy.flatnonzero(bins):
@@ -160,25 +198,35 @@ def exponents(case, tensor):
     return total
 
 
-def check_histogram(case, series):
+def check_histogram(case, plot, series):
     tensor = case.tensor_of(series)
     told = dict(zip(series["x"], series["y"]))
-    if told != exponents(case, tensor):
-        yield f"plot of {series['name']}: {told}, recomputed {exponents(case, tensor)}"
+    if told != exponents(case, tensor, plot):
+        yield f"plot of {series['name']}: {told}, recomputed {exponents(case, tensor, plot)}"
     if (series["below"], series["above"]) != (0, 0):  # of FP64 values and scaled subnormals, which no run here has
         yield f"not recomputed: {series['below']} and {series['above']} elements beyond the bins of {series['name']}"
 
 
-def histograms(case):
+def format_of_plot(plot):
+    """The type whose limits it has: FP16, or one of FP8."""
+    return plot["name"].removeprefix("exponents_") if plot["name"] in ("exponents_e4m3", "exponents_e5m2") else "f16"
+
+
+def histograms(case, plot):
     """How many tensors have one that holds anything."""
-    return sum(bool(exponents(case, tensor)) for tensor in floats(case))
+    dtype = format_of_plot(plot)
+    of = [i for i in floats(case) if dtype == "f16" or case.f.tensors.dtype[i] == dtype]
+    return sum(bool(exponents(case, tensor, plot)) for tensor in of)
 
 
 def check_limits(case, plot):
-    """Below these exponents FP16 has subnormal numbers, which end at half of 2^-24; from there on it has infinities."""
-    told = {limit["name"]: limit["exponent"] for limit in plot["limits"]}
-    if told != {"subnormal": -25, "normal": -14, "overflow": 16}:
-        yield f"limits of FP16: {told}"
+    """Below these exponents a type has subnormal numbers, which end at half of the smallest; from there on all is beyond it."""
+    fmt = FORMATS[format_of_plot(plot)]
+    normal, limits = math.frexp(fmt.smallest_normal)[1] - 1, {limit["name"]: limit["exponent"] for limit in plot["limits"]}
+    if limits != {"subnormal": normal - fmt.fraction_bits - 1, "normal": normal, "overflow": math.frexp(fmt.largest)[1]}:
+        yield f"limits of {fmt.name}: {limits}"
+    if case.f.tensors.is_quantized[numpy.unique(case.f.rows.tensor)].any() == (fmt == FORMATS["f16"]):
+        yield f"a plot of {fmt.name} is not what the run was rounded to"
 
 
 def scale_after_each_step(case):
@@ -249,6 +297,6 @@ def bookkeeping(case, match):
 
 
 NOTES = [
-    (r"come last: (?P<rows>\d+) rows?\b", bookkeeping),
+    (r"come last: (?P<rows>[\d,]+) rows?\b", bookkeeping),
     (r"Judged: the steps before step (?P<step>\d+), from which on", lambda case, match: {"step": case.f.steps.broken_from}),
 ]

@@ -5,8 +5,8 @@ import math
 import numpy
 
 from .facts import median
-from .rules import Rule, Step, setting_now
-from .sentences import Claim, Shown, general, share
+from .rules import Rule, Step
+from .sentences import Claim
 
 
 def updates(case):
@@ -25,32 +25,80 @@ def updates(case):
     return found
 
 
-def none_applied(case, match):
+def none_applied(case, said):
     all_of = updates(case).values()
     return Claim(
         {"updates": sum(u["rows"] for u in all_of)}, no_update_changed_a_weight=all(u["nonzero"] == u["lost"] for u in all_of)
     )
 
 
-def rate_was_zero(case, match):
+def rate_was_zero(case, said):
     return Claim(the_learning_rate_was_0_in_every_step=bool((case.f.steps.learning_rate == 0).all()))
 
 
-def all_updates_zero(case, match):
+def all_updates_zero(case, said):
     return Claim(every_update_was_zero=all(u["nonzero"] == 0 for u in updates(case).values()))
 
 
+def all_rounded_away(case, said):
+    all_of = updates(case).values()
+    return Claim(some_were_not_zero=any(u["nonzero"] for u in all_of), all_were_lost=all(u["nonzero"] == u["lost"] for u in all_of))
+
+
+DIRECTED = ("rz", "ru", "rd", "ro")
+
+
+def kind_of(case, tensor):
+    """How a weight's rounding treats updates that are small beside its ulp."""
+    if not case.f.tensors.is_narrow[tensor]:
+        return "fp32"
+    mode = case.f.rounding_of(tensor)[0]
+    return "stochastic" if mode == "sr" else "directed" if mode in DIRECTED else "nearest"
+
+
+def kind_told(case):
+    if case.finding["code"] == "updates.biased":
+        return "directed"
+    told = case.said("updates.lost")
+    return "stochastic" if told is None else "fp32" if told["formats"] == ["FP32"] else "nearest"
+
+
+def of_kind(case):
+    return {i: u["missed"] for i, u in updates(case).items() if kind_of(case, i) == kind_told(case)}
+
+
 def lost_parameters(case):
-    """More than half of the nonzero updates, and not for weight decay alone, which is told apart."""
-    fp32 = "of an FP32 weight" in case.finding["suggestion"]
+    """More than half of the nonzero updates, or in a directed mode some, and not for weight decay alone, which is told apart."""
+    limit = 0 if kind_told(case) == "directed" else 0.5
     return [
         i
-        for i, u in ((i, u["missed"]) for i, u in updates(case).items())
-        if u["nonzero"] > 0
-        and 2 * u["lost"] > u["nonzero"]
-        and 2 * u["lost_to_decay"] <= u["lost"]
-        and case.f.tensors.is_narrow[i] != fp32
+        for i, u in of_kind(case).items()
+        if u["nonzero"] > 0 and u["lost"] > limit * u["nonzero"] and 2 * u["lost_to_decay"] <= u["lost"]
     ]
+
+
+def lost_updates(case, said):
+    missed = of_kind(case)
+    formats = {case.f.format_of(i).name.upper() for i in missed}
+    return Claim(
+        {"lost": sum(u["lost"] for u in missed.values()) / sum(u["nonzero"] for u in missed.values())},
+        these_are_the_formats=said["formats"] == sorted(formats),
+    )
+
+
+def worst_lost(case):
+    missed = of_kind(case)
+    shares = {i: missed[i]["lost"] / missed[i]["nonzero"] for i in lost_parameters(case)}
+    worst = max(shares, key=shares.get)
+    return {"worst": case.f.trace.text_of(case.f.tables.tensors["parameter"][worst]), "worst_share": shares[worst]}
+
+
+def parameters_lost(case, said):
+    of_all = {"all": len(updates(case))} if said.id == "updates.lost.parameters" else {}
+    return Claim(
+        {"parameters": len(lost_parameters(case)), "limit": 0.5} | of_all | worst_lost(case),
+        it_is_all_or_not=bool(of_all) or len(lost_parameters(case)) == len(updates(case)),
+    )
 
 
 def decayed(case):
@@ -75,12 +123,11 @@ def first_decay_lost(case):
     return int(p["step"][mine][0])
 
 
-def decay_lost(case, match):
+def decay_lost(case, said):
     of = [updates(case)[i] for i in decayed(case)]
-    return {
-        "parameters": len(of),
-        "share": share(max(0.0, sum(u["decay_applied"] for u in of)) / sum(u["decay_asked"] for u in of)),
-    }
+    arrived = max(0.0, sum(u["decay_applied"] for u in of)) / sum(u["decay_asked"] for u in of)
+    share = {} if said.id == "updates.decay_lost.all" else {"arrived": arrived}
+    return Claim({"parameters": len(of)} | share, some_arrived_or_none=bool(share) == (arrived > 0))
 
 
 LOST_VALUES = {
@@ -125,14 +172,20 @@ def damped(case):
     return [i for i, (_, roots, _) in second_moments(case).items() if len(roots) and 10 * damped_updates(case, i) >= 9 * len(roots)]
 
 
-def damped_by_eps(case, match):
+def damped_by_eps(case, said):
     moments = second_moments(case)
     return {
-        "eps": general(moments[case.first_tensor][0], 6),
-        "some": sum(moments[i][2] for i in damped(case)),
-        "all": sum(elements for _, _, elements in moments.values()),
-        "updates": sum(damped_updates(case, i) for i in damped(case)),
-        "of": sum(len(moments[i][1]) for i in damped(case)),
+        "epsilon": moments[case.first_tensor][0],
+        "damped": sum(moments[i][2] for i in damped(case)),
+        "elements": sum(elements for _, _, elements in moments.values()),
+    }
+
+
+def damped_in_updates(case, said):
+    moments = second_moments(case)
+    return {
+        "damped_updates": sum(damped_updates(case, i) for i in damped(case)),
+        "updates": sum(len(moments[i][1]) for i in damped(case)),
     }
 
 
@@ -151,86 +204,65 @@ def clipping(case):
     return s["gradient_norm"][mine], s["gradient_norm"][mine] / s["clipped_gradient_norm"][mine]
 
 
-def clipped_away(case, match):
+def shortened(case, said):
+    norms, ratios = clipping(case)
+    unit = 10.0 ** (math.floor(math.log10(ratios.min())) - 2)
+    return Claim({"ratio": math.floor(ratios.min() / unit) * unit, "steps": len(norms)}, it_is_more_than_a_thousand=ratios.min() > 1000)
+
+
+def clipped_away(case, said):
+    return Claim(shortened(case, said), **shortened(case, said).holds, updates_are_of_SGD="sgd_update" in case.f.tensors.function)
+
+
+def loss_stayed(case, said):
     s = case.f.steps
     losses = s.loss[s.known & (s.step < case.before)]
-    norms, ratios = clipping(case)
     first, last = median(losses[:10]), median(losses[-10:])
-    return Claim(
-        {"times": Shown(float(ratios.min()), lambda x: str(math.floor(x))), "steps": len(norms), "first": general(first, 4), "last": general(last, 4)},
-        it_is_more_than_a_thousand=ratios.min() > 1000,
-        the_loss_did_not_move=0.99 * first <= last <= 1.1 * first,
-        updates_are_of_SGD="sgd_update" in case.f.tensors.function,
-    )
+    return Claim({"first": first, "last": last}, the_loss_did_not_move=0.99 * first <= last <= 1.1 * first)
 
 
-def norms_of_gradients(case, match):
+def norms_of_gradients(case, said):
     norms, _ = clipping(case)
-    return {"least": general(float(norms.min()), 4), "largest": general(float(norms.max()), 4)}
+    return {"least": float(norms.min()), "largest": float(norms.max())}
 
+
+# By the ids of templates.
+SAID = {
+    "updates.none_applied": none_applied,
+    "updates.none_applied.rate_was_zero": rate_was_zero,
+    "updates.none_applied.were_zero": all_updates_zero,
+    "updates.none_applied.rounded_away": all_rounded_away,
+    "updates.lost": lost_updates,
+    "updates.lost.parameters": parameters_lost,
+    "updates.lost.all_parameters": parameters_lost,
+    "updates.lost.ulp_of_fp32": lambda case, said: Claim(they_are_FP32=kind_told(case) == "fp32"),
+    "updates.lost.fitted_left_out": lambda case, said: {"steps": (case.f.steps.fitted & ~case.f.steps.broken).sum()},
+    "updates.lost.stochastic": lambda case, said: {"parameters": len(lost_parameters(case)), "limit": 0.5},
+    "updates.lost.none_on_average": lambda case, said: {},
+    "updates.biased": lambda case, said: {"parameters": len(lost_parameters(case))} | worst_lost(case),
+    "updates.decay_lost": decay_lost,
+    "updates.decay_lost.all": decay_lost,
+    "updates.clipped_away": clipped_away,
+    "updates.clipped_away.loss_stayed": loss_stayed,
+    "advice.norms_of_gradients_were": norms_of_gradients,
+    "updates.damped_by_epsilon": damped_by_eps,
+    "updates.damped_by_epsilon.updates": damped_in_updates,
+    "updates.damped_by_epsilon.clipping": shortened,
+}
 
 RULES = {
     "updates.none_applied": Rule(
-        [
-            (r"^No update changed any weight in (?P<updates>\d+) recorded updates?", none_applied),
-            (r"^The learning rate was (?P<zero>0)\.", lambda case, match: Claim({"zero": 0}, **rate_was_zero(case, match).holds)),
-            (r"^Every update was zero", all_updates_zero),
-        ],
-        {"updates": lambda case, tensor, _: updates(case)[tensor]["rows"], "nonzero_updates": LOST_VALUES["nonzero_updates"]},
-        None,
-        lambda case: list(updates(case)),
-        lambda case: int(case.f.steps.step[0]),
+        values={"updates": lambda case, tensor, _: updates(case)[tensor]["rows"], "nonzero_updates": LOST_VALUES["nonzero_updates"]},
+        all_of=lambda case: list(updates(case)),
+        first=lambda case: int(case.f.steps.step[0]),
     ),
-    "updates.lost": Rule(
-        [(r"^(?P<parameters>\d+) parameters? lost more", lambda case, match: {"parameters": len(lost_parameters(case))})],
-        LOST_VALUES,
-        None,
-        lost_parameters,
-        first_lost,
-    ),
-    "updates.decay_lost": Rule(
-        [(r"of what was asked for, (?P<share>\S+) arrived in the stored values of (?P<parameters>\d+) parameters?\.", decay_lost)],
-        DECAY_VALUES,
-        None,
-        decayed,
-        first_decay_lost,
-    ),
+    "updates.lost": Rule(values=LOST_VALUES, all_of=lost_parameters, first=first_lost),
+    "updates.biased": Rule(values=LOST_VALUES, all_of=lost_parameters, first=first_lost),
+    "updates.decay_lost": Rule(values=DECAY_VALUES, all_of=decayed, first=first_decay_lost),
     "updates.clipped_away": Rule(
-        [
-            (
-                r"^Clipping made the gradients at least (?P<times>\S+) times shorter in each of (?P<steps>\d+) steps, and the loss stayed where it "
-                r"was: (?P<first>\S+) at first, (?P<last>\S+) in the end\.",
-                clipped_away,
-            ),
-            (r"larger norm \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("clip_norm")),
-            (r"larger values \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("clip_value")),
-            (r": norms of the gradients were (?P<least>\S+) to (?P<largest>\S+?)\.$", norms_of_gradients),
-        ],
-        {"clipped_by_at_least": lambda case, *_: float(clipping(case)[1].min())},
-        lambda case, tensor, _: Step(int(case.f.steps.step[~case.f.steps.broken][-1])),
-        None,
-        lambda case: int(case.f.steps.step[0]),
+        values={"clipped_by_at_least": lambda case, *_: float(clipping(case)[1].min())},
+        place=lambda case, tensor, _: Step(int(case.f.steps.step[~case.f.steps.broken][-1])),
+        first=lambda case: int(case.f.steps.step[0]),
     ),
-    "updates.damped_by_epsilon": Rule(
-        [
-            (
-                r"^Adam's eps, (?P<eps>\S+), was larger than the root of every second moment of (?P<some>\d+) of (?P<all>\d+) elements in "
-                r"(?P<updates>\d+) of (?P<of>\d+) recorded updates",
-                damped_by_eps,
-            ),
-            (r"maller(?: eps)? \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("epsilon")),
-            (r"larger norm \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("clip_norm")),
-            (r"larger values \((?P<name>[\w.]+), now (?P<value>[^)]+)\)", setting_now("clip_value")),
-            (
-                r"clipping made the gradients at least (?P<times>\S+) times shorter in each of (?P<steps>\d+) steps, and these roots",
-                lambda case, match: {
-                    "times": Shown(float(clipping(case)[1].min()), lambda x: str(math.floor(x))),
-                    "steps": len(clipping(case)[0]),
-                },
-            ),
-        ],
-        DAMPED_VALUES,
-        damped_from,
-        damped,
-    ),
+    "updates.damped_by_epsilon": Rule(values=DAMPED_VALUES, place=damped_from, all_of=damped),
 }

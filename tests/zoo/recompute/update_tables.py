@@ -185,7 +185,7 @@ TABLES = {
     ("updates", "parameters"): (PARAMETERS, lambda case: len(updates(case).tensors)),
     ("updates", "decay"): (DECAY, lambda case: len(updates(case).decayed())),
 }
-NOTES = [(r"(?P<percent>\d+)% are lost from that step on", lambda case, match: {"percent": 100 * STALLED})]
+NOTES = [(r"from which on (?P<percent>\d+)% are lost", lambda case, match: {"percent": 100 * STALLED})]
 FACTS = {
     "steps": lambda case: case.f.steps.n,
     "parameters": lambda case: len(updates(case).tensors),
@@ -197,7 +197,7 @@ FACTS = {
     "decay_arrived": lambda case: updates(case).arrived(updates(case).tensors),
     "learning_stalls_in_step": lambda case: updates(case).not_stochastic.stall()[0],
     "stall": lambda case: (
-        updates(case).not_stochastic.stall()[1] or "none was recorded, and no clear trend leads to one"
+        updates(case).not_stochastic.stall()[1] or "none recorded, and no clear trend towards one"
         if updates(case).not_stochastic.n
         else None
     ),

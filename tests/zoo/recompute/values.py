@@ -53,8 +53,12 @@ def number_text(value, unit):
         return bounds_text(value["lower"], math.inf if value["upper"] == "Infinity" else value["upper"])
     if unit == "share":
         return share_text(value)
-    if unit == "scale":
+    if unit in ("scale", "power_of_two"):
         return scale_text(value)
+    if unit == "ratio":
+        return f"{number_text(value, 'none')}x" if value == math.floor(value) and abs(value) < 1e9 else f"{grouped(f'{value:.3g}')}x"
+    if unit == "exponent":
+        return f"2^{number_text(value, 'none')}"
     if unit == "bits":
         return "0.0" if f"{value:.1f}" == "-0.0" else f"{value:.1f}"
     if isinstance(value, str):
@@ -77,7 +81,7 @@ def number_in_form(value, form):
         return f"{value:,} {rest}{'' if value == 1 else 's'}"
     if word == "either":
         return rest.split("|")[value != 1]
-    if word == "special":
+    if word == "special" or not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Inf" if value > 0 else "-Inf"
     if form.endswith("%"):
         return f"{100 * value:{form[:-1] or 'g'}}%"
@@ -98,9 +102,8 @@ def value_text(value, form):
     if "values" in value:
         return sentence_text(value)
     if "setting" in value:
-        return value["setting"] + (
-            f", now {value['now']}" if "now" in value else "".join(f" = {value[how]}" for how in ("is", "to") if how in value)
-        )
+        told = "".join(f" = {value[how]}" for how in ("is", "to") if how in value)
+        return value["setting"] + told + (f", now {value['now']}" if "now" in value else "")
     if "unit" in value:
         return number_in_form(value["value"], form) if form else number_text(value["value"], value["unit"])
     return next(iter(value.values()))
@@ -152,11 +155,13 @@ class Names:
     def has(self, kind, name):
         return {
             "op": lambda: name in self.ops,
-            "module": lambda: name in self.modules,
+            # A pattern of autocast's stands for a group of them.
+            "module": lambda: name.rstrip("*").rstrip(".") in self.modules,
             "parameter": lambda: name in self.parameters,
             "phase": lambda: name in PHASES,
             "format": lambda: name.lower().startswith(FORMATS),
-            "setting": lambda: name in self.settings,
+            # A table of modules is a setting as well as each of its lines.
+            "setting": lambda: name.split('."')[0] in self.settings,
             # Words for a tensor are made of its parameter, of its op and its module, or say that it is of the batch.
             "tensor": lambda: name.startswith(BATCH) or any(part in name for part in self.parameters | self.ops),
         }.get(kind, lambda: name != "")()

@@ -461,9 +461,9 @@ TABLES = {
 }
 
 NOTES = [
-    (r"(?P<steps>\d+) steps? without gradients", lambda case, match: {"steps": case.f.steps.n - len(of(case).steps)}),
-    (r"(?P<rows>\d+) rows? told nothing", lambda case, match: {"rows": FACTS["rows_not_known"](case)}),
-    (r"(?P<rows>\d+) rows? of gradients had been", lambda case, match: {"rows": FACTS["gradient_rows_behind_flushed"](case)}),
+    (r"(?P<steps>[\d,]+) steps? without recorded gradients", lambda case, match: {"steps": case.f.steps.n - len(of(case).steps)}),
+    (r"(?P<rows>[\d,]+) rows? told nothing", lambda case, match: {"rows": FACTS["rows_not_known"](case)}),
+    (r"(?P<rows>[\d,]+) rows? of gradients had been", lambda case, match: {"rows": FACTS["gradient_rows_behind_flushed"](case)}),
 ]
 
 

@@ -20,6 +20,14 @@ BANNED = (
     "infinite",
     "thrashes",
     "Keep from",
+    "learned nothing that helps",
+    "nothing but zeros",
+    "by heart",
+    "what went in",
+    "a twentieth",
+    "which they became",
+    "what tensor cores",
+    "quantised to",
 )
 SMALL_FORMAT = re.compile(r"(?<![\w.\"'`/])(?:fp64|fp32|fp16|bf16|tf32|e4m3|e5m2)\b(?![\"'`.])")
 

@@ -1,4 +1,4 @@
-#include "ulpscope/studies/run_failure.h"
+#include "ulpscope/analyzers/subject/run_failure.h"
 
 #include <cmath>
 
@@ -23,9 +23,9 @@ unsigned FailureWatch::skipped_at_end() const {
 }
 
 std::optional<RunFailure> FailureWatch::failure(bool weights_are_finite) const {
-  if (bad_losses_ > 0) return RunFailure{RunFailure::Way::loss, first_bad_};
-  if (skips_ >= kSkipped) return RunFailure{RunFailure::Way::skipped, first_skipped_};
-  if (!weights_are_finite) return RunFailure{RunFailure::Way::weights, last_};
+  if (bad_losses_ > 0) return RunFailure{RunFailure::Way::loss, first_bad_, last_};
+  if (skips_ >= kSkipped) return RunFailure{RunFailure::Way::skipped, first_skipped_, last_};
+  if (!weights_are_finite) return RunFailure{RunFailure::Way::weights, last_, last_};
   return std::nullopt;
 }
 

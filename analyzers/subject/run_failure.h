@@ -11,11 +11,14 @@ namespace ulpscope {
 struct RunFailure {
   enum class Way : uint8_t { loss, skipped, weights };
   Way way = Way::loss;
-  uint64_t step =
-      0;  // the first of those steps; of weights, from which on they were not finite, or where that is not known the last
+  // The first of those steps; of weights, from which on they were not finite, or where that is not known the last.
+  uint64_t step = 0;
+  uint64_t last = 0;  // of the run
 
   // The same failure. Of weights when it began is not known of every run, and one that goes on behind it may lose its loss as well.
+  // A run that is given up as lost ends before the other one's last bad losses begin.
   bool is_like(const RunFailure& other) const {
+    if (way == Way::loss && other.way == Way::loss && last < other.step) return true;
     if (other.way != Way::weights) return way == other.way && step == other.step;
     return way == Way::weights || (way == Way::loss && step > other.step);
   }

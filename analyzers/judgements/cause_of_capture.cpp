@@ -1,0 +1,333 @@
+#include "ulpscope/analyzers/judgements/cause_of_capture.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "ulpscope/analyzers/judgements/captured_arithmetic.h"
+#include "ulpscope/analyzers/judgements/cause_text.h"
+#include "ulpscope/analyzers/judgements/domain_advice.h"
+#include "ulpscope/analyzers/judgements/origin_facts.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/wide_scope.h"
+#include "ulpscope/analyzers/subject/output_slots.h"
+#include "ulpscope/analyzers/subject/precision_facts.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
+#include "ulpscope/analyzers/subject/tensor_place.h"
+#include "ulpscope/analyzers/subject/tensor_rounding.h"
+
+namespace ulpscope {
+
+namespace {
+
+namespace words = cause_words;
+
+Name module_name(const OpInfo& op) { return op.module.empty() ? Name{NameKind::op, op.name} : Name{NameKind::module, op.module}; }
+
+// ---- sums
+
+// What was added up is multiplied by the inverse scales of both factors.
+NonfiniteExplanation explain_scaled_sum(const OriginFacts& origin) {
+  if (origin.op.function != OpFunction::scaled_matmul) return {};
+  const CaptureRow *const first = origin.capture->operand(kFirstInverseScale), *const second =
+                                                                                   origin.capture->operand(kSecondInverseScale);
+  if (first == nullptr || second == nullptr) return {};
+  const CaptureRow& element = origin.capture->element();
+  const double scaled = element.partial_sum * first->value * second->value;
+  if (!(std::abs(scaled) >= origin.limit())) return {};
+  return {.cause = NonfiniteCause::overflow_of_a_sum,
+          .story = words::kScaledSum({{"at", at_element(element)},
+                                      {"terms", element.terms},
+                                      {"partial", element.partial_sum},
+                                      {"first", first->value},
+                                      {"second", second->value},
+                                      {"scaled", scaled},
+                                      {"beyond", too_large(scaled, origin.format())}})};
+}
+
+// ---- norms
+
+// A softmax over no value, as where each has -Inf added to it.
+NonfiniteExplanation explain_masked_row(const OriginFacts& origin) {
+  constexpr int kMask = 1;
+  const CaptureRow& element = origin.capture->element();
+  for (const CaptureRow* const node : origin.capture->operands(element)) {
+    if (node->operand != kMask || node->overwritten || node->row.count < 1 || !(node->row.smallest > 0)) continue;
+    return {.cause = NonfiniteCause::masked_row,
+            .story = words::kMaskedRow({{"at", at_element(element)}, {"values", node->row.count}}),
+            .help = Advice(words::kLeaveOneValue())};
+  }
+  return {};
+}
+
+// The variance of n values is at least (largest - smallest)^2 / (2 n): that of these two and of n - 2 in their middle.
+// momentum times it, unbiased, is added to what is no less than zero.
+NonfiniteExplanation explain_running_variance(const OriginFacts& origin) {
+  const auto momentum = attribute(origin.op, "momentum");
+  if (!momentum) return {};
+  const CaptureRow& element = origin.capture->element();
+  for (const CaptureRow* const node : origin.capture->operands(element)) {
+    const CaptureRow::Row& row = node->row;
+    if (row.count < 2 || row.nonfinite > 0) continue;
+    const double n = static_cast<double>(row.count), range = row.largest - row.smallest;
+    const double least = range * range / (2 * n), added = *momentum * least * n / (n - 1);
+    if (!(added >= origin.limit())) continue;
+    return {.cause = NonfiniteCause::overflow_of_a_sum,
+            .story = words::kRunningVariance({{"at", at_element(element)},
+                                              {"values", row.count},
+                                              {"smallest", row.smallest},
+                                              {"largest", row.largest},
+                                              {"variance", least * n / (n - 1)},
+                                              {"momentum", *momentum},
+                                              {"added", added},
+                                              {"beyond", too_large(added, origin.format())}}),
+            .help = Advice(words::kSmallerInputs())};
+  }
+  return {};
+}
+
+// ---- functions of a few operands
+
+bool divides_by_second(OpFunction function) {
+  return function == OpFunction::div || function == OpFunction::sqrt_backward || function == OpFunction::rsqrt_backward ||
+         function == OpFunction::reciprocal_backward;
+}
+
+// Of finite x and y; NaN: there is none.
+NonfiniteCause cause_by_function(const OriginFacts& origin, double x, double y) {
+  const bool is_nan = std::isnan(origin.capture->element().value);
+  switch (origin.op.function) {
+    case OpFunction::log:
+      return x == 0 ? NonfiniteCause::log_of_zero : NonfiniteCause::log_of_negative;
+    case OpFunction::sqrt:
+      return NonfiniteCause::sqrt_of_negative;
+    case OpFunction::rsqrt:
+      return x < 0 ? NonfiniteCause::sqrt_of_negative : NonfiniteCause::division_by_zero;
+    case OpFunction::reciprocal:
+      if (x == 0) return NonfiniteCause::division_by_zero;
+      break;
+    case OpFunction::div:
+      if (y == 0) return x == 0 ? NonfiniteCause::zero_over_zero : NonfiniteCause::division_by_zero;
+      break;
+    case OpFunction::sqrt_backward:
+    case OpFunction::rsqrt_backward:
+    case OpFunction::reciprocal_backward:
+      if (y == 0) return is_nan ? NonfiniteCause::zero_over_zero : NonfiniteCause::division_by_zero;
+      break;
+    case OpFunction::pow:
+      if (is_nan) return NonfiniteCause::power_domain;
+      if (x == 0) return NonfiniteCause::division_by_zero;
+      break;
+    case OpFunction::exp:
+      return NonfiniteCause::overflow_of_exp;
+    default:
+      break;
+  }
+  if (is_nan && x == 0 && std::isinf(y)) return NonfiniteCause::zero_times_infinity;
+  if (is_nan) return NonfiniteCause::unknown;
+  return origin.op.kind == OpKind::cast ? NonfiniteCause::overflow_on_cast : NonfiniteCause::overflow_in_arithmetic;
+}
+
+// "35,584 + 40,928", "exp(12.5)". `second`: of a product with a factor that.
+Sentence expression_of(const OpInfo& op, std::vector<Sentence> operands, Value second) {
+  if (op.function == OpFunction::cast && operands.size() == 1) return operands.front();
+  const Template* infix = nullptr;
+  switch (op.function) {
+    case OpFunction::add:
+      infix = &words::kSumOf;
+      break;
+    case OpFunction::sub:
+      infix = &words::kDifferenceOf;
+      break;
+    case OpFunction::mul:
+    case OpFunction::scale:
+      infix = &words::kProductOf;
+      break;
+    case OpFunction::div:
+      infix = &words::kQuotientOf;
+      break;
+    default:
+      break;
+  }
+  if (operands.size() == 2) second = operands.back();
+  if (infix != nullptr && operands.size() <= 2 && !second.empty())
+    return (*infix)({{"first", operands.front()}, {"second", std::move(second)}});
+  return words::kFunctionOf(
+      {{"op", Name{NameKind::op, op.name}}, {"operands", Value::list(Value::List(operands.begin(), operands.end()))}});
+}
+
+// The cast of a constant that was added so that the operand is not zero, and that became zero itself; nullptr: none.
+const CaptureRow* flushed_addend(const OriginFacts& origin, const CaptureRow& operand) {
+  const auto op_of = [&](const CaptureRow& node) -> const OpInfo* {
+    return node.made_by < 0 ? nullptr : &origin.facts.selection.op(static_cast<uint32_t>(node.made_by));
+  };
+  const OpInfo* const sum = op_of(operand);
+  if (operand.value != 0 || sum == nullptr || sum->function != OpFunction::add) return nullptr;
+  for (const CaptureRow* const addend : origin.capture->operands(operand)) {
+    const OpInfo* const cast = op_of(*addend);
+    if (addend->value != 0 || cast == nullptr || cast->kind != OpKind::cast) continue;
+    for (const CaptureRow* const from : origin.capture->operands(*addend))
+      if (from->made_by < 0 && std::isfinite(from->value) && from->value != 0) return addend;
+  }
+  return nullptr;
+}
+
+// A subnormal, of an op that reads such as zero.
+bool is_read_as_zero(const OriginFacts& origin, const CaptureRow& operand) {
+  if (!origin.made.flushes_inputs || operand.value == 0) return false;
+  const DType dtype =
+      operand.made_by < 0 ? DType::f32 : origin.facts.selection.tensor(static_cast<uint32_t>(operand.made_by)).dtype;
+  return is_float(dtype) && std::abs(operand.value) < info(dtype).format->smallest_normal();
+}
+
+void explain_flushed_addend(const OriginFacts& origin, const CaptureRow& cast, NonfiniteExplanation& found) {
+  const FloatFormat& format = *info(origin.facts.selection.tensor(static_cast<uint32_t>(cast.made_by)).dtype).format;
+  const double addend = origin.capture->operands(cast).front()->value;
+  const Value smallest{format.smallest_positive(), Unit::power_of_two};
+  found.story += words::kAddendFlushed({{"addend", addend}, {"format", format_name(format)}, {"smallest", smallest}});
+  found.help.note({.kind = SettingKind::epsilon, .way = SettingChange::Way::raise, .module = origin.op.module});
+  const Sentence wide = keep_in_fp32(origin.facts, origin.origin.tensor, Clause::other, found.help);
+  found.help.text =
+      words::kRaiseAddend({{"module", module_name(origin.op)}, {"smallest", smallest}, {"addend", addend}, {"wide", wide}});
+}
+
+// Why an operand is zero, where a rounding made it so, and what helps; nothing where that is not known.
+void explain_zero(const OriginFacts& origin, const CaptureRow& operand, NonfiniteExplanation& found) {
+  const RunFacts& facts = origin.facts;
+  const auto flushed = flushed_element_behind(facts.selection, *origin.capture, operand);
+  if (!flushed) return;
+  const auto tensor = static_cast<uint32_t>(flushed->node->made_by);
+  const TensorInfo& made = facts.selection.tensor(tensor);
+  found.story += (flushed->is_bound ? words::kZeroBehindAtMost
+                                    : words::kZeroBehind)({{"element", ordinal(flushed->node->element)},
+                                                           {"place", tensor_place(facts.selection, tensor)},
+                                                           {"magnitude", flushed->magnitude},
+                                                           {"format", format_name(*info(made.dtype).format)},
+                                                           {"flushed", Value(flushed->flushed_up_to, Unit::power_of_two)}});
+  if (origin.function() == OpFunction::log && facts.selection.op(tensor).function == OpFunction::softmax)
+    found.help = Advice(words::kLogSoftmax());
+  if (!is_narrow(made.dtype) || flushed->is_bound || flushed->magnitude < binary32.smallest_positive()) return;
+  found.fp32_keeps = true;
+  const Sentence wide = keep_in_fp32(facts, tensor, Clause::first, found.help);
+  found.help.text += words::kFp32Keeps({{"wide", wide}, {"magnitude", flushed->magnitude}});
+}
+
+// A constant of the op that its type does not hold; or nothing.
+Advice factor_advice(const OriginFacts& origin, double factor) {
+  constexpr double kUsual = 1e4;  // what masks are made with in FP16
+  Advice help;
+  if (std::abs(factor) < origin.limit()) return help;
+  const double proposed = std::copysign(kUsual, factor);
+  if (origin.op.phase == Phase::loss && origin.op.module.empty())
+    help.note({.kind = SettingKind::loss_factor, .way = SettingChange::Way::lower});
+  else
+    help.note({.value = fmt::format("{:g}", proposed), .module = origin.op.module, .now = factor});
+  if (!std::isfinite(factor)) {
+    help.text = words::kFiniteFactor({{"proposed", proposed}, {"factor", factor}});
+  } else {
+    const FloatFormat& format = origin.format();
+    help.text = words::kFactorInRange(
+        {{"largest", format.largest_finite()}, {"format", format_name(format)}, {"proposed", proposed}, {"factor", factor}});
+  }
+  return help;
+}
+
+}  // namespace
+
+NonfiniteExplanation explain_sum(const OriginFacts& origin) {
+  const CaptureRow& element = origin.capture->element();
+  const Sentence at = at_element(element);
+  const auto found = [](Sentence story) {
+    return NonfiniteExplanation{.cause = NonfiniteCause::overflow_of_a_sum, .story = std::move(story)};
+  };
+  if (element.broke_at == 0) return found(words::kFirstTerm({{"at", at}, {"terms", element.terms}}));
+  if (element.broke_at > 0)
+    return found(
+        words::kTermsUpTo({{"at", at}, {"before", element.broke_at}, {"terms", element.terms}, {"partial", element.partial_sum}}));
+  if (std::abs(element.partial_sum) < origin.limit()) return explain_scaled_sum(origin);
+  return found(words::kWholeSum({{"at", at},
+                                 {"terms", element.terms},
+                                 {"partial", element.partial_sum},
+                                 {"beyond", too_large(element.partial_sum, origin.format())}}));
+}
+
+// Where all values of a row are the same, their variance is zero.
+NonfiniteExplanation explain_normalisation(const OriginFacts& origin) {
+  const OpInfo& op = origin.op;
+  if (op.function == OpFunction::masked_softmax) return explain_masked_row(origin);
+  if (is_running_statistic(origin.made, op))
+    return origin.made.slot == kRunningVarianceSlot ? explain_running_variance(origin) : NonfiniteExplanation{};
+  const auto eps = attribute(op, "eps");
+  const bool has_variance = op.function == OpFunction::batch_norm || op.function == OpFunction::layer_norm ||
+                            op.function == OpFunction::group_norm || op.function == OpFunction::rms_norm;
+  if (!has_variance || !eps || *eps != 0) return {};
+  const CaptureRow& element = origin.capture->element();
+  for (const CaptureRow* const node : origin.capture->operands(element)) {
+    const CaptureRow::Row& row = node->row;
+    const bool is_rms = op.function == OpFunction::rms_norm;
+    if (row.count < 1 || row.nonfinite > 0 || row.largest != row.smallest || (is_rms && row.largest != 0)) continue;
+    NonfiniteExplanation found{.cause = NonfiniteCause::zero_over_zero,
+                               .help = Advice(words::kLargerEpsilon({{"module", module_name(op)}, {"eps", *eps}}))};
+    found.help.note({.kind = SettingKind::epsilon, .way = SettingChange::Way::raise, .module = op.module});
+    const Sentence at = at_element(element);
+    if (row.count == 1)
+      found.story = (is_rms ? words::kRmsOfOne : words::kNormOfOne)({{"at", at}, {"value", row.largest}});
+    else
+      found.story =
+          (is_rms ? words::kRmsOfEqual : words::kNormOfEqual)({{"at", at}, {"values", row.count}, {"value", row.largest}});
+    return found;
+  }
+  return {};
+}
+
+NonfiniteExplanation explain_operands(const OriginFacts& origin) {
+  const CaptureRow& element = origin.capture->element();
+  const std::vector<const CaptureRow*> operands = origin.capture->operands(element);
+  if (operands.empty() || operands.size() > 3) return {};
+  std::vector<Sentence> arguments;
+  std::vector<double> read;  // by the op, which may take subnormals as zero
+  for (const CaptureRow* const operand : operands) {
+    if (operand->overwritten || operand->row.count > 0 || !std::isfinite(operand->value)) return {};
+    const bool as_zero = is_read_as_zero(origin, *operand);
+    read.push_back(as_zero ? std::copysign(0.0, operand->value) : operand->value);
+    const bool is_behind_sign = !arguments.empty() && operand->value < 0;
+    arguments.push_back((as_zero          ? words::kOperandReadAsZero
+                         : is_behind_sign ? words::kNegativeOperand
+                                          : words::kOperand)({{"value", operand->value}}));
+  }
+  const bool is_scaled = origin.op.function == OpFunction::scale && attribute(origin.op, "factor").has_value();
+  const double factor = is_scaled ? *attribute(origin.op, "factor") : kUnknown;
+  const double x = read[0], y = read.size() > 1 ? read[1] : factor;
+  NonfiniteExplanation found{.cause = cause_by_function(origin, x, y)};
+  Value second;
+  if (is_scaled) {
+    found.help = factor_advice(origin, factor);
+    second = (!std::isfinite(factor) ? words::kSpecialOperand
+              : factor < 0           ? words::kNegativeOperand
+                                     : words::kOperand)({{"value", factor}});
+  }
+  const std::optional<double> exact = exact_result(origin.op.function, x, y);
+  const Sentence at = at_element(element), expression = expression_of(origin.op, std::move(arguments), second);
+  if (exact && std::isfinite(*exact) && std::abs(*exact) >= origin.limit()) {
+    const Sentence beyond = too_large(*exact, origin.format());
+    if (origin.op.function == OpFunction::cast)
+      found.story = words::kCastTooLarge({{"at", at}, {"expression", expression}, {"beyond", beyond}});
+    else
+      found.story = words::kTooLarge({{"at", at}, {"expression", expression}, {"exact", *exact}, {"beyond", beyond}});
+  } else {
+    found.story = words::kOperation({{"at", at}, {"expression", expression}, {"result", element.value}});
+  }
+  const bool is_divided = found.cause == NonfiniteCause::division_by_zero || found.cause == NonfiniteCause::zero_over_zero;
+  const CaptureRow* const divisor = operands[divides_by_second(origin.op.function) && operands.size() > 1 ? 1 : 0];
+  if (const CaptureRow* const cast = is_divided ? flushed_addend(origin, *divisor) : nullptr)
+    explain_flushed_addend(origin, *cast, found);
+  else if (is_divided || found.cause == NonfiniteCause::log_of_zero)
+    explain_zero(origin, *divisor, found);
+  if (found.help.text.empty()) found.help = Advice(domain_advice(origin, found.cause));
+  return found;
+}
+
+}  // namespace ulpscope

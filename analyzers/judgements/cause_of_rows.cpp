@@ -1,0 +1,143 @@
+#include "ulpscope/analyzers/judgements/cause_of_rows.h"
+
+#include <cmath>
+#include <vector>
+
+#include "ulpscope/analyzers/judgements/cause_text.h"
+#include "ulpscope/analyzers/judgements/domain_advice.h"
+#include "ulpscope/analyzers/judgements/origin_facts.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/subject/precision_facts.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
+#include "ulpscope/analyzers/subject/tensor_rounding.h"
+
+namespace ulpscope {
+
+namespace {
+
+namespace words = cause_words;
+
+// The function makes Inf of so many operands, where these are finite, only because a result is too large for its type: it neither
+// divides nor takes a logarithm. 0: other reasons may be.
+size_t operands_of_exact(OpFunction function) {
+  switch (function) {
+    case OpFunction::cast:
+    case OpFunction::copy:
+    case OpFunction::scale:
+    case OpFunction::sum:
+    case OpFunction::mean:
+    case OpFunction::accumulate:
+      return 1;
+    case OpFunction::add:
+    case OpFunction::sub:
+    case OpFunction::mul:
+    case OpFunction::matmul:
+    case OpFunction::linear:
+    case OpFunction::convolution:
+    case OpFunction::convolution_backward_input:
+    case OpFunction::convolution_backward_weight:
+    case OpFunction::transposed_convolution:
+    case OpFunction::transposed_convolution_backward_input:
+    case OpFunction::transposed_convolution_backward_weight:
+      return 2;
+    default:
+      return 0;
+  }
+}
+
+// A function that is not defined everywhere, by what its output holds. `read`: the rows of its inputs, all of them finite.
+NonfiniteExplanation explain_domain(const OriginFacts& origin, const TensorRow& made, const std::vector<TensorRow>& read) {
+  const TensorStatistics& held = made.statistics;
+  const bool has_nan = held.nan > 0;
+  const Value format = format_name(origin.format());
+  const auto has_zeros = [](const TensorRow& row) { return row.statistics.zeros > 0; };
+  const auto has_negatives = [](const TensorRow& row) {
+    return row.known == StatisticsLevel::values && row.statistics.negatives > 0;
+  };
+  // Numbers as large and as small as those that were read cannot have a quotient that is too large.
+  const auto divides_by_zero = [&](double largest, const TensorRow& divisor) {
+    const bool is_known = divisor.known == StatisticsLevel::values && has_zeros(divisor);
+    return is_known && (divisor.statistics.smallest == 0 || largest / divisor.statistics.smallest < origin.limit());
+  };
+  const auto found = [&](NonfiniteCause cause, Sentence story) {
+    return NonfiniteExplanation{.cause = cause, .story = std::move(story), .help = domain_advice(origin, cause)};
+  };
+  switch (origin.op.function) {
+    case OpFunction::log:
+      if (has_nan && has_negatives(read[0])) return found(NonfiniteCause::log_of_negative, words::kLogsOfNegative());
+      if (!has_nan && held.positive_infinity == 0 && has_zeros(read[0]))
+        return found(NonfiniteCause::log_of_zero, words::kLogsOfZero());
+      break;
+    case OpFunction::sqrt:
+      if (has_nan && has_negatives(read[0])) return found(NonfiniteCause::sqrt_of_negative, words::kRootsOfNegative());
+      break;
+    case OpFunction::rsqrt:
+      if (has_nan && has_negatives(read[0])) return found(NonfiniteCause::sqrt_of_negative, words::kRootsOfNegative());
+      if (!has_nan && has_zeros(read[0])) return found(NonfiniteCause::division_by_zero, words::kRootsOfZero());
+      break;
+    case OpFunction::exp:
+      if (has_nan) break;
+      return found(NonfiniteCause::overflow_of_exp,
+                   words::kExponentials({{"largest", origin.format().largest_finite()}, {"format", format}}));
+    case OpFunction::div:
+      if (read.size() != 2) break;
+      if (has_nan && has_zeros(read[0]) && has_zeros(read[1]))
+        return found(NonfiniteCause::zero_over_zero, words::kZerosOverZero());
+      if (!has_nan && read[0].known == StatisticsLevel::values && divides_by_zero(read[0].statistics.largest, read[1]))
+        return found(NonfiniteCause::division_by_zero, words::kDividedByZero({{"format", format}}));
+      break;
+    case OpFunction::reciprocal:
+      if (!has_nan && divides_by_zero(1, read[0]))
+        return found(NonfiniteCause::division_by_zero, words::kDividedByZero({{"format", format}}));
+      break;
+    default:
+      break;
+  }
+  return {};
+}
+
+// Where the rounding was counted, the row holds the values before it.
+NonfiniteExplanation explain_rounding(const OriginFacts& origin) {
+  NonfiniteExplanation found{.cause = origin.op.kind == OpKind::cast ? NonfiniteCause::overflow_on_cast
+                                                                     : NonfiniteCause::overflow_in_arithmetic};
+  const std::optional<TensorRow> row = origin.row();
+  if (!row || !row->before_rounding || row->known != StatisticsLevel::values) return found;
+  const double largest = row->statistics.largest;
+  if (std::isfinite(largest) && largest >= origin.limit())
+    found.story = words::kLargestBefore({{"value", largest}, {"beyond", too_large(largest, origin.format())}});
+  return found;
+}
+
+}  // namespace
+
+NonfiniteExplanation explain_by_rows(const OriginFacts& origin) {
+  if (origin.origin.overflowed > 0) return explain_rounding(origin);
+  const TensorInfo& made = origin.made;
+  const OpInfo& op = origin.op;
+  if (!op.inputs_told || made.flushes_inputs || !is_float(made.dtype)) return {};
+  const std::optional<TensorRow> row = origin.row();
+  if (!row) return {};
+  std::vector<TensorRow> read;
+  for (const GraphEdge& edge : origin.facts.context.trace.graph().inputs(made.op)) {
+    const auto tensor = origin.recorded(edge.producer, edge.slot);
+    const std::optional<TensorRow> last = tensor ? origin.last_row(*tensor) : std::nullopt;
+    if (!last || stored_nonfinite(*last, origin.facts.selection.tensor(*tensor).dtype) > 0) return {};
+    read.push_back(*last);
+  }
+  if (read.empty()) return {};
+  if (NonfiniteExplanation found = explain_domain(origin, *row, read); found.cause != NonfiniteCause::unknown) return found;
+
+  size_t operands = operands_of_exact(op.function);
+  const std::optional<double> constant = attribute(op, "other");  // the second operand, where that is a number
+  if (operands == 2 && op.kind == OpKind::elementwise && constant && std::isfinite(*constant)) operands = 1;
+  if (operands == 0 || read.size() < operands || !is_narrow(made.dtype)) return {};
+  if (op.function == OpFunction::scale && !std::isfinite(attribute(op, "factor").value_or(kUnknown))) return {};
+  if (row->statistics.nan > 0 || stored_infinities(*row, made.dtype) == 0) return {};
+  const bool adds_up = op.kind == OpKind::product || op.kind == OpKind::reduction;
+  return {.cause = op.kind == OpKind::cast ? NonfiniteCause::overflow_on_cast : NonfiniteCause::overflow_in_arithmetic,
+          .story = (adds_up ? words::kSumExceeded : words::kExceeded)(
+              {{"largest", origin.format().largest_finite()}, {"format", format_name(origin.format())}})};
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,166 @@
+// What is said of the causes of NaN and Inf: the arithmetic that shows each, and what helps.
+#pragma once
+
+#include "ulpscope/analyzers/report/sentence.h"
+#include "ulpscope/emulation/format.h"
+#include "ulpscope/trace/records.h"
+
+namespace ulpscope {
+
+// "Element [9, 15]: ", of an element that was captured; what it is called within a sentence: "element [9, 15]".
+Sentence at_element(const CaptureRow& element);
+Sentence element_name(const CaptureRow& element);
+// "exceeds 65,504 (FP16 max)", of a value that does; of a negative one "is below -65,504 (FP16 min)".
+Sentence too_large(double value, const FloatFormat& format);
+
+namespace cause_words {
+
+// Memory, and what was there before the first op.
+inline constexpr Template kMemoryChanged{"cause.memory_changed",
+                                         "`{parameter}` no longer held what was last written to it: its memory was changed."};
+inline constexpr Template kOperandChanged{
+    "cause.operand_changed",
+    "In {place} {element} was finite when written, and {value:special} when `{op}` read it: its memory was changed in between."};
+inline constexpr Template kFindWriter{
+    "advice.find_writer", "Find what writes to that memory: an in-place op on a view, a buffer that is reused, or a race."};
+inline constexpr Template kCheckStart{"advice.check_start", "Check how it was initialized or loaded."};
+
+// Optimizers.
+inline constexpr Template kEpsilonFlushed{
+    "cause.epsilon_flushed",
+    "Adam divides by zero at step {step}: in {format} eps = {eps:g} is 0, and (1 - beta2) g^2 is 0 for |g| up to "
+    "2^{gradient:.2g}."};
+inline constexpr Template kUpdateMath{"cause.update_math", "Each operation of the update is rounded to {format}{math:brackets}."};
+inline constexpr Template kMastersOrFp32Update{
+    "advice.masters_or_fp32_update", "Use FP32 master weights{masters:brackets}, or compute the update in FP32{math:brackets}."};
+inline constexpr Template kMomentsUnderflow{
+    "advice.moments_underflow",
+    "The latter still stores second moments in {format}: where one underflows to 0, eps alone bounds the update."};
+inline constexpr Template kZeroMoments{
+    "cause.denominator_underflow", "Adam divides by zero at step {step}: eps = 0, and {moments} of {count} second moments are 0."};
+inline constexpr Template kWhyZeroMoments{"cause.why_zero_moments",
+                                          "A second moment stays 0 while its gradients are 0, or underflow when squared."};
+inline constexpr Template kNeedsEpsilon{"advice.needs_epsilon", "Set Adam's eps above 0{epsilon:brackets}; 1e-8 is its default."};
+inline constexpr Template kSecondMoment{"cause.second_moment_overflow",
+                                        "{at}(1 - beta2) g^2 = {square:.6g} {beyond}; the gradient g is {gradient:.6g}."};
+inline constexpr Template kMastersHaveMoments{"advice.masters_have_moments",
+                                              "Use FP32 master weights{masters:brackets}: their second moments are FP32 too."};
+
+// Losses.
+inline constexpr Template kNoTarget{"cause.no_target",
+                                    "All logits were finite, and the loss ignored every target of the batch: its mean is 0 / 0."};
+inline constexpr Template kLeaveTargets{"advice.leave_targets",
+                                        "Leave at least one target per batch that is not ignored{setting:brackets}."};
+inline constexpr Template kNoProbability{
+    "cause.no_probability",
+    "The model's output is finite, but no probability: binary_cross_entropy takes log(p) and log(1 - p), NaN below 0 and above 1."};
+inline constexpr Template kEndWithSigmoid{"advice.end_with_sigmoid",
+                                          "End the model with a sigmoid, or use bce_with_logits{setting:brackets}."};
+
+// Sums.
+inline constexpr Template kFirstTerm{"cause.first_term", "{at}the first of its {terms:count term} is NaN or Inf already."};
+inline constexpr Template kTermsUpTo{
+    "cause.terms_up_to",
+    "{at}after {before} of {terms:count term} the sum is {partial:.6g}, and the next term makes it NaN or Inf."};
+inline constexpr Template kWholeSum{"cause.whole_sum", "{at}the sum of {terms:count term}, {partial:.6g}, {beyond}."};
+inline constexpr Template kScaledSum{
+    "cause.scaled_sum",
+    "{at}the sum of {terms:count term} is {partial:.6g}. Times the inverse scales {first:.6g} and {second:.6g} it is {scaled:.6g}, "
+    "which {beyond}."};
+
+// Norms and softmax.
+inline constexpr Template kMaskedRow{"cause.masked_row",
+                                     "{at}all {values} values of its softmax row are masked, and exp(-Inf - -Inf) is NaN."};
+inline constexpr Template kLeaveOneValue{"advice.leave_one_value",
+                                         "Leave at least one value of each row unmasked, or mask with a large finite number."};
+inline constexpr Template kRunningVariance{
+    "cause.running_variance",
+    "{at}{values} values from {smallest:.6g} to {largest:.6g} have a variance of at least {variance:.6g}. Times the momentum, "
+    "{momentum:g}, it is {added:.6g}, which {beyond}."};
+inline constexpr Template kSmallerInputs{"advice.smaller_inputs_of_norm",
+                                         "Scale down the input of the norm: its square has to fit."};
+inline constexpr Template kNormOfOne{
+    "cause.norm_of_one",
+    "{at}it is the only value of its group, {value:.6g}. The variance is 0, and so is eps: the norm divides by 0."};
+inline constexpr Template kRmsOfOne{
+    "cause.rms_of_one",
+    "{at}it is the only value of its group, {value:.6g}. The mean square is 0, and so is eps: the norm divides by 0."};
+inline constexpr Template kNormOfEqual{
+    "cause.norm_of_equal",
+    "{at}all {values} values of its group are {value:.6g}. Their variance is 0, and so is eps: the norm divides by 0."};
+inline constexpr Template kRmsOfEqual{
+    "cause.rms_of_equal",
+    "{at}all {values} values of its group are {value:.6g}. Their mean square is 0, and so is eps: the norm divides by 0."};
+inline constexpr Template kLargerEpsilon{"advice.larger_epsilon_of_norm",
+                                         "Set eps of `{module}` above 0 (now {eps:g}); 1e-5 is usual."};
+
+// Zeros that were none before a rounding.
+inline constexpr Template kZeroBehind{
+    "cause.zero_was_flushed",
+    "The 0 is an underflow: before rounding, element {element} of {place} was {magnitude:.3g}, and {format} rounds anything up to "
+    "{flushed} to 0."};
+inline constexpr Template kZeroBehindAtMost{"cause.zero_was_flushed_at_most",
+                                            "The 0 is an underflow: before rounding, element {element} of {place} was at most "
+                                            "{magnitude:.3g}, and {format} rounds anything "
+                                            "up to {flushed} to 0."};
+inline constexpr Template kLogSoftmax{"advice.log_softmax", "Replace log(softmax(x)) by log_softmax(x)."};
+inline constexpr Template kFp32Keeps{"advice.fp32_keeps", "{wide}, where this value is {magnitude:.3g}."};
+inline constexpr Template kAddendFlushed{
+    "cause.addend_flushed", "The {addend:g} added to prevent this is 0 in {format}, whose smallest positive number is {smallest}."};
+inline constexpr Template kRaiseAddend{"advice.raise_addend",
+                                       "Raise eps of `{module}` to at least {smallest} (now {addend:g}){wide}."};
+
+// Functions outside their domains.
+inline constexpr Template kKeepArgument{"advice.keep_argument",
+                                        "Keep the argument of {function} above 0: clamp it, or add an eps."};
+inline constexpr Template kKeepPositive{"advice.keep_positive",
+                                        "Keep the argument of {function} at 0 or above: clamp it, or find what made it negative."};
+inline constexpr Template kKeepBase{"advice.keep_base", "Keep the base of {function} away from 0: clamp it, or add an eps."};
+inline constexpr Template kKeepDivisor{"advice.keep_divisor", "Keep the divisor away from 0: clamp it, or add an eps."};
+inline constexpr Template kClampExponent{
+    "advice.clamp_exponent",
+    "Subtract the largest value before exp, as softmax does, or clamp the argument of exp to at most {limit}."};
+inline constexpr Template kFiniteFactor{"advice.finite_factor",
+                                        "Use a finite factor, such as {proposed:g} (now {factor:special})."};
+inline constexpr Template kFactorInRange{
+    "advice.factor_in_range",
+    "Use a factor between -{largest} and {largest} ({format}'s range), such as {proposed:g} (now {factor:g})."};
+
+// Arithmetic of one element.
+inline constexpr Template kOperand{"cause.operand", "{value:.6g}"};
+inline constexpr Template kNegativeOperand{"cause.negative_operand", "({value:.6g})"};
+inline constexpr Template kSpecialOperand{"cause.special_operand", "{value:special}"};
+inline constexpr Template kOperandReadAsZero{"cause.operand_read_as_zero", "{value:.6g} (read as 0)"};
+inline constexpr Template kSumOf{"cause.sum_of", "{first} + {second}"};
+inline constexpr Template kDifferenceOf{"cause.difference_of", "{first} - {second}"};
+inline constexpr Template kProductOf{"cause.product_of", "{first} * {second}"};
+inline constexpr Template kQuotientOf{"cause.quotient_of", "{first} / {second}"};
+inline constexpr Template kFunctionOf{"cause.function_of", "{op}({operands:commas})"};
+inline constexpr Template kOperation{"cause.operation", "{at}{expression} = {result:special}."};
+inline constexpr Template kTooLarge{"cause.too_large", "{at}{expression} = {exact:.6g} {beyond}."};
+inline constexpr Template kCastTooLarge{"cause.cast_too_large", "{at}{expression} {beyond}."};
+
+// By rows alone.
+inline constexpr Template kLargestBefore{"cause.largest_before_rounding",
+                                         "The largest value before rounding, {value:.6g}, {beyond}."};
+inline constexpr Template kExceeded{
+    "cause.exceeded", "Its inputs were finite, and it holds Inf but no NaN: a result exceeded {largest} ({format} max)."};
+inline constexpr Template kSumExceeded{
+    "cause.sum_exceeded",
+    "Its inputs were finite, and it holds Inf but no NaN: a sum, or a part of it, exceeded {largest} ({format} max)."};
+inline constexpr Template kLogsOfZero{"cause.logs_of_zero", "Its inputs were finite, and it holds -Inf but no NaN: log(0)."};
+inline constexpr Template kLogsOfNegative{"cause.logs_of_negative",
+                                          "Its inputs were finite, and it holds NaN: the log of a negative number."};
+inline constexpr Template kRootsOfNegative{"cause.roots_of_negative",
+                                           "Its inputs were finite, and it holds NaN: the square root of a negative number."};
+inline constexpr Template kRootsOfZero{"cause.roots_of_zero", "Its inputs were finite, and it holds Inf but no NaN: 1 / sqrt(0)."};
+inline constexpr Template kExponentials{
+    "cause.exponentials", "Its inputs were finite, and it holds Inf but no NaN: exp(x) exceeded {largest} ({format} max)."};
+inline constexpr Template kZerosOverZero{"cause.zeros_over_zero", "Its inputs were finite, and it holds NaN: 0 / 0."};
+inline constexpr Template kDividedByZero{
+    "cause.divided_by_zero",
+    "Its inputs were finite, and no quotient of the largest numerator and the smallest nonzero denominator overflows {format}: it "
+    "divided by 0."};
+
+}  // namespace cause_words
+}  // namespace ulpscope
