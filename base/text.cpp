@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <numeric>
 
 namespace ulpscope {
@@ -120,6 +121,9 @@ std::string join_words(std::span<const std::string> words, std::string_view conj
 }
 
 std::string grouped_digits(std::string_view digits) {
+  // 1.482e+04 is 14,820; from 10^9 on the exponent is easier to read than the digits.
+  if (digits.find("e+0") != std::string_view::npos)
+    return grouped_digits(fmt::format("{:.0f}", std::strtod(std::string(digits).c_str(), nullptr)));
   const size_t first = digits.starts_with('-') ? 1 : 0;
   const size_t end = std::min(digits.find_first_not_of("0123456789", first), digits.size());
   std::string grouped;

@@ -47,7 +47,7 @@ Advice advice_on(const RunFacts& facts, uint32_t tensor, uint64_t step) {
     return kScaleHadFallen({{"first", scale_value(steps.first.scale_before)}, {"scale", scale_value(scale)}});
   const SettingNames& settings = facts.context.settings;
   const bool takes_fp32 = has_range_of_fp32(facts.selection.tensor(tensor).dtype);
-  Advice advice = scaling_advice(facts.precision(), settings);
+  Advice advice = scaling_advice(facts.precision(), settings, true);
   const Setting precision =
       advice.set(settings.proposed(SettingKind::precision, takes_fp32 ? settings.words().fp32 : settings.words().bf16));
   advice.text.begin_with(takes_fp32 ? kScaleOrUseFp32 : kScaleOrUseBf16, {{"precision", precision}});

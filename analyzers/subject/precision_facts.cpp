@@ -58,7 +58,8 @@ Advice scaling_advice(const PrecisionFacts& facts, const SettingNames& settings,
   Advice advice;
   const auto factor = [&]() -> Value {
     if (!(settings.number(Kind::loss_factor).value_or(1) <= 0.1)) return {};
-    return (goes_on ? kRaiseLossFactor : kOrRaiseLossFactor)({{"factor", advice.raise(settings.now(Kind::loss_factor))}});
+    advice.raise(settings.name(Kind::loss_factor));
+    return (goes_on ? kRaiseLossFactor : kOrRaiseLossFactor)({{"factor", scale_setting(settings, Kind::loss_factor)}});
   };
   // A scaler that multiplies by 1 is switched on.
   const bool multiplies_by_one = settings.number(Kind::scale_initial) == 1.0 && !settings.is_off(Kind::scale_enabled);

@@ -78,6 +78,18 @@ TEST(JoinWords, ReadsAsAList) {
 
 TEST(CountOf, OneIsSingular) {
   EXPECT_EQ(count_of(0, "step"), "0 steps");
+  EXPECT_EQ(count_of(1234567, "step"), "1,234,567 steps");
+  for (const auto& [digits, grouped] : {std::pair{"999", "999"},
+                                        {"65504.5", "65,504.5"},
+                                        {"-1234567", "-1,234,567"},
+                                        {"0.12345", "0.12345"},
+                                        {"1.482e+04", "14,820"},
+                                        {"1e+09", "1,000,000,000"},
+                                        {"1e+10", "1e+10"},
+                                        {"1e-05", "1e-05"},
+                                        {"nan", "nan"},
+                                        {"", ""}})
+    EXPECT_EQ(grouped_digits(digits), grouped);
   EXPECT_EQ(count_of(1, "gradient tensor"), "1 gradient tensor");
   EXPECT_EQ(count_of(UINT64_MAX, "row"), "18446744073709551615 rows");
 }

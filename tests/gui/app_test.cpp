@@ -106,7 +106,7 @@ TEST_F(AppTest, AnomaliesAreSteppedThrough) {
 
 TEST_F(AppTest, ATensorIsFoundByItsName) {
   key(Key::p, true);
-  host_.type("body");
+  host_.type("body linear_b");
   settle();
   click("found 0");
   settle();

@@ -114,7 +114,7 @@ class Reports(Case):
                 report, losses = self.train(precision)
                 self.assertTrue(all(map(math.isfinite, losses)))
                 self.assertEqual(report.verdict, "ok", report.text)
-                self.assertNotIn("NaN", report.text)
+                self.assertNotIn("held NaN", report.text)
 
     def test_a_logarithm_of_zero_in_the_middle(self):
         for precision in self.PRECISIONS:
@@ -133,9 +133,8 @@ class Reports(Case):
         self.assertFalse(math.isfinite(losses[9]))
         self.assertEqual(report.verdict, "broken", report.text)
         text = " ".join(report.text.split())
-        self.assertIn("The first, in step 9, is between second mul in forward. All that it read was finite", text)
-        self.assertIn("65504", text)
-        self.assertIn("FP32 or BF16", text)
+        self.assertIn("First Inf: `between` (second mul, forward), step 9", text)
+        self.assertIn("437.5 * 10,000 = 4.375e+06 exceeds 65,504 (FP16 max)", text)
 
     def test_the_same_ids_in_all_precisions(self):
         """compare pairs the ops of two precisions: every op of the model in FP32 is there in BF16."""

@@ -70,6 +70,8 @@ def number_text(value, unit):
 
 def grouped(text):
     """With a comma between each three digits of the whole number that a text begins with."""
+    if "e+0" in text:
+        return f"{float(text):,.0f}"
     whole = re.match(r"-?\d+", text)
     return f"{int(whole[0]):,}{text[whole.end():]}" if whole and int(whole[0]) else text
 
