@@ -16,10 +16,6 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kOrLowerFactor{"advice.or_lower_loss_factor", ", or lower the loss factor{factor:brackets}"};
-constexpr Template kSmallerFactorOfLoss{"advice.smaller_loss_factor", "A smaller loss factor{factor:brackets} avoids it"};
-constexpr Template kSmallerLossScale{"advice.smaller_loss_scale", "A smaller loss scale{faster}{factor} avoids it"};
-constexpr Template kOrFallsFaster{"advice.or_falls_faster", ", or one that falls faster{backoff:brackets},"};
-constexpr Template kOrFactorOfLoss{"advice.or_loss_factor", " or loss factor{factor:brackets}"};
 constexpr Template kMomentumOfOne{"advice.momentum_of_one",
                                   "Lower the momentum below 1{momentum:brackets}: at 1 or more, old gradients never decay"};
 constexpr Template kLowerDecay{"advice.lower_decay",
@@ -103,24 +99,6 @@ SettingMention learning_rate_now(const RunFacts& facts, std::optional<uint32_t> 
 Sentence or_lower_loss_factor(const RunFacts& facts, Advice& advice) {
   if (!(loss_factor(facts) > 1)) return {};
   return kOrLowerFactor({{"factor", advice.lower(loss_factor_now(facts))}});
-}
-
-Advice smaller_scale_of_loss(const RunFacts& facts) {
-  constexpr double kSlow = 0.9;  // a scaler that backs off by less takes ten steps and more to halve its scale
-  const SettingNames& settings = facts.context.settings;
-  const bool has_factor = loss_factor(facts) > 1;
-  Advice advice;
-  if (has_factor && !facts.precision().scales_loss) {
-    advice.text = kSmallerFactorOfLoss({{"factor", advice.lower(loss_factor_now(facts))}});
-    return advice;
-  }
-  advice.note({.kind = SettingKind::scale_initial, .way = SettingChange::Way::lower});
-  Value faster, factor;
-  if (facts.precision().adapts_scale && facts.context.trace.run().backoff_factor > kSlow)
-    faster = kOrFallsFaster({{"backoff", advice.lower(settings.now(SettingKind::scale_backoff_factor))}});
-  if (has_factor) factor = kOrFactorOfLoss({{"factor", advice.lower(loss_factor_now(facts))}});
-  advice.text = kSmallerLossScale({{"faster", faster}, {"factor", factor}});
-  return advice;
 }
 
 Advice shorten_updates(const RunFacts& facts, std::optional<uint32_t> weight, uint64_t step) {

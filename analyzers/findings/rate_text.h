@@ -29,9 +29,6 @@ Advice why_updates_are_short(const RunFacts& facts);
 // A phrase: ", or lower the loss factor (loss.factor, now 1e+06)", where it has one above 1 that makes gradients larger; or
 // nothing. The change is noted in `advice`.
 Sentence or_lower_loss_factor(const RunFacts& facts, Advice& advice);
-// A phrase that begins a sentence: "A smaller loss scale avoids it", or a smaller factor, where it has one: what keeps a gradient
-// or a scaled loss from overflowing.
-Advice smaller_scale_of_loss(const RunFacts& facts);
 
 }  // namespace findings
 }  // namespace ulpscope

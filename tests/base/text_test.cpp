@@ -91,7 +91,7 @@ TEST(CountOf, OneIsSingular) {
                                         {"", ""}})
     EXPECT_EQ(grouped_digits(digits), grouped);
   EXPECT_EQ(count_of(1, "gradient tensor"), "1 gradient tensor");
-  EXPECT_EQ(count_of(UINT64_MAX, "row"), "18446744073709551615 rows");
+  EXPECT_EQ(count_of(UINT64_MAX, "row"), "18,446,744,073,709,551,615 rows");
 }
 
 // By the rule of the standard, not by its table: decode, and see whether encoding gives the same bytes.
