@@ -210,8 +210,7 @@ void show_findings(const Canvas& canvas, const Report& report) {
     if (cause.consequences.empty()) continue;
     for (const size_t i : cause.consequences) is_shown[i] = true;
     ImGui::Indent(ImGui::GetTextLineHeight());
-    const std::string title =
-        fmt::format("{} came of it###came of {}", count_of(cause.consequences.size(), "finding"), cause.finding);
+    const std::string title = fmt::format("then: {}###came of {}", count_of(cause.consequences.size(), "finding"), cause.finding);
     if (ImGui::TreeNode(title.c_str())) {
       for (const size_t i : cause.consequences) show_finding(canvas, report.findings[i], fmt::format("finding {}", i));
       ImGui::TreePop();

@@ -175,7 +175,7 @@ class Minimizer {
                              count_of(original_.steps.size(), "step"), outcome.steps.size());
     const StepResult& step = outcome.steps.back().result;
     if (!step.nonfinite)
-      throw usage_error("'{}' ends with step {}, in which nothing was NaN or infinite: there is no failure to keep", capsule_,
+      throw usage_error("'{}' ends with step {}, in which nothing was NaN or Inf: there is no failure to keep", capsule_,
                         step.step);
     found_.failure = *step.nonfinite;
     found_.step = step.step;
@@ -500,7 +500,7 @@ Report report_of(const std::string& capsule, const std::string& output, const Mi
   report.analysis = "minimize";
   const bool is_smallest = minimized.is_smallest && after.batches == 1 && minimized.other_failure.empty();
   report.title = fmt::format("{} part of {} {}", is_smallest ? "The smallest" : "A", one_line(capsule),
-                             minimized.is_harmless ? "in which the same is NaN or infinite" : "that fails in the same way");
+                             minimized.is_harmless ? "in which the same is NaN or Inf" : "that fails in the same way");
   report.add_fact("capsule", one_line(output));
   if (minimized.is_harmless) {
     report.add_fact("not_finite", failure.place());

@@ -142,7 +142,7 @@ std::vector<Plot> course_plots(const History& history, const AnalysisContext& co
       {of("skipped", [](const StepCell& cell) { return static_cast<double>(cell.skipped); })});
 
   // Of all tensors together, column by column.
-  Series nonfinite{"NaN and infinities", {}, {}, {}}, flushed{"flushed", {}, {}, {}}, overflowed{"overflowed", {}, {}, {}};
+  Series nonfinite{"NaN and Inf", {}, {}, {}}, flushed{"flushed", {}, {}, {}}, overflowed{"overflowed", {}, {}, {}};
   for (size_t column = 0; column < columns.count; ++column) {
     HistoryCell all, gradients;
     for (uint32_t tensor = 0; tensor < history.tensors(); ++tensor) {

@@ -54,8 +54,9 @@ std::string evidence_html(const Evidence& evidence) {
   if (const std::string key = key_text(evidence.key); !key.empty())
     html += fmt::format("<span class=\"place\">{}</span> ", html_text(key));
   for (const Quantity& quantity : evidence.values)
-    html += fmt::format("<span class=\"value\"><span class=\"soft\">{}</span> {}</span> ", html_text(shown_name(quantity.name)),
-                        html_text(cell_text(quantity.value, quantity.unit)));
+    if (!is_no_count(quantity))
+      html += fmt::format("<span class=\"value\"><span class=\"soft\">{}</span> {}</span> ", html_text(shown_name(quantity.name)),
+                          html_text(cell_text(quantity.value, quantity.unit)));
   return html + "</li>\n";
 }
 

@@ -144,7 +144,7 @@ std::string steps_html(const Plot& plot) {
           "</svg>" + mark_shapes_html(plot, frame->first, frame->end) + "</svg>" + axis_html(ticks) + "</div>\n";
   html += legend_html(plot, drawn);
   std::string caption = frame->scale.is_logarithmic ? "Logarithmic scale. " : "";
-  if (frame->scale.has_nonfinite) caption += "Red at the top: NaN or infinity.";
+  if (frame->scale.has_nonfinite) caption += "Red at the top: NaN or Inf.";
   if (!caption.empty()) html += fmt::format("<p class=\"caption\">{}</p>\n", caption);
   return html + html_not_drawn(plot.series.size() - drawn, "line");
 }

@@ -150,11 +150,6 @@ struct CellText {
   std::string operator()(const LongText& value) const { return (*this)(value.brief); }
 };
 
-bool is_no_count(const Quantity& quantity) {
-  const auto* const count = std::get_if<int64_t>(&quantity.value);
-  return quantity.unit == Unit::count && count != nullptr && *count == 0;
-}
-
 // "20 steps", "1 step", "loss scale 2^5".
 std::string quantity_text(const Quantity& quantity) {
   const std::string value = cell_text(quantity.value, quantity.unit);
@@ -559,6 +554,11 @@ bool leave_out(Report& report, Shown& shown) {
 }
 
 }  // namespace
+
+bool is_no_count(const Quantity& quantity) {
+  const auto* const count = std::get_if<int64_t>(&quantity.value);
+  return quantity.unit == Unit::count && count != nullptr && *count == 0;
+}
 
 std::string shown_name(std::string_view name) {
   if (name == "nan") return "NaN";

@@ -26,6 +26,8 @@ std::string render_text(const Report& report, const TextOptions& options);
 std::string verdict_line(const Report& report);
 const char* verdict_word(Verdict verdict);  // "BROKEN"
 
+// Of a count of 0, which evidence does not tell.
+bool is_no_count(const Quantity& quantity);
 // One cell as text: "12.5%", "2^-14", "1.5 MiB", "3..5%", "?" where nobody knows, "-" where it does not apply.
 std::string cell_text(const Cell& cell, Unit unit);
 // With all its digits; NaN, Infinity and -Infinity are these words, which scripts read as such.

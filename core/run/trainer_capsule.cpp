@@ -68,8 +68,7 @@ std::string Trainer::State::capsule_event(const StepResult& step) const {
     case CapsuleEvent::overflow: {
       const std::optional<NonfiniteOutput>& found = nonfinite_watch->first_infinite();
       if (step.skipped || !found) return "";
-      return fmt::format("{} had {}, and the step was taken", found->place(),
-                         found->infinite == 1 ? "an infinity" : fmt::format("{} infinities", found->infinite));
+      return fmt::format("{} had {}, and the step was taken", found->place(), fmt::format("{} Inf", found->infinite));
     }
     case CapsuleEvent::backoff:
       return scale() < step.scale ? fmt::format("the loss scale went from {} to {}", step.scale, scale()) : "";
