@@ -194,14 +194,15 @@ TEST_F(Scenarios, ApexLevelsLearnAndO3BreaksDown) {
 // What the report of a broken run says, followed.
 TEST_F(Scenarios, AdviceOnPureFp16IsWorthFollowing) {
   const auto problems = [&](const char* trace) {
-    std::map<std::string, std::string> suggestions;  // of errors and warnings, by code
+    std::map<std::string, std::string> said;  // of errors and warnings, by code
     for (const Finding& finding : analyze_all(Snapshot(file(trace))).findings)
-      if (finding.severity != Severity::info && finding.code != "recording.warning") suggestions[finding.code] = finding.suggestion;
-    return suggestions;
+      if (finding.severity != Severity::info && finding.code != "recording.warning")
+        said[finding.code] = finding.title.text() + " " + finding.suggestion.text();
+    return said;
   };
   run(preset("pure_fp16", {"training.steps=40"}), "stalled.h5");
   const auto stalled = problems("stalled.h5");
-  EXPECT_THAT(stalled.at("updates.none_applied"), HasSubstr("every gradient was"));
+  EXPECT_THAT(stalled.at("updates.none_applied"), HasSubstr("where gradients become zero"));
   EXPECT_THAT(stalled.at("scale.missing"), HasSubstr("optimizer.master_weights = true, scaler.enabled = \"on\""));
   for (const auto& [code, suggestion] : stalled) EXPECT_THAT(suggestion, Not(HasSubstr("autocast."))) << code;
   const Run mended =
@@ -213,10 +214,9 @@ TEST_F(Scenarios, AdviceOnPureFp16IsWorthFollowing) {
   run(preset("apex_levels", {"precision=apex_o3", "training.steps=3"}), "adam.h5");
   EXPECT_FALSE(problems("adam.h5").contains("range.values_overflow")) << "an update is no forward value";
   const std::string cause = problems("adam.h5").at("range.nonfinite");
-  EXPECT_THAT(cause, HasSubstr("divides by 0"));
+  EXPECT_THAT(cause, HasSubstr("Adam divides by zero"));
   EXPECT_THAT(cause, HasSubstr("eps = 1e-08"));
-  EXPECT_THAT(cause, HasSubstr("up to 2^-25"));
-  EXPECT_THAT(cause, HasSubstr(fmt::format("up to 2^{:.3g}", std::log2(std::sqrt(0x1p-25 / 0.001)))));
+  EXPECT_THAT(cause, HasSubstr(fmt::format("up to 2^{:.1f}", std::log2(std::sqrt(0x1p-25 / 0.001)))));
   EXPECT_THAT(cause, HasSubstr("optimizer.math = \"fp32\""));
   for (const Override& advice : {Override("optimizer.math=fp32"), Override("optimizer.master_weights=true")}) {
     run(preset("apex_levels", {"precision=apex_o3", "training.steps=3", advice}), "finite.h5");

@@ -139,7 +139,7 @@ TEST_F(UpdateTrialsTest, WhyThereIsNoReferenceIsSaid) {
   ASSERT_EQ(one.original.result, FixResult::still_loses);
   EXPECT_EQ(fact(one, "reference"), "none: one step of FP32 does not tell whether it trains");
   EXPECT_EQ(find(one, "FP32 master weights").result, FixResult::keeps_updates);
-  EXPECT_EQ(detail(one, "FP32 master weights"), "keeps the updates; nothing tells whether it trains");
+  EXPECT_EQ(detail(one, "FP32 master weights"), "keeps the updates; whether it trains as well is not known");
 
   Trial start;
   start.experiment = run;
