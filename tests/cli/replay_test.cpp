@@ -141,8 +141,9 @@ evaluation = "never"
   for (const char* name : {"kept", "run.h5"})
     fs::rename(file(std::string("project/runs/first/") + name), file(std::string("moved/") + name));
   for (const Result& refused : {again("moved"), fixes("moved")})
-    EXPECT_THAT(refused.err + refused.out, HasSubstr("data/rows.csv', data of the run: looked in the current folder, in '" +
-                                                     file("moved") + "' and in the folders above it"));
+    EXPECT_THAT(refused.err + refused.out,
+                HasSubstr("data/rows.csv', data of the run: looked in '" + file("moved") + "' and in the current folder, '" +
+                          file("elsewhere") + "', and in the folders above it"));
   EXPECT_EQ(again("moved").exit_code, 3);
   fs::copy_file(file("project/data/rows.csv"), file("moved/rows.csv"));
   EXPECT_EQ(again("moved").exit_code, 0) << again("moved").err;
