@@ -160,8 +160,8 @@ std::string schema_markdown(std::span<const TableSpec> tables) {
   std::string text;
   for (const TableSpec& table : tables) {
     const std::string since = table.since > 0 ? fmt::format(" Since {}.", schema_version_text(table.since)) : "";
-    text += fmt::format("### {}\n{} {} a chunk.{}\n\n| column | type | unit | meaning |\n|---|---|---|---|\n", table.name,
-                        table.meaning, count_of(table.chunk_rows, "row"), since);
+    text += fmt::format("### {}\n{} {} row{} a chunk.{}\n\n| column | type | unit | meaning |\n|---|---|---|---|\n", table.name,
+                        table.meaning, table.chunk_rows, table.chunk_rows == 1 ? "" : "s", since);
     for (const ColumnSpec& column : table.columns) {
       std::string meaning = column.meaning;
       const auto add = [&](const std::string& more) { meaning += (meaning.empty() ? "" : ": ") + more; };
