@@ -207,7 +207,7 @@ TEST(HtmlRenderer, StepsHaveMarksBandsAndWhatIsNotFinite) {
   EXPECT_THAT(plot["lines"], SizeIs(2));
   EXPECT_EQ(plot["marks"], 1);
   EXPECT_EQ(plot["bands"], 1);
-  EXPECT_THAT(plot["text"].get<std::string>(), HasSubstr("NaN or infinity"));
+  EXPECT_THAT(plot["text"].get<std::string>(), HasSubstr("NaN or Inf"));
   EXPECT_THAT(html, HasSubstr("<path class=\"nonfinite\""));
 }
 
