@@ -134,7 +134,7 @@ class Reports(Case):
         self.assertEqual(report.verdict, "broken", report.text)
         text = " ".join(report.text.split())
         self.assertIn("First Inf: `between` (second mul, forward), step 9", text)
-        self.assertIn("437.5 * 10,000 = 4.375e+06 exceeds 65,504 (FP16 max)", text)
+        self.assertIn("437.5 * 10,000 = 4,375,000 exceeds 65,504 (FP16 max)", text)
 
     def test_the_same_ids_in_all_precisions(self):
         """compare pairs the ops of two precisions: every op of the model in FP32 is there in BF16."""

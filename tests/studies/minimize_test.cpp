@@ -480,7 +480,7 @@ TEST_F(MinimizeTest, WhereNothingFailedThereIsNothingToKeep) {
     FAIL() << "all was finite";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
-    EXPECT_THAT(error.what(), HasSubstr("whole.capsule' ends with step 1, in which nothing was NaN or infinite"));
+    EXPECT_THAT(error.what(), HasSubstr("whole.capsule' ends with step 1, in which nothing was NaN or Inf"));
   }
   EXPECT_FALSE(std::filesystem::exists(file("small.capsule")));
 }

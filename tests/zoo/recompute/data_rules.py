@@ -7,7 +7,7 @@ import numpy
 from .nonfinite_rules import KINDS, is_called
 from .rules import Rule
 from .run_rules import loss_step, mean_guess
-from .samples import sample_of
+from .samples import named_element, named_sample, sample_of
 from .sentences import Claim
 
 # NaN and Inf.
@@ -31,31 +31,12 @@ def bad_data(case, said):
 
 
 def bad_sample(case):
-    """Which sample of the batch the captured element is of, and where the sources have it."""
+    """As reports name it: the sample of the batch that the captured element is of."""
     f = case.f
-    c, s = f.tables.captures, f.tables.sources
+    c = f.tables.captures
     step = f.rows.step[f.first_row(f.rows.bad & f.rows_of(case.first_tensor))]
     root = next(i for i in range(c.rows) if c["step"][i] == step and c["tensor"][i] == case.first_tensor and c["node"][i] == 0)
-    element, of_sample, sample, source = sample_of(f, case.first_tensor, root)
-    places, name = [], ""
-    for i in range(s.rows):
-        first, n = int(s["first_sample"][i]), int(s["samples"][i])
-        if int(s["source"][i]) != source or not first <= sample < first + n:
-            continue
-        name = f.trace.text_of(s["name"][i])
-        part, file, columns = (f.trace.text_of(s[column][i]) for column in ("part", "file", "columns"))
-        line = int(s["first_row"][i]) + (sample - first) * int(s["row_step"][i])
-        places.append((f"{part} in {file}, row {line}, ", columns.split(",")))
-    whole = [(place, columns) for place, columns in places if len(columns) == of_sample]
-    if len(whole) == 1:
-        places = [(place, columns[element : element + 1]) for place, columns in whole]
-    text = "; ".join(place + columns_text(columns) for place, columns in places)
-    return f"element {element} of sample {sample} of {name} ({text}, counted from 0)"
-
-
-def columns_text(columns):
-    numbers = [int(n) for n in columns]
-    return f"column {numbers[0]}" if len(numbers) == 1 else f"columns {numbers[0]} to {numbers[-1]}"
+    return named_element(f, *sample_of(f, case.first_tensor, root))
 
 
 def bad_rows(case, tensor, _=None):
@@ -93,16 +74,16 @@ def samples_of_outliers(case):
 
 
 def captured_sample(case):
-    """By a capture that has an element of the first of these batches with its largest magnitude: "element 2 of sample 83 of"; None: there is
-    none."""
+    """By a capture that has an element of the first of these batches with its largest magnitude: its name and the sample's number, or None
+    twice."""
     f, row = case.f, outlier_batches(case)[0][0]
     c = f.tables.captures
     is_here = (c["step"] == f.rows.step[row]) & (c["micro_batch"] == f.rows.micro_batch[row]) & (c["made_by"] == case.first_tensor)
     nodes = numpy.flatnonzero(is_here & (numpy.abs(c["value"]) == f.rows.largest[row]))
     if not len(nodes):
         return None, None
-    element, _, sample, _ = sample_of(f, case.first_tensor, nodes[0])
-    return f"element {element} of sample {sample} of ", sample
+    element, of_sample, sample, source = sample_of(f, case.first_tensor, nodes[0])
+    return named_element(f, element, of_sample, sample, source), sample
 
 
 def outlier_sample(case, said):
@@ -110,11 +91,11 @@ def outlier_sample(case, said):
     suspects, (outliers, _, _, others) = samples_of_outliers(case), outlier_batches(case)
     captured, number = captured_sample(case)
     is_only = all(each == suspects[0] for each in suspects) and len(suspects[0]) == 1
-    begins = f"sample {min(suspects[0])[1]} of " if is_only else captured
+    name = named_sample(case.f, *min(suspects[0])[::-1]) if is_only else captured
     is_in_all = is_only or all(number in {sample for _, sample in each} for each in suspects)
     return Claim(
         {"largest": float(case.f.rows.largest[outliers[0]]), "others": others},
-        it_is_that_sample=begins is not None and said["sample"].startswith(begins),
+        it_is_that_sample=said["sample"] == name,
         it_is_in_all_of_them=is_in_all or case.said("data.outlier.first_of_batches") is not None,
         it_is_of_that_batch=is_called(said["place"], case.first_name),
     )
@@ -135,7 +116,7 @@ def own_samples(case, said):
     return Claim(
         {"samples": len(set.union(*suspects))},
         each_has_one=all(len(each) == 1 for each in suspects),
-        it_is_the_first=said["sample"].startswith(f"sample {min(suspects[0])[1]} of "),
+        it_is_the_first=said["sample"] == named_sample(case.f, *min(suspects[0])[::-1]),
     )
 
 
@@ -143,7 +124,7 @@ def shared_sample(case, said):
     suspects = samples_of_outliers(case)
     shared = set.intersection(*suspects)
     return Claim(
-        {"batches": len(suspects)}, there_is_one=len(shared) == 1, it_is_that=said["sample"].startswith(f"sample {min(shared)[1]} of ")
+        {"batches": len(suspects)}, there_is_one=len(shared) == 1, it_is_that=said["sample"] == named_sample(case.f, *min(shared)[::-1])
     )
 
 

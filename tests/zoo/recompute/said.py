@@ -133,17 +133,40 @@ def check_settings(case, sentence):
             yield f"{sentence['id']}: not recomputed: {name} = {to}"
 
 
+def names(kind, value):
+    """All names of a kind that a value holds: in lists and in phrases too."""
+    if isinstance(value, list):
+        for each in value:
+            yield from names(kind, each)
+    elif isinstance(value, dict) and "values" in value:
+        yield from names(kind, list(value["values"].values()))
+    elif isinstance(value, dict) and kind in value:
+        yield value[kind]
+
+
+def check_files(sentence):
+    """Whether the traces that it names are those of the report. `mistakes` calls each of them TRACE."""
+    for file in names("file", sentence["values"].get("trace")):
+        if file != "TRACE":
+            yield f"{sentence['id']}: the trace {file} is not the report's"
+
+
+def check_named(case, sentence):
+    yield from check_settings(case, sentence)
+    yield from check_files(sentence)
+
+
 def check_said(case, sentences, rules):
     """Yields what is wrong with the numbers of sentences. `rules`: by id, functions of a case and what is said."""
     for sentence in sentences:
-        yield from check_settings(case, sentence)
+        yield from check_named(case, sentence)
         for phrase in phrases(sentence):
             yield from check_phrase(case, phrase, rules)
 
 
 def check_unruled(case, sentence, rules):
     """The same of a sentence that has no rule, though phrases in it have one."""
-    yield from check_settings(case, sentence)
+    yield from check_named(case, sentence)
     for phrase in phrases(sentence):
         if phrase["id"] in rules:
             yield from check_phrase(case, phrase, rules)
