@@ -18,6 +18,7 @@
 #include "ulpscope/kernels/update_sums.h"
 #include "ulpscope/recorder/op_identity.h"
 #include "ulpscope/trace/histogram_code.h"
+#include "ulpscope/trace/op_semantics.h"
 #include "ulpscope/trace/row_problem.h"
 
 namespace ulpscope {

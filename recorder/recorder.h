@@ -27,6 +27,7 @@
 
 #include "ulpscope/emulation/product_shape.h"
 #include "ulpscope/kernels/op_call.h"
+#include "ulpscope/trace/op_semantics.h"
 #include "ulpscope/trace/sink.h"
 
 namespace ulpscope {

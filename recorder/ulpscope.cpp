@@ -99,7 +99,7 @@ int32_t number_named(const char* name, int count) {
   return -1;
 }
 
-constexpr int kFunctions = static_cast<int>(kOpFunctions.size());
+
 constexpr int kTypes = static_cast<int>(kDTypes.size());
 
 std::vector<std::string> split(const char* list) {
@@ -257,7 +257,7 @@ const char* ulpscope_last_error() { return last_error.c_str(); }
 
 int32_t ulpscope_phase(const char* name) { return number_named<Phase>(name, kPhases); }
 int32_t ulpscope_role(const char* name) { return number_named<Role>(name, kRoles); }
-int32_t ulpscope_function(const char* name) { return number_named<OpFunction>(name, kFunctions); }
+int32_t ulpscope_function(const char* name) { return number_named<OpFunction>(name, kOpFunctions); }
 int32_t ulpscope_kind(const char* name) { return number_named<OpKind>(name, kOpKinds); }
 int32_t ulpscope_setting_kind(const char* name) { return number_named<SettingKind>(name, kSettingKinds); }
 int32_t ulpscope_metric_kind(const char* name) { return number_named<MetricKind>(name, kMetricKinds); }
@@ -400,7 +400,7 @@ int ulpscope_begin_op(ulpscope_recorder* recorder, const ulpscope_call* call, ul
     begun.location = given.location;
     begun.parameter = given.parameter;
     if (given.phase != -1) begun.phase = enumerator<Phase>(given.phase, kPhases, "phase");
-    if (given.function != -1) begun.function = enumerator<OpFunction>(given.function, kFunctions, "function");
+    if (given.function != -1) begun.function = enumerator<OpFunction>(given.function, kOpFunctions, "function");
     if (given.kind != -1) begun.kind = enumerator<OpKind>(given.kind, kOpKinds, "kind");
     begun.id = given.id;
     begun.forward_id = given.forward_id;

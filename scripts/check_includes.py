@@ -10,8 +10,10 @@ import sys
 
 # What each unit may include of the project, itself always. A unit is a folder, or some files of one; the longest match counts.
 STATISTICS_FILES = ("view", "statistics", "sum_order", "op_call", "fingerprint", "update_sums")
-SINK_FILES = ("sink", "records", "histogram_code", "row_problem")
-READER_FILES = ("snapshot", "run_set", "op_graph", "recover", "sources", "records", "schema", "columns")
+SINK_FILES = ("sink", "records", "op_semantics", "histogram_code", "row_problem")
+READER_FILES = ("snapshot", "run_set", "op_graph", "recover", "sources", "records", "op_semantics", "schema", "columns")
+# These are on both lists: what a trace holds, and what its ops do.
+BOTH_SIDES = tuple(f"trace/{stem}.h" for stem in SINK_FILES if stem in READER_FILES)
 
 PROJECT = {
     "base": set(),
@@ -102,8 +104,7 @@ def project_problem(source, target):
         return f"{folder} is a folder that the table of scripts/check_includes.py does not have"
     if other.startswith("trace/") and other not in PROJECT and folder == "trace":
         return None
-    # records.h belongs to both sides of a trace.
-    sides = {"trace/sink", "trace/reader"} if target == "trace/records.h" else {other}
+    sides = {"trace/sink", "trace/reader"} if target in BOTH_SIDES else {other}
     if other != folder and not sides & PROJECT[folder]:
         return f"{unit} may not include {other}"
     if folder in FLOORS and other == folder:

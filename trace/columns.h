@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "ulpscope/trace/op_semantics.h"
 #include "ulpscope/trace/records.h"
 #include "ulpscope/trace/schema.h"
 
@@ -506,7 +507,7 @@ constexpr int enumerators() {
   else if constexpr (std::is_same_v<Enum, OpKind>)
     return kOpKinds;
   else if constexpr (std::is_same_v<Enum, OpFunction>)
-    return static_cast<int>(kOpFunctions.size());
+    return kOpFunctions;
   else if constexpr (std::is_same_v<Enum, SettingKind>)
     return kSettingKinds;
   else if constexpr (std::is_same_v<Enum, CaptureFollow>)

@@ -1,3 +1,4 @@
+#include "ulpscope/trace/op_semantics.h"
 #include "ulpscope/trace/records.h"
 
 namespace ulpscope {
@@ -45,6 +46,57 @@ const char* name_of(OpKind kind) {
   constexpr const char* kNames[kOpKinds] = {"other",     "source", "cast", "product",  "normalisation", "elementwise",
                                             "reduction", "update", "loss", "quantise", "collective"};
   return kNames[static_cast<size_t>(kind)];
+}
+
+const char* name_of(Meaning meaning) {
+  constexpr const char* kNames[kMeanings] = {"value",
+                                             "factor",
+                                             "addend",
+                                             "subtrahend",
+                                             "dividend",
+                                             "divisor",
+                                             "base",
+                                             "exponent",
+                                             "mask",
+                                             "index",
+                                             "shape",
+                                             "target",
+                                             "weight",
+                                             "bias",
+                                             "query",
+                                             "key",
+                                             "gradient",
+                                             "bias_gradient",
+                                             "result",
+                                             "loss",
+                                             "mean",
+                                             "variance",
+                                             "inverse_deviation",
+                                             "running_mean",
+                                             "running_variance",
+                                             "norm",
+                                             "count",
+                                             "log_sum_exp",
+                                             "scale",
+                                             "inverse_scale",
+                                             "amax",
+                                             "amax_history",
+                                             "found_nonfinite",
+                                             "state",
+                                             "gates",
+                                             "parameter",
+                                             "momentum",
+                                             "first_moment",
+                                             "second_moment",
+                                             "update"};
+  return kNames[static_cast<size_t>(meaning)];
+}
+
+const char* name_of(Reduction reduction) {
+  constexpr const char* kNames[kReductionKinds] = {
+      "nothing", "dimensions",    "last_dimension", "rows", "inner_dimension", "windows", "all_but_channels",
+      "groups",  "equal_indices", "all_elements",   "ranks"};
+  return kNames[static_cast<size_t>(reduction)];
 }
 
 const char* name_of(SettingKind kind) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ulpscope/trace/columns.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope::trace_detail {
 

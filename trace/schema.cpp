@@ -7,6 +7,7 @@
 #include "ulpscope/base/text.h"
 #include "ulpscope/emulation/rounding.h"
 #include "ulpscope/trace/columns.h"
+#include "ulpscope/trace/op_semantics.h"
 #include "ulpscope/trace/sink.h"
 
 namespace ulpscope {

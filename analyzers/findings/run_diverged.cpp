@@ -17,6 +17,7 @@
 #include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
 #include "ulpscope/analyzers/totals/what_if.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope::findings {
 
@@ -62,8 +63,9 @@ Extent all_weights(const RunFacts& facts, uint64_t first_step) {
 // Adam keeps the second moments of the weight in a narrow type that made zeros of some.
 bool flushed_second_moments(const RunFacts& facts, uint32_t weight) {
   const TensorInfo& made = facts.selection.tensor(weight);
-  if (facts.selection.op(weight).function != OpFunction::adam_update) return false;
-  const std::span<const uint32_t> moments = facts.context.graph.made_by(made.op, kSecondMomentSlot);
+  const auto slot = slot_of(facts.selection.op(weight).function, Meaning::second_moment);
+  if (!slot) return false;
+  const std::span<const uint32_t> moments = facts.context.graph.made_by(made.op, *slot);
   return std::any_of(moments.begin(), moments.end(), [&](uint32_t i) {
     const auto* const found = facts.ranges().find(i);
     if (found == nullptr || !is_narrow(facts.selection.tensor(i).dtype)) return false;

@@ -7,6 +7,7 @@
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/trend.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope::findings {
 

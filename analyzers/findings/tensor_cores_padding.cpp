@@ -13,6 +13,7 @@
 #include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
 #include "ulpscope/emulation/product_shape.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope::findings {
 
@@ -53,24 +54,9 @@ std::span<const int64_t> shape_read(const AnalysisContext& context, uint32_t op,
   return context.selection.tensor(read.front()).shape;
 }
 
-ProductKind product_kind(OpFunction function) {
-  switch (function) {
-    case OpFunction::linear:
-      return ProductKind::linear;
-    case OpFunction::matmul:
-    case OpFunction::scaled_matmul:
-      return ProductKind::matmul;
-    case OpFunction::convolution:
-      return ProductKind::convolution;
-    case OpFunction::transposed_convolution:
-      return ProductKind::transposed_convolution;
-    default:
-      return ProductKind::none;
-  }
-}
-
 bool is_convolution(OpFunction function) {
-  return function == OpFunction::convolution || function == OpFunction::transposed_convolution;
+  const ProductKind kind = semantics_of(function).product;
+  return kind == ProductKind::convolution || kind == ProductKind::transposed_convolution;
 }
 
 // The trace says the shape of the product, or the shapes of its operands do. docs/ops.md says which operand is which of our own
@@ -78,7 +64,7 @@ bool is_convolution(OpFunction function) {
 std::optional<ProductShape> product_of(const AnalysisContext& context, const OpInfo& op, const TensorInfo& output) {
   if (const auto product = ProductShape::of(op.product)) return product;
   if (!is_of_own_engine(context.trace.run())) return std::nullopt;
-  return product_shape(product_kind(op.function), shape_read(context, output.op, 0), shape_read(context, output.op, 1),
+  return product_shape(semantics_of(op.function).product, shape_read(context, output.op, 0), shape_read(context, output.op, 1),
                        output.shape);
 }
 

@@ -9,6 +9,7 @@
 #include "ulpscope/analyzers/subject/output_slots.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope::findings {
 
@@ -86,7 +87,7 @@ void find_damped(const RunFacts& facts, Findings& found) {
   uint64_t damped = 0, all = 0, rows = 0, damped_rows = 0;
   for (const auto& [i, judged, unused] : facts.ranges().tensors()) {
     const OpInfo& op = facts.selection.op(i);
-    if (op.function != OpFunction::adam_update || facts.selection.tensor(i).slot != kSecondMomentSlot) continue;
+    if (!makes_as(op.function, facts.selection.tensor(i).slot, Meaning::second_moment)) continue;
     const RangeTotals& totals = judged.totals;
     const auto eps = attribute(op, "eps"), beta2 = attribute(op, "beta2");
     if (totals.rows == 0 || !eps || !beta2 || !(*beta2 >= 0 && *beta2 < 1)) continue;

@@ -18,6 +18,7 @@
 #include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_place.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope {
 
@@ -32,8 +33,9 @@ Name module_name(const OpInfo& op) { return op.module.empty() ? Name{NameKind::o
 // What was added up is multiplied by the inverse scales of both factors.
 NonfiniteExplanation explain_scaled_sum(const OriginFacts& origin) {
   if (origin.op.function != OpFunction::scaled_matmul) return {};
-  const CaptureRow *const first = origin.capture->operand(kFirstInverseScale), *const second =
-                                                                                   origin.capture->operand(kSecondInverseScale);
+  // One behind the other.
+  const auto scale = static_cast<int>(*input_of(OpFunction::scaled_matmul, Meaning::inverse_scale));
+  const CaptureRow *const first = origin.capture->operand(scale), *const second = origin.capture->operand(scale + 1);
   if (first == nullptr || second == nullptr) return {};
   const CaptureRow& element = origin.capture->element();
   const double scaled = element.partial_sum * first->value * second->value;
@@ -91,10 +93,7 @@ NonfiniteExplanation explain_running_variance(const OriginFacts& origin) {
 
 // ---- functions of a few operands
 
-bool divides_by_second(OpFunction function) {
-  return function == OpFunction::div || function == OpFunction::sqrt_backward || function == OpFunction::rsqrt_backward ||
-         function == OpFunction::reciprocal_backward;
-}
+bool divides_by_second(OpFunction function) { return reads_as(function, 1, Meaning::divisor); }
 
 // Of finite x and y; NaN: there is none.
 NonfiniteCause cause_by_function(const OriginFacts& origin, double x, double y) {
@@ -113,8 +112,6 @@ NonfiniteCause cause_by_function(const OriginFacts& origin, double x, double y) 
       if (y == 0) return x == 0 ? NonfiniteCause::zero_over_zero : NonfiniteCause::division_by_zero;
       break;
     case OpFunction::sqrt_backward:
-    case OpFunction::rsqrt_backward:
-    case OpFunction::reciprocal_backward:
       if (y == 0) return is_nan ? NonfiniteCause::zero_over_zero : NonfiniteCause::division_by_zero;
       break;
     case OpFunction::pow:
@@ -259,11 +256,10 @@ NonfiniteExplanation explain_normalisation(const OriginFacts& origin) {
   const OpInfo& op = origin.op;
   if (op.function == OpFunction::masked_softmax) return explain_masked_row(origin);
   if (is_running_statistic(origin.made, op))
-    return origin.made.slot == kRunningVarianceSlot ? explain_running_variance(origin) : NonfiniteExplanation{};
+    return makes_as(op.function, origin.made.slot, Meaning::running_variance) ? explain_running_variance(origin)
+                                                                              : NonfiniteExplanation{};
   const auto eps = attribute(op, "eps");
-  const bool has_variance = op.function == OpFunction::batch_norm || op.function == OpFunction::layer_norm ||
-                            op.function == OpFunction::group_norm || op.function == OpFunction::rms_norm;
-  if (!has_variance || !eps || *eps != 0) return {};
+  if (!has_trait(op.function, kHasVariance) || !eps || *eps != 0) return {};
   const CaptureRow& element = origin.capture->element();
   for (const CaptureRow* const node : origin.capture->operands(element)) {
     const CaptureRow::Row& row = node->row;

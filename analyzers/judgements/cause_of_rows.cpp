@@ -1,6 +1,8 @@
 #include "ulpscope/analyzers/judgements/cause_of_rows.h"
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <vector>
 
 #include "ulpscope/analyzers/judgements/cause_text.h"
@@ -11,6 +13,7 @@
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope {
 
@@ -19,31 +22,12 @@ namespace {
 namespace words = cause_words;
 
 // The function makes Inf of so many operands, where these are finite, only because a result is too large for its type: it neither
-// divides nor takes a logarithm. 0: other reasons may be.
+// divides nor takes a logarithm. A bias may be missing, and so may what is added to in place. 0: other reasons may be.
 size_t operands_of_exact(OpFunction function) {
-  switch (function) {
-    case OpFunction::cast:
-    case OpFunction::copy:
-    case OpFunction::scale:
-    case OpFunction::sum:
-    case OpFunction::mean:
-    case OpFunction::accumulate:
-      return 1;
-    case OpFunction::add:
-    case OpFunction::sub:
-    case OpFunction::mul:
-    case OpFunction::matmul:
-    case OpFunction::linear:
-    case OpFunction::convolution:
-    case OpFunction::convolution_backward_input:
-    case OpFunction::convolution_backward_weight:
-    case OpFunction::transposed_convolution:
-    case OpFunction::transposed_convolution_backward_input:
-    case OpFunction::transposed_convolution_backward_weight:
-      return 2;
-    default:
-      return 0;
-  }
+  const OpSemantics& semantics = semantics_of(function);
+  if (!has_trait(function, kSumsProducts)) return 0;
+  const std::span<const Meaning> inputs = semantics.inputs;
+  return inputs.size() - semantics.optional_inputs - static_cast<size_t>(std::count(inputs.begin(), inputs.end(), Meaning::state));
 }
 
 // A function that is not defined everywhere, by what its output holds. `read`: the rows of its inputs, all of them finite.
@@ -134,7 +118,7 @@ NonfiniteExplanation explain_by_rows(const OriginFacts& origin) {
   if (operands == 0 || read.size() < operands || !is_narrow(made.dtype)) return {};
   if (op.function == OpFunction::scale && !std::isfinite(attribute(op, "factor").value_or(kUnknown))) return {};
   if (row->statistics.nan > 0 || stored_infinities(*row, made.dtype) == 0) return {};
-  const bool adds_up = op.kind == OpKind::product || op.kind == OpKind::reduction;
+  const bool adds_up = semantics_of(op.function).reduces != Reduction::nothing;
   return {.cause = op.kind == OpKind::cast ? NonfiniteCause::overflow_on_cast : NonfiniteCause::overflow_in_arithmetic,
           .story = (adds_up ? words::kSumExceeded : words::kExceeded)(
               {{"largest", origin.format().largest_finite()}, {"format", format_name(origin.format())}})};

@@ -7,6 +7,7 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/training_loss.h"
 #include "ulpscope/analyzers/subject/trend.h"
 
 namespace ulpscope {
@@ -15,11 +16,12 @@ namespace {
 
 // How many classes the op that computes the loss tells apart; 0: that is not known.
 double classes_of(const AnalysisContext& context, uint32_t loss) {
-  const GraphEdge* const read = context.graph.read_by(loss, 0);
-  if (read == nullptr) return 0;
-  const std::span<const uint32_t> logits = context.graph.made_by(read->producer, read->slot);
-  if (logits.empty() || context.selection.tensor(logits.front()).shape.size() < 2) return 0;
-  return static_cast<double>(context.selection.tensor(logits.front()).shape[1]);
+  const auto read = tensor_read_as(context, loss, Meaning::value);
+  if (!read || context.selection.tensor(*read).shape.size() < 2) return 0;
+  // A fused loss takes the logarithms itself; apart, anything may stand in their place.
+  const OpFunction made_by = context.selection.op(*read).function;
+  if (context.trace.ops()[loss].function == OpFunction::nll && made_by != OpFunction::log_softmax) return 0;
+  return static_cast<double>(context.selection.tensor(*read).shape[1]);
 }
 
 // Of a target that has `smoothing` of its share spread over all classes alike: no loss of it is less.
@@ -45,20 +47,15 @@ struct Targets {
 
 std::optional<MeanGuess> mean_guess_of(const RunFacts& facts) {
   const AnalysisContext& context = facts.context;
-  const std::vector<OpInfo>& ops = context.trace.ops();
-  const auto loss = std::find_if(ops.begin(), ops.end(),
-                                 [](const OpInfo& op) { return op.function == OpFunction::mse && op.phase != Phase::evaluation; });
-  if (loss == ops.end()) return std::nullopt;
-  const auto loss_op = static_cast<uint32_t>(loss - ops.begin());
-  const GraphEdge* const read = context.graph.read_by(loss_op, 1);
-  if (read == nullptr || ops[read->producer].kind != OpKind::source || is_multiplied(context, loss_op)) return std::nullopt;
-  const std::span<const uint32_t> made = context.graph.made_by(read->producer, read->slot);
-  if (made.size() != 1) return std::nullopt;
+  const auto loss = mean_loss_op(context, {OpFunction::mse});
+  if (!loss || is_multiplied(context, *loss)) return std::nullopt;
+  const auto target = tensor_read_as(context, *loss, Meaning::target);
+  if (!target || context.selection.op(*target).kind != OpKind::source) return std::nullopt;
   std::map<uint64_t, Targets> of_steps;
   bool is_known = true;
   const Snapshot trace = context.trace.of_rank(context.trace.ranks().front());
   const StepRange judged{context.options.steps.first, std::min(context.options.steps.last, facts.step_facts.broken_from())};
-  trace.visit_history(made.front(), judged, [&](std::span<const TensorRow> rows) {
+  trace.visit_history(*target, judged, [&](std::span<const TensorRow> rows) {
     for (const TensorRow& row : rows) {
       is_known = is_known && row.known == StatisticsLevel::values && row.statistics.nonfinite() == 0;
       Targets& targets = of_steps[row.step];
@@ -91,16 +88,12 @@ std::optional<MeanGuess> mean_guess_of(const RunFacts& facts) {
 }
 
 std::optional<Guessing> guessing_of(const AnalysisContext& context) {
-  const std::vector<OpInfo>& ops = context.trace.ops();
-  const auto loss = std::find_if(ops.begin(), ops.end(), [](const OpInfo& op) {
-    return op.function == OpFunction::cross_entropy && op.phase != Phase::evaluation;
-  });
-  if (loss == ops.end()) return std::nullopt;
-  const auto loss_op = static_cast<uint32_t>(loss - ops.begin());
-  Guessing guessing{classes_of(context, loss_op), {}};
+  const auto loss = mean_loss_op(context, {OpFunction::cross_entropy, OpFunction::nll});
+  if (!loss) return std::nullopt;
+  Guessing guessing{classes_of(context, *loss), {}};
   if (!(guessing.classes >= 2)) return std::nullopt;
-  if (!is_multiplied(context, loss_op)) guessing.loss = std::log(guessing.classes);
-  guessing.least = entropy_of_smoothed(guessing.classes, attribute(*loss, "label_smoothing").value_or(0));
+  if (!is_multiplied(context, *loss)) guessing.loss = std::log(guessing.classes);
+  guessing.least = entropy_of_smoothed(guessing.classes, attribute(context.trace.ops()[*loss], "label_smoothing").value_or(0));
   return guessing;
 }
 

@@ -18,6 +18,7 @@
 #include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_place.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope {
 
@@ -160,7 +161,7 @@ NonfiniteExplanation explain_flushed_epsilon(const OriginFacts& origin, double e
 NonfiniteExplanation explain_adam(const OriginFacts& origin) {
   const RunFacts& facts = origin.facts;
   const auto stepwise = attribute(origin.op, "stepwise"), eps = attribute(origin.op, "eps"), beta2 = attribute(origin.op, "beta2");
-  const auto squares = origin.recorded(origin.made.op, kSecondMomentSlot);
+  const auto squares = origin.recorded(origin.made.op, *slot_of(origin.op.function, Meaning::second_moment));
   if (!eps || !beta2) return {};
   const CaptureRow* const gradient = origin.capture ? origin.capture->operand(1) : nullptr;
   if (gradient != nullptr && squares == origin.origin.tensor) {
@@ -202,8 +203,9 @@ NonfiniteExplanation explain_loss(const OriginFacts& origin) {
     help.text = words::kEndWithSigmoid({{"setting", function}});
     return {.cause = NonfiniteCause::log_of_negative, .story = words::kNoProbability(), .help = std::move(help)};
   }
-  const auto sums = origin.recorded(origin.made.op, kSumsOfExponentsSlot);
-  if (origin.op.function != OpFunction::cross_entropy || !sums || !origin.was_finite(*sums)) return {};
+  if (origin.op.function != OpFunction::cross_entropy) return {};
+  const auto sums = origin.recorded(origin.made.op, *slot_of(origin.op.function, Meaning::log_sum_exp));
+  if (!sums || !origin.was_finite(*sums)) return {};
   return {.cause = NonfiniteCause::zero_over_zero,
           .story = words::kNoTarget(),
           .help = Advice(words::kLeaveTargets({{"setting", facts.context.settings.now_named(producer.ignored_targets)}}))};

@@ -9,6 +9,7 @@
 #include "ulpscope/analyzers/subject/output_slots.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/totals/tensor_ranges.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope {
 
@@ -115,13 +116,17 @@ class Flow {
     const OpGraph& graph = context_.trace.graph();
     if (graph.edges().empty()) return {last_in_step_, last_in_step_};
     const OpInfo& info = context_.trace.ops()[op];
-    const bool is_training = info.function == OpFunction::batch_norm && attribute(info, "training").value_or(0) != 0;
+    const bool is_training = attribute(info, "training").value_or(0) != 0;
+    const auto is_old_statistic = [&](uint32_t input) {
+      return is_training &&
+             (reads_as(info.function, input, Meaning::running_mean) || reads_as(info.function, input, Meaning::running_variance));
+    };
     using Rank = std::pair<bool, uint32_t>;  // harmless, mark
     std::optional<Rank> least, of_all;
     visit_marked(op, [&](const GraphEdge& edge, uint32_t mark) {
       const Rank rank{harmless_.contains({op, edge.input}), mark};
       of_all = std::min(of_all.value_or(rank), rank);
-      if (!is_training || edge.input < kRunningStatisticsSlot) least = std::min(least.value_or(rank), rank);
+      if (!is_old_statistic(edge.input)) least = std::min(least.value_or(rank), rank);
     });
     if (!info.inputs_told && !of_all) return {last_in_step_, last_in_step_};  // it may have read any of what was there
     const auto mark_of = [](const std::optional<Rank>& rank) { return rank ? std::optional(rank->second) : std::nullopt; };
@@ -281,9 +286,7 @@ bool is_gradient_of_parameters(Role role) {
   return role == Role::weight_gradient || role == Role::accumulated_gradient || role == Role::unscaled_gradient;
 }
 
-bool divides(OpFunction function) {
-  return function == OpFunction::div || function == OpFunction::reciprocal || function == OpFunction::rsqrt;
-}
+bool divides(OpFunction function) { return input_of(function, Meaning::divisor).has_value(); }
 
 namespace {
 

@@ -4,28 +4,16 @@
 
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/training_loss.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope {
 
 namespace {
 
-// Functions whose result is zero for some of the numbers, and that a model has for the others.
-bool may_die(OpFunction function) {
-  switch (function) {
-    case OpFunction::relu:
-    case OpFunction::clamp:
-    case OpFunction::silu:
-    case OpFunction::gelu:
-    case OpFunction::gelu_tanh:
-    case OpFunction::dropout:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // Whether every way from what a batch brings to the loss, its targets apart, leads through these ops.
-bool hides_batch(const Snapshot& trace, const std::vector<uint32_t>& ops) {
+bool hides_batch(const AnalysisContext& context, const std::vector<uint32_t>& ops) {
+  const Snapshot& trace = context.trace;
   std::vector<bool> seen(trace.ops().size());
   for (const uint32_t op : ops) seen[op] = true;
   std::vector<uint32_t> open;
@@ -34,11 +22,9 @@ bool hides_batch(const Snapshot& trace, const std::vector<uint32_t>& ops) {
     seen[op] = true;
   };
   bool any = false;
-  for (uint32_t op = 0; op < trace.ops().size(); ++op) {
-    const OpInfo& loss = trace.ops()[op];
-    if (loss.kind != OpKind::loss || loss.phase != Phase::loss) continue;
+  for (const uint32_t op : loss_ops(context)) {
     for (const GraphEdge& edge : trace.graph().inputs(op))
-      if (edge.input == 0) visit(edge.producer);
+      if (!reads_as(trace.ops()[op].function, edge.input, Meaning::target)) visit(edge.producer);
     any = true;
   }
   while (!open.empty()) {
@@ -64,7 +50,7 @@ SilentOutputs::SilentOutputs(const AnalysisContext& context, const RangeJudgemen
   for (const auto& [i, facts, unused] : ranges.tensors()) {
     const TensorInfo& tensor = context.selection.tensor(i);
     const OpInfo& op = context.selection.op(i);
-    if (tensor.role != Role::activation || op.phase != Phase::forward || !may_die(op.function)) continue;
+    if (tensor.role != Role::activation || op.phase != Phase::forward || !has_trait(op.function, kMayDrop)) continue;
     if (!is_float(tensor.dtype) || tensor.slot != 0 || !is_silent(facts)) continue;
     const std::span<const GraphEdge> inputs = context.trace.graph().inputs(tensor.op);
     if (inputs.empty() || context.graph.read_by(tensor.op, 1) != nullptr) continue;
@@ -79,7 +65,7 @@ SilentOutputs::SilentOutputs(const AnalysisContext& context, const RangeJudgemen
     (drops ? dropped : dead).push_back(i);
     if (!drops) dead_ops.push_back(tensor.op);
   }
-  loss_sees_nothing = !dead.empty() && hides_batch(context.trace, dead_ops);
+  loss_sees_nothing = !dead.empty() && hides_batch(context, dead_ops);
 }
 
 }  // namespace ulpscope

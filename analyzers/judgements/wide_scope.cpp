@@ -8,6 +8,7 @@
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope {
 
@@ -21,25 +22,10 @@ constexpr Template kTrainInFp32{"advice.train_in_fp32", "Train in FP32{precision
 constexpr Template kOrKeepModule{"advice.or_keep_module_in_fp32", ", or keep `{module}` in FP32{setting:brackets}"};
 constexpr Template kOrTrainInFp32{"advice.or_train_in_fp32", ", or train in FP32{precision:brackets}"};
 
-// However large that input is, the result is not.
+// However large that input is, the result is not; or it is the loss, which hands nothing on.
 bool bounds(const OpInfo& op, uint32_t input) {
-  if (op.kind == OpKind::normalisation || op.kind == OpKind::loss) return true;
-  switch (op.function) {
-    case OpFunction::tanh:
-    case OpFunction::sigmoid:
-    case OpFunction::erf:
-    case OpFunction::sin:
-    case OpFunction::cos:
-    case OpFunction::clamp:
-    case OpFunction::log:
-    case OpFunction::rsqrt:
-    case OpFunction::reciprocal:
-      return true;
-    case OpFunction::div:
-      return input == 1;
-    default:
-      return false;
-  }
+  const bool is_bounded = has_trait(op.function, kBounded) && attribute(op, "training") != 0.0;
+  return op.kind == OpKind::loss || is_bounded || reads_as(op.function, input, Meaning::divisor);
 }
 
 // Of all ops that hand the value on, those whose results are narrow.

@@ -1,21 +1,13 @@
-// Which output of an op of some function is what (docs/trace_format.md, Outputs).
+// Which outputs outlive the call that made them.
 #pragma once
 
-#include <cstdint>
-
+#include "ulpscope/trace/op_semantics.h"
 #include "ulpscope/trace/records.h"
 
 namespace ulpscope {
 
-inline constexpr uint32_t kSecondMomentSlot = 2;       // adam_update
-inline constexpr uint32_t kSumsOfExponentsSlot = 1;    // cross_entropy: their logarithms, of each row of logits
-inline constexpr uint32_t kRunningStatisticsSlot = 3;  // batch_norm: from this one on; and its inputs that they are averages with
-inline constexpr uint32_t kRunningVarianceSlot = 4;    // batch_norm
-// Inputs of scaled_matmul: the inverse scales of its factors.
-inline constexpr int kFirstInverseScale = 2, kSecondInverseScale = 3;
-
 inline bool is_running_statistic(const TensorInfo& tensor, const OpInfo& op) {
-  return op.function == OpFunction::batch_norm && tensor.slot >= kRunningStatisticsSlot;
+  return makes_as(op.function, tensor.slot, Meaning::running_mean) || makes_as(op.function, tensor.slot, Meaning::running_variance);
 }
 
 // Whether an output outlives its step: a weight, what an optimizer keeps, or a running statistic.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <set>
-#include <sstream>
+#include <string_view>
 
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
 #include "ulpscope/base/parse_number.h"
@@ -117,13 +117,18 @@ std::string quantization_recipe(const Snapshot& reader) {
   return has(OpFunction::amax_history_update) ? "delayed" : "current";
 }
 
-std::optional<double> attribute(const OpInfo& op, std::string_view name) {
-  std::istringstream items(op.attributes);
-  for (std::string item; items >> item;) {
-    if (!item.starts_with(name) || item.size() <= name.size() || item[name.size()] != '=') continue;
-    return parse_number<double>(std::string_view(item).substr(name.size() + 1));
+std::string_view attribute_text(const OpInfo& op, std::string_view name) {
+  for (std::string_view rest = op.attributes; !rest.empty();) {
+    const std::string_view item = rest.substr(0, rest.find(' '));
+    rest.remove_prefix(std::min(item.size() + 1, rest.size()));
+    if (item.size() > name.size() && item.starts_with(name) && item[name.size()] == '=') return item.substr(name.size() + 1);
   }
-  return std::nullopt;
+  return {};
+}
+
+std::optional<double> attribute(const OpInfo& op, std::string_view name) {
+  const std::string_view text = attribute_text(op, name);
+  return text.empty() ? std::nullopt : parse_number<double>(text);
 }
 
 }  // namespace ulpscope

@@ -41,7 +41,9 @@ bool clips_by_value(const OpInfo& op);
 // How FP8 tensors get their scales, "current" or "delayed"; "": there are none.
 std::string quantization_recipe(const Snapshot& reader);
 
-// The value of an attribute of an op, or nothing: it has none of that name, or calls differ.
+// An attribute of an op as it stands there; "": it has none of that name.
+std::string_view attribute_text(const OpInfo& op, std::string_view name);
+// The number that it is, or nothing: it has none of that name, or calls differ.
 std::optional<double> attribute(const OpInfo& op, std::string_view name);
 
 }  // namespace ulpscope

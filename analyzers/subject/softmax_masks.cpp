@@ -3,21 +3,18 @@
 #include <algorithm>
 #include <set>
 
+#include "ulpscope/trace/op_semantics.h"
+
 namespace ulpscope {
 
 namespace {
 
-bool takes_softmax(OpFunction function) {
-  return function == OpFunction::softmax || function == OpFunction::masked_softmax || function == OpFunction::log_softmax ||
-         function == OpFunction::attention;
-}
-bool hands_on(OpFunction function) {
-  return function == OpFunction::add || function == OpFunction::cast || function == OpFunction::copy;
-}
+bool takes_softmax(OpFunction function) { return has_trait(function, kWeighsRow); }
+bool hands_on(OpFunction function) { return function == OpFunction::add || has_trait(function, kSameValues); }
 bool holds_weights(Role role) {
   return role == Role::weight || role == Role::weight_cast || role == Role::master_weight || role == Role::optimizer_state;
 }
-bool puts_constants(OpFunction function) { return function == OpFunction::masked_fill || function == OpFunction::where; }
+bool puts_constants(OpFunction function) { return has_trait(function, kTakesConstants); }
 
 }  // namespace
 

@@ -3,25 +3,20 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulpscope/trace/op_semantics.h"
+
 namespace ulpscope {
 
 // Gradients of biases are sums over the elements of the gradient that the op reads first.
 RoundingNoise::RoundingNoise(const AnalysisContext& context)
     : context_(&context), terms_of_(context.selection.size()), terms_(context.selection.size()) {
-  struct BiasGradient {
-    OpFunction function;
-    uint32_t slot;
-  };
-  static constexpr BiasGradient kBiasGradients[] = {
-      {OpFunction::sum, 0}, {OpFunction::convolution_backward_weight, 1}, {OpFunction::transposed_convolution_backward_weight, 1}};
   const Selection& selection = context.selection;
   for (uint32_t i = 0; i < selection.size(); ++i) {
     const TensorInfo& tensor = selection.tensor(i);
     if (tensor.role != Role::weight_gradient) continue;
-    if (std::none_of(std::begin(kBiasGradients), std::end(kBiasGradients), [&](const BiasGradient& gradient) {
-          return gradient.function == selection.op(i).function && gradient.slot == tensor.slot;
-        }))
-      continue;
+    const OpInfo& op = selection.op(i);
+    const bool sums_convolution = op.kind == OpKind::product && makes_as(op.function, tensor.slot, Meaning::bias_gradient);
+    if (op.function != OpFunction::sum && !sums_convolution) continue;
     const GraphEdge* const edge = context.graph.read_by(tensor.op, 0);
     if (edge == nullptr) continue;
     const std::span<const uint32_t> terms = context.graph.made_by(edge->producer, edge->slot);

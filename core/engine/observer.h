@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ulpscope/core/engine/op.h"
+#include "ulpscope/trace/op_semantics.h"
 #include "ulpscope/trace/records.h"
 
 namespace ulpscope {
@@ -49,8 +50,9 @@ struct OpEvent {
 
   // Of a matrix product.
   std::optional<ProductShape> product() const {
-    if (op.product == ProductKind::none) return std::nullopt;
-    std::optional<ProductShape> product = product_shape(op.product, inputs[0].shape(), inputs[1].shape(), outputs[0].shape());
+    const ProductKind kind = semantics_of(op.function).product;
+    if (kind == ProductKind::none) return std::nullopt;
+    std::optional<ProductShape> product = product_shape(kind, inputs[0].shape(), inputs[1].shape(), outputs[0].shape());
     if (product) product->multiple = multiple_for(*info(inputs[0].dtype()).format);
     return product;
   }

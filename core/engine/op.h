@@ -11,6 +11,7 @@
 #include "ulpscope/core/tensor/tensor.h"
 #include "ulpscope/emulation/product_shape.h"
 #include "ulpscope/kernels/op_call.h"
+#include "ulpscope/trace/op_semantics.h"
 #include "ulpscope/trace/records.h"
 
 namespace ulpscope {
@@ -81,8 +82,7 @@ struct Op {
   bool needs_attributes = false;  // a call without them means nothing
   uint32_t saves_inputs = 0;      // bit i: backward reads the values of input i
   uint32_t saves_outputs = 0;
-  uint32_t differentiable_outputs = 0b1;    // bit i: backward takes a gradient of output i; the others are constants to the tape
-  ProductKind product = ProductKind::none;  // of its first two inputs
+  uint32_t differentiable_outputs = 0b1;  // bit i: backward takes a gradient of output i; the others are constants to the tape
   // Floating-point operations of a call that is no product; nullptr: one per element of the first output.
   double (*flops)(std::span<const Tensor> inputs, std::span<const Tensor> outputs) = nullptr;
 

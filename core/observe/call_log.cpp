@@ -7,6 +7,8 @@
 #include <tuple>
 #include <utility>
 
+#include "ulpscope/trace/op_semantics.h"
+
 namespace ulpscope {
 
 void CallLog::begin_pass(bool has_forgotten) {
@@ -243,8 +245,7 @@ class CallLog::Tree {
       const auto made = log_.maker_of(*places_[node].operand, nodes_[node].follow);
       if (!made) return;
       const LoggedCall& logged = log_.calls_[made->call];
-      const OpFunction function = logged.op->function;
-      const bool passes_on = function == OpFunction::cast || function == OpFunction::copy;
+      const bool passes_on = has_trait(logged.op->function, kSameValues);
       const int64_t element = nodes_[node].element;
       const OpCall call = prepare(logged);
       explain(node, made->call, backend_.capture_element(call, made->slot, made->element), kMostOperands);

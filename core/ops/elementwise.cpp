@@ -137,7 +137,7 @@ struct Elementwise {
 // For functions whose FP16 results are bad: autocast runs them in FP32 (docs/numerics.md has the list).
 constexpr AutocastClass kFp32 = AutocastClass::fp32;
 
-constexpr Op elementwise(std::string_view name, int inputs, const Elementwise& with = {}) {
+Op elementwise(std::string_view name, int inputs, const Elementwise& with = {}) {
   return {.name = name,
           .inputs = inputs,
           .autocast = with.autocast,

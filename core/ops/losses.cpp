@@ -71,7 +71,7 @@ void prediction_backward(BackwardCall& b) {
 
 // `flops`: of an element's term, the sum included.
 template <int flops>
-constexpr Op by_element(std::string_view name, void (*backward)(BackwardCall&), bool needs_attributes = false) {
+Op by_element(std::string_view name, void (*backward)(BackwardCall&), bool needs_attributes = false) {
   return {.name = name,
           .inputs = 2,
           .autocast = AutocastClass::loss,
@@ -82,7 +82,7 @@ constexpr Op by_element(std::string_view name, void (*backward)(BackwardCall&), 
           .flops = flops_per_element<flops, 0>};
 }
 
-constexpr Op forbidden(Op op, std::string_view because) {
+Op forbidden(Op op, std::string_view because) {
   op.autocast = AutocastClass::forbidden;
   op.forbidden_because = because;
   return op;

@@ -72,7 +72,7 @@ void pooling_backward_shape(const OpArguments& arguments, OutputSpecs& specs) {
   specs.push_back(make_spec(gradient.dtype(), shape, a["channels_last"] != 0 ? Layout::channels_last : Layout::contiguous));
 }
 
-constexpr Op max_pooling(std::string_view name, decltype(Op::shape_rule) shape_rule) {
+Op max_pooling(std::string_view name, decltype(Op::shape_rule) shape_rule) {
   return {.name = name,
           .shape_rule = shape_rule,
           .backward = pooling_backward,
@@ -80,14 +80,14 @@ constexpr Op max_pooling(std::string_view name, decltype(Op::shape_rule) shape_r
           .saves_outputs = 0b10,
           .function = OpFunction::max_pool};
 }
-constexpr Op average_pooling(std::string_view name) {
+Op average_pooling(std::string_view name) {
   return {.name = name,
           .shape_rule = average_pooling_shape,
           .backward = pooling_backward,
           .needs_attributes = true,
           .function = OpFunction::average_pool};
 }
-constexpr Op backward_op(std::string_view name, int inputs, OpFunction function) {
+Op backward_op(std::string_view name, int inputs, OpFunction function) {
   return {.name = name, .inputs = inputs, .shape_rule = pooling_backward_shape, .needs_attributes = true, .function = function};
 }
 

@@ -50,16 +50,14 @@ const Op kProducts[] = {
      .shape_rule = matmul_shape,
      .backward = matmul_backward,
      .loss_scale = multiplied_loss_scales,
-     .saves_inputs = 0b11,
-     .product = ProductKind::matmul},
+     .saves_inputs = 0b11},
     {.name = "linear",
      .inputs = 3,
      .optional_inputs = 1,
      .autocast = AutocastClass::lower_precision,
      .shape_rule = linear_shape,
      .backward = linear_backward,
-     .saves_inputs = 0b11,
-     .product = ProductKind::linear},
+     .saves_inputs = 0b11},
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/analyzers/verbs/all_findings.h"
 #include "ulpscope/analyzers/verbs/ranges.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope::analyzers_test {
 namespace {

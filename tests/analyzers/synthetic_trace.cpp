@@ -9,6 +9,7 @@
 #include "tests/support/train_settings.h"
 #include "ulpscope/emulation/rounding.h"
 #include "ulpscope/kernels/statistics.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope::analyzers_test {
 

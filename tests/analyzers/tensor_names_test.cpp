@@ -1,5 +1,6 @@
 // Names of tensors, where producers tell little, and where traces are nonsense.
 #include "ulpscope/analyzers/subject/tensor_names.h"
+#include "ulpscope/trace/op_semantics.h"
 
 #include <gmock/gmock.h>
 

@@ -12,6 +12,7 @@
 #include "ulpscope/core/engine/function.h"
 #include "ulpscope/core/run/experiment.h"
 #include "ulpscope/core/run/trainer.h"
+#include "ulpscope/trace/op_semantics.h"
 #include "ulpscope/trace/snapshot.h"
 
 namespace ulpscope {
@@ -203,24 +204,25 @@ TEST_F(ArithmeticTest, ACheckpointCastsASharedWeightAsTheFirstTime) {
 
 // What the kernels know by name agrees with the definitions of the ops.
 TEST(ArithmeticOps, ProductsAndMovesAreThoseOfTheDefinitions) {
+  const auto product_of = [](const Op& op) { return semantics_of(op.function).product; };
   for (const Op* op : all_ops()) {
-    if (op->product != ProductKind::none) {
+    if (product_of(*op) != ProductKind::none) {
       EXPECT_TRUE(is_product(op->name)) << op->name;
     }
     // The gradients of a convolution have ops of their own, which are products too.
     const size_t suffix = op->name.find("_backward_");
-    if (suffix != std::string_view::npos && find_op(op->name.substr(0, suffix)).product != ProductKind::none) {
+    if (suffix != std::string_view::npos && product_of(find_op(op->name.substr(0, suffix))) != ProductKind::none) {
       EXPECT_TRUE(is_product(op->name)) << op->name;
     }
     EXPECT_FALSE(op->is_view && (is_product(op->name) || only_moves(op->name))) << op->name;
   }
   for (const std::string_view name : arithmetic_products()) {
     const std::string_view forward = name.substr(0, name.find("_backward_"));
-    EXPECT_NE(find_op(forward).product, ProductKind::none) << name;
+    EXPECT_NE(product_of(find_op(forward)), ProductKind::none) << name;
     EXPECT_EQ(find_op(name).name, name);
     EXPECT_FALSE(only_moves(name)) << name;
   }
-  for (const std::string_view name : moving_ops()) EXPECT_EQ(find_op(name).product, ProductKind::none) << name;
+  for (const std::string_view name : moving_ops()) EXPECT_EQ(product_of(find_op(name)), ProductKind::none) << name;
 }
 
 Experiment small_product(const std::string& model, const std::vector<std::string>& assignments) {

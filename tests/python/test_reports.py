@@ -136,6 +136,27 @@ class Reports(Case):
         self.assertIn("First Inf: `between` (second mul, forward), step 9", text)
         self.assertIn("437.5 * 10,000 = 4,375,000 exceeds 65,504 (FP16 max)", text)
 
+    def test_labels_that_nothing_can_learn(self):
+        """A loss by log_softmax and nll is told from one by guessing; a sum over the batch has no such level."""
+        for reduction, rate, is_told in (("mean", 0.01, True), ("sum", 3e-4, False)):
+            with self.subTest(reduction=reduction):
+                torch.manual_seed(0)
+                model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 10))
+                optimizer = torch.optim.SGD(model.parameters(), rate)
+                path, losses = os.path.join(self.folder, "labels.h5"), []
+                with self.watch(ulpscope.record(path, model, optimizer, overwrite=True)):
+                    for _ in range(120):
+                        optimizer.zero_grad()
+                        loss = torch.nn.functional.cross_entropy(model(torch.randn(32, 8)), torch.randint(0, 10, (32,)), reduction=reduction)
+                        loss.backward()
+                        optimizer.step()
+                        losses.append(loss.item())
+                report = ulpscope.report(path)
+                self.assertEqual("no better than guessing" in report.text.replace("\n", " "), is_told, report.text)
+                if is_told:
+                    self.assertGreater(min(losses[-10:]), 0.97 * math.log(10))
+                    self.assertIn("guessing among 10 classes", " ".join(report.text.split()))
+
     def test_the_same_ids_in_all_precisions(self):
         """compare pairs the ops of two precisions: every op of the model in FP32 is there in BF16."""
         ids = {}

@@ -15,6 +15,7 @@
 #include "ulpscope/base/hash.h"
 #include "ulpscope/emulation/rounding.h"
 #include "ulpscope/trace/columns.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope {
 namespace {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ulpscope/recorder/recorder.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope {
 

@@ -4,10 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "tests/support/project_files.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/hash.h"
+#include "ulpscope/trace/op_semantics.h"
 #include "ulpscope/trace/schema.h"
 
 namespace ulpscope {
@@ -15,12 +19,44 @@ namespace {
 
 const std::string kDocs = project_file("docs/trace_format.md");
 
-TEST(TraceFormatDocs, HaveTheDeclaredTables) {
-  const std::string docs = read_file(kDocs), tables = schema_markdown();
-  const size_t begin = docs.find("## Tables\n");
-  ASSERT_NE(begin, std::string::npos) << kDocs << " has no section Tables";
-  if (std::getenv("ULPSCOPE_UPDATE_DOCS") != nullptr) write_file(kDocs, docs.substr(0, begin + 10) + tables);
-  EXPECT_EQ(read_file(kDocs).substr(begin + 10), tables) << "run this test with ULPSCOPE_UPDATE_DOCS=1";
+// From where a text begins to where another does, or to the end.
+void expect_part(const std::string& begin, const std::string& end, const std::string& part) {
+  const std::string docs = read_file(kDocs);
+  const size_t at = docs.find(begin);
+  ASSERT_NE(at, std::string::npos) << kDocs << " has no " << begin;
+  const size_t first = at + begin.size(), last = end.empty() ? docs.size() : docs.find(end, first);
+  ASSERT_NE(last, std::string::npos) << kDocs << " has no " << end;
+  if (std::getenv("ULPSCOPE_UPDATE_DOCS") != nullptr) write_file(kDocs, docs.substr(0, first) + part + docs.substr(last));
+  const std::string now = read_file(kDocs);
+  const size_t stop = end.empty() ? now.size() : now.find(end, first);
+  EXPECT_EQ(now.substr(first, stop - first), part) << "run this test with ULPSCOPE_UPDATE_DOCS=1";
+}
+
+// Of each function a row.
+std::string functions_markdown() {
+  const auto words = [](std::span<const Meaning> meanings, size_t optional, bool repeats) {
+    std::vector<std::string> named;
+    for (size_t i = 0; i < meanings.size(); ++i)
+      named.push_back(i + optional < meanings.size() ? name_of(meanings[i]) : fmt::format("[{}]", name_of(meanings[i])));
+    if (repeats) named.emplace_back("...");
+    return fmt::format("{}", fmt::join(named, ", "));
+  };
+  std::string text = "| function | inputs | outputs | formed over | attributes |\n|---|---|---|---|---|\n";
+  for (int i = static_cast<int>(OpFunction::other) + 1; i < kOpFunctions; ++i) {
+    const OpSemantics& semantics = semantics_of(static_cast<OpFunction>(i));
+    text +=
+        fmt::format("| {} | {} | {} | {} | {} |\n", semantics.name,
+                    words(semantics.inputs, semantics.optional_inputs, semantics.last_repeats), words(semantics.outputs, 0, false),
+                    semantics.reduces == Reduction::nothing ? "" : name_of(semantics.reduces), semantics.attributes);
+  }
+  return text;
+}
+
+TEST(TraceFormatDocs, HaveTheDeclaredTables) { expect_part("## Tables\n", "", schema_markdown()); }
+
+TEST(TraceFormatDocs, SayWhatEachFunctionReadsAndMakes) {
+  expect_part("| function | inputs | outputs |", "\n## Tables",
+              functions_markdown().substr(std::string("| function | inputs | outputs |").size()));
 }
 
 // Readers of this version know these: a trace of any other tables, chunks, columns or enumerators is of another version, major or

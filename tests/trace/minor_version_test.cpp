@@ -14,6 +14,7 @@
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hdf5/hdf5.h"
+#include "ulpscope/trace/op_semantics.h"
 #include "ulpscope/trace/recover.h"
 #include "ulpscope/trace/schema.h"
 
@@ -218,7 +219,7 @@ class NewEnumerators : public MinorVersion {
 TEST_F(NewEnumerators, AreReadAsOtherWhereThatSaysEnough) {
   write_one([](OpInfo& op, TensorInfo&, SettingInfo& setting, EventRow& event, CaptureRow& capture, StepRow&, TensorRow&) {
     op.kind = static_cast<OpKind>(kOpKinds);
-    op.function = static_cast<OpFunction>(kOpFunctions.size());
+    op.function = static_cast<OpFunction>(kOpFunctions);
     setting.kind = static_cast<SettingKind>(255);
     event.kind = static_cast<EventKind>(kEventKinds);
     event.metric = static_cast<MetricKind>(kMetricKinds);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "ulpscope/base/philox.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope::trace_test {
 

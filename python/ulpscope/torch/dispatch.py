@@ -411,7 +411,7 @@ class Mode(TorchDispatchMode):
                     session.values.write(tensor, CONSTANT)
                 row.reads[1:], found[1:], made[1:] = [], [], []
                 scaled_by = session.scale_in_force(scaler)
-                label = Label(scale=scaled_by)
+                label, place = Label("loss", scale=scaled_by), place._replace(phase="scaling")
         elif place.phase == "scaling":
             gradient = next((each for each in made if each is not None and each.role in GRADIENTS), None)
             if gradient is not None:

@@ -250,7 +250,8 @@ class Schema:
         for each in self.arguments:
             if each.name in _NO_ATTRIBUTES:
                 continue
-            text = _attribute(bound[each.name])
+            value = bound[each.name]
+            text = _REDUCTIONS.get(value, "") if each.name == "reduction" else _attribute(value)
             if text and text != _attribute(each.default):
                 parts.append(f"{each.name}={text}")
         return " ".join(parts)
@@ -266,6 +267,8 @@ def attributes_of_all(before: str, attributes: str) -> str:
     return " ".join(f"{name}={value}" for name, value in merged.items())
 
 
+# ATen numbers them; a trace has the words of torch.nn.functional.
+_REDUCTIONS = {0: "none", 1: "mean", 2: "sum"}
 _NO_ATTRIBUTES = frozenset(("generator", "device", "layout", "pin_memory", "memory_format", "non_blocking", "size"))
 
 

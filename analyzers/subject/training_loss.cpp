@@ -1,0 +1,41 @@
+#include "ulpscope/analyzers/subject/training_loss.h"
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+
+#include "ulpscope/analyzers/subject/precision_facts.h"
+
+namespace ulpscope {
+
+std::vector<uint32_t> loss_ops(const AnalysisContext& context) {
+  const std::vector<OpInfo>& ops = context.trace.ops();
+  std::vector<uint32_t> found;
+  for (uint32_t i = 0; i < ops.size(); ++i) {
+    const bool is_of_training = ops[i].phase == Phase::forward || ops[i].phase == Phase::loss;
+    const std::span<const uint32_t> made = context.graph.made_by(i, 0);
+    const auto is_loss = [&](uint32_t tensor) { return context.selection.tensor(tensor).role == Role::loss; };
+    if (is_of_training && std::any_of(made.begin(), made.end(), is_loss)) found.push_back(i);
+  }
+  return found;
+}
+
+std::optional<uint32_t> mean_loss_op(const AnalysisContext& context, std::initializer_list<OpFunction> functions) {
+  for (const uint32_t i : loss_ops(context)) {
+    const OpInfo& op = context.trace.ops()[i];
+    const std::string_view reduction = attribute_text(op, "reduction");
+    if (std::find(functions.begin(), functions.end(), op.function) == functions.end()) continue;
+    if (reduction.empty() || reduction == "mean") return i;
+  }
+  return std::nullopt;
+}
+
+std::optional<uint32_t> tensor_read_as(const AnalysisContext& context, uint32_t op, Meaning meaning) {
+  const auto input = input_of(context.trace.ops()[op].function, meaning);
+  const GraphEdge* const read = input ? context.graph.read_by(op, *input) : nullptr;
+  if (read == nullptr) return std::nullopt;
+  const std::span<const uint32_t> made = context.graph.made_by(read->producer, read->slot);
+  return made.empty() ? std::nullopt : std::optional(made.front());
+}
+
+}  // namespace ulpscope

@@ -1,0 +1,22 @@
+// Which op computes the loss that training minimises: what backward began from, before a loss scale multiplies it.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <vector>
+
+#include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/trace/op_semantics.h"
+
+namespace ulpscope {
+
+// The ops whose first output is a loss of training, by number.
+std::vector<uint32_t> loss_ops(const AnalysisContext& context);
+// The first of them with one of these functions that gives the mean; nullopt: there is none, so that the loss is computed
+// otherwise, by hand or from several.
+std::optional<uint32_t> mean_loss_op(const AnalysisContext& context, std::initializer_list<OpFunction> functions);
+// The output that the op reads as `meaning`; nullopt where the trace does not say, or the op reads no such thing.
+std::optional<uint32_t> tensor_read_as(const AnalysisContext& context, uint32_t op, Meaning meaning);
+
+}  // namespace ulpscope
