@@ -102,12 +102,14 @@ Sentences advice_on_scale(const RunFacts& facts) {
 Advice flushed_advice(const RunFacts& facts, uint32_t worst) {
   const SettingNames& settings = facts.context.settings;
   const PrecisionFacts& precision = facts.precision();
+  const Sentences on_scale = advice_on_scale(facts);
+  const bool some_scale_may_fit = on_scale.front().id() != kNoScaleKeepsThem.id;
   Advice advice;
-  if (!precision.scales_loss) {
+  if (!precision.scales_loss && some_scale_may_fit) {
     advice = scaling_advice(precision, settings);
     advice.text.begin_with(kScaleTheLoss);
   }
-  advice.text += advice_on_scale(facts);
+  advice.text += on_scale;
   if (has_range_of_fp32(facts.selection.tensor(worst).dtype)) return advice + kFp32ReachesLower();
   const Setting precision_setting = advice.set(settings.proposed(SettingKind::precision, settings.words().bf16));
   // Without autocast its settings change nothing.
@@ -122,8 +124,7 @@ Advice flushed_advice(const RunFacts& facts, uint32_t worst) {
                                        std::string(settings.words().fp32), served->module);
     fp32 = kFp32ForModule({{"module", Name{NameKind::module, served->module}}, {"setting", setting}});
   }
-  const bool is_other_way = advice.text.front().id() != kNoScaleKeepsThem.id;
-  return advice + (is_other_way ? kOrUseBf16 : kUseBf16)({{"precision", precision_setting}, {"fp32", fp32}});
+  return advice + (some_scale_may_fit ? kOrUseBf16 : kUseBf16)({{"precision", precision_setting}, {"fp32", fp32}});
 }
 
 Suspects flushed_gradients(const RunFacts& facts, std::span<const uint32_t> tensors) {
