@@ -224,6 +224,22 @@ class Docs(Tree):
             self.assertEqual(result.returncode, 1, readme)
             self.assertIn("FAILED README.md:2", result.stdout)
 
+    def test_a_stale_output_is_named(self):
+        for shown, is_stale in (
+            ("told info 7", False),  # numbers may be others
+            ("...\ntold info 12", False),
+            ("# what it says\ntold   info 12", False),
+            ("told ranges 12", True),
+            ("told info 12\nand more", True),
+        ):
+            result = self.check(f"```console\n$ ulpscope info 12\n{shown}\n```\n")
+            self.assertEqual(result.returncode, 1 if is_stale else 0, shown)
+            self.assertEqual("does not print" in result.stdout, is_stale, shown)
+        # What is left out has to be said.
+        for shown, is_stale in (("first\n...\nthird", False), ("first\nthird", True), ("second\nfirst", True)):
+            command = "printf 'first\\nsecond\\nthird\\n'"
+            self.assertEqual(self.check(f"```console\n$ {command}\n{shown}\n```\n").returncode, 1 if is_stale else 0, shown)
+
     def test_what_is_not_run_is_printed(self):
         result = self.check("<!-- not run: takes minutes -->\n```sh\nulpscope fail\n```\n")
         self.assertEqual(result.returncode, 0)
