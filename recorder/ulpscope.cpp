@@ -99,7 +99,6 @@ int32_t number_named(const char* name, int count) {
   return -1;
 }
 
-
 constexpr int kTypes = static_cast<int>(kDTypes.size());
 
 std::vector<std::string> split(const char* list) {

@@ -190,8 +190,11 @@ std::string evidence_text(const Evidence& evidence) {
 
 // How much of a report is shown, unless all is asked for.
 struct Shown {
-  size_t evidence = 3;      // of a finding
-  size_t whole = SIZE_MAX;  // so many causes with what, where and advice; of others the first sentence
+  size_t evidence = 3;            // of a finding
+  size_t whole = SIZE_MAX;        // so many causes with what, where and advice
+  size_t thens = SIZE_MAX;        // so many with what followed from them
+  size_t fixes = SIZE_MAX;        // so many with the first sentence and advice
+  size_t short_fixes = SIZE_MAX;  // so many with the first sentence of both; of others that of what happened alone
   size_t causes = SIZE_MAX;
   bool others = true;  // findings that have no part in the verdict
   size_t tables_left_out = 0, plots_left_out = 0;
@@ -231,21 +234,26 @@ class FindingText {
     return style_(kColors[static_cast<size_t>(*report.verdict)], wrap_text(words, options_.width, 2)) + "\n";
   }
 
-  // Its first sentence and code; below that, of one that is told whole, the others, where it was seen, and what to do.
-  std::string finding(const Finding& finding, std::string_view label, bool is_whole) {
+  // How much of a finding is told below its first sentence and its code.
+  enum class Told : uint8_t { title, short_fix, fix, whole };
+  std::string finding(const Finding& finding, std::string_view label, Told told) {
     static constexpr const char* kColors[] = {"36", "33", "1;31"};
     const std::string_view color = kColors[static_cast<size_t>(finding.severity)];
     const bool opens = !finding.title.empty() && !(said_.left_of(finding.title.front())).empty();
     std::string text = with_code(label, opens ? finding.title.front().text() : "", finding.code);
     text = style_(color, text.substr(0, kLabelWidth)) + text.substr(kLabelWidth);
-    if (!is_whole) return text;
-    if (const Sentences rest = said_.left_of(finding.title.from(1)); !rest.empty())
-      text += labelled_part("what", rest.text(), options_);
-    const size_t shown = options_.all ? finding.evidence.size() : std::min(finding.evidence.size(), most_.evidence);
-    for (size_t i = 0; i < shown; ++i) text += labelled_part(i == 0 ? "where" : "", evidence_text(finding.evidence[i]), options_);
+    if (told == Told::title) return text;
+    if (told == Told::whole) {
+      if (const Sentences rest = said_.left_of(finding.title.from(1)); !rest.empty())
+        text += labelled_part("what", rest.text(), options_);
+      const size_t shown = options_.all ? finding.evidence.size() : std::min(finding.evidence.size(), most_.evidence);
+      for (size_t i = 0; i < shown; ++i) text += labelled_part(i == 0 ? "where" : "", evidence_text(finding.evidence[i]), options_);
+    }
     const Sentences help = said_.left_of(finding.suggestion);
     // One that lets a problem be is as good as one that mends it.
-    if (!help.empty()) text += labelled_part(finding.severity == Severity::info ? "" : "fix", help.text(), options_);
+    if (!help.empty())
+      text += labelled_part(finding.severity == Severity::info ? "" : "fix",
+                            told == Told::short_fix ? help.front().text() : help.text(), options_);
     return text;
   }
 
@@ -296,11 +304,14 @@ std::string findings_text(const Report& report, const TextOptions& options, cons
       further.push_back(report.findings[cause.finding].code);
       continue;
     }
-    const bool is_whole = at < shown.whole;
-    text += findings.finding(report.findings[cause.finding], "Cause", is_whole);
+    const auto told_of_it = at < shown.whole         ? FindingText::Told::whole
+                            : at < shown.fixes       ? FindingText::Told::fix
+                            : at < shown.short_fixes ? FindingText::Told::short_fix
+                                                     : FindingText::Told::title;
+    text += findings.finding(report.findings[cause.finding], "Cause", told_of_it);
     if (options.all) {
-      for (const size_t i : cause.consequences) text += findings.finding(report.findings[i], "  then", true);
-    } else if (const std::string then = consequences_text(report, cause); !then.empty()) {
+      for (const size_t i : cause.consequences) text += findings.finding(report.findings[i], "  then", FindingText::Told::whole);
+    } else if (const std::string then = consequences_text(report, cause); !then.empty() && at < shown.thens) {
       text += labelled_part("then", then, options);
     }
   }
@@ -310,23 +321,30 @@ std::string findings_text(const Report& report, const TextOptions& options, cons
     const Finding& finding = report.findings[i];
     const bool is_note = report.verdict && finding.severity == Severity::info;
     if (told[i] || (!options.all && (is_note || !shown.others))) continue;
-    text += findings.finding(finding, label_of(finding), true);
+    text += findings.finding(finding, label_of(finding), FindingText::Told::whole);
   }
   return text;
 }
 
-// Findings of that kind that no cause led to, which stand behind --all.
+// What stands behind --all: notes, and findings that neither are causes nor are named below one.
 std::string folded_text(const Report& report, const Shown& shown) {
-  std::vector<bool> told(report.findings.size());
-  for (const Cause& cause : report.causes) {
-    told[cause.finding] = true;
-    for (const size_t i : cause.consequences) told[i] = true;
+  enum class Place : uint8_t { alone, told, folded };
+  std::vector<Place> places(report.findings.size());
+  for (size_t at = 0; at < report.causes.size(); ++at) {
+    const Cause& cause = report.causes[at];
+    places[cause.finding] = Place::told;
+    for (const size_t i : cause.consequences) places[i] = at < std::min(shown.causes, shown.thens) ? Place::told : Place::folded;
   }
   size_t notes = 0, others = 0;
-  for (size_t i = 0; i < report.findings.size(); ++i)
-    if (!told[i]) ++(report.findings[i].severity == Severity::info ? notes : others);
+  for (size_t i = 0; i < report.findings.size(); ++i) {
+    if (places[i] == Place::told) continue;
+    if (report.findings[i].severity == Severity::info)
+      ++notes;
+    else
+      others += places[i] == Place::folded || !shown.others;
+  }
   std::vector<std::string> words;
-  if (others > 0 && !shown.others) words.push_back(count_of(others, "more finding"));
+  if (others > 0) words.push_back(count_of(others, "more finding"));
   if (notes > 0) words.push_back(count_of(notes, "note"));
   return words.empty() ? "" : fmt::format("{}: --all.", join_words(words));
 }
@@ -532,13 +550,21 @@ bool shorten(Report& report) {
 
 // Of findings, and then of what stands below them, what matters least of what is left. False where nothing can go.
 bool leave_out(Report& report, Shown& shown) {
-  const size_t whole = std::min(shown.whole, report.causes.size()), causes = std::min(shown.causes, report.causes.size());
+  const auto of_causes = [&](size_t most) { return std::min(most, report.causes.size()); };
+  const size_t whole = of_causes(shown.whole), thens = of_causes(shown.thens), fixes = of_causes(shown.fixes),
+               short_fixes = of_causes(shown.short_fixes), causes = of_causes(shown.causes);
   if (whole > 1) {
     shown.whole = whole - 1;
   } else if (shown.evidence > 1) {
     --shown.evidence;
   } else if (shown.others && report.verdict) {
     shown.others = false;
+  } else if (thens > 1) {
+    shown.thens = thens - 1;
+  } else if (fixes > 1) {
+    shown.fixes = fixes - 1;
+  } else if (short_fixes > 1) {
+    shown.short_fixes = short_fixes - 1;
   } else if (causes > 1) {
     shown.causes = causes - 1;
   } else if (const auto plot = std::find_if(report.plots.rbegin(), report.plots.rend(), is_text); plot != report.plots.rend()) {

@@ -199,7 +199,6 @@ TEST(TextRenderer, HeatmapsOfNamedRowsGiveUpSome) {
   EXPECT_THAT(render_text(report, options), HasSubstr("tensor 19"));
 }
 
-// Of the histogram as well, where no table has rows to give up, and by the same line.
 // The verdict, the cause without what the verdict said of it, the run in a line, and what was looked at. Nothing stands twice, and
 // what there is none of does not stand there.
 TEST(TextRenderer, ARunIsReadAtAGlance) {
@@ -245,6 +244,50 @@ TEST(TextRenderer, ARunIsReadAtAGlance) {
             "Checked  losses, values. Not checked: sums.\n");
 }
 
+// Where lines are few a second cause loses where it was seen and what followed first, its fix last: who mends the first has the
+// other still.
+TEST(TextRenderer, ASecondCauseKeepsItsFixForLong) {
+  Report report;
+  report.analysis = "report";
+  report.facts_in_brief = true;
+  report.verdict = Verdict::broken;
+  report.verdict_text = said("The loss is NaN.");
+  report.checked = said("losses.");
+  report.facts = {{"steps", int64_t{20}, Unit::count}};
+  RowKey key;
+  key.name = "an op";
+  report.findings.push_back({"first.code", Severity::error, said("A sample is far off. It is one of 16."), {}, said("Drop it.")});
+  report.findings.push_back({"second.code",
+                             Severity::error,
+                             said("A scale is stale. It follows an outlier."),
+                             {},
+                             said("Use a shorter history. Or wait.")});
+  report.findings.push_back({"third.code", Severity::warning, said("Values saturate."), {}, {}});
+  for (Finding& finding : report.findings) finding.evidence.push_back({key, {{"elements", int64_t{7}, Unit::count}}});
+  report.causes.push_back({0, {}});
+  report.causes.push_back({1, {2}});
+  const auto text_of = [&](size_t lines) {
+    TextOptions options;
+    options.most_lines = lines;
+    const std::string text = render_text(report, options);
+    EXPECT_LE(std::count(text.begin(), text.end(), '\n'), static_cast<long>(lines));
+    return text;
+  };
+  const std::string whole = text_of(12);
+  EXPECT_THAT(whole, AllOf(HasSubstr("  what   It follows an outlier."), HasSubstr("Or wait."), HasSubstr("  then   third.code")));
+  const std::string with_fix = text_of(10);
+  EXPECT_THAT(with_fix, AllOf(Not(HasSubstr("It follows")), HasSubstr("Or wait."), HasSubstr("  then   third.code")));
+  const std::string without_then = text_of(9);
+  EXPECT_THAT(without_then, AllOf(HasSubstr("Or wait."), Not(HasSubstr("third.code")), HasSubstr("1 more finding: --all")));
+  EXPECT_THAT(text_of(8), AllOf(HasSubstr("A scale is stale."), Not(HasSubstr("  fix    Use"))));
+  for (const size_t lines : {8, 9, 10, 12})
+    EXPECT_THAT(text_of(lines), AllOf(HasSubstr("It is one of 16."), HasSubstr("Drop it.")));
+  // A fix of several lines gives up all but its first sentence before it goes.
+  report.findings[1].suggestion = said("Use a shorter history. " + std::string(150, 'x') + ".");
+  EXPECT_THAT(text_of(9), AllOf(HasSubstr("  fix    Use a shorter history.\n"), Not(HasSubstr("xxx"))));
+}
+
+// Of the histogram as well, where no table has rows to give up, and by the same line.
 TEST(TextRenderer, SaysHowManySeriesAreLeftOut) {
   Report report = sample_report();
   EXPECT_THAT(render_text(report, {}), HasSubstr("\n  and 3 more (--limit 0 shows all)\n"));

@@ -1,12 +1,12 @@
 // Names of tensors, where producers tell little, and where traces are nonsense.
 #include "ulpscope/analyzers/subject/tensor_names.h"
-#include "ulpscope/trace/op_semantics.h"
 
 #include <gmock/gmock.h>
 
 #include <set>
 
 #include "synthetic_trace.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope::analyzers_test {
 namespace {
