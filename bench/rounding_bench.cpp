@@ -94,7 +94,7 @@ void register_all() {
         static BlockArray array(*format, {1, n, 1});
         array.format = format;
         array.axis.length = n;
-        quantise(array, values(n));
+        quantize(array, values(n));
       });
     }
     for (const RoundingModeName& mode : rounding_modes()) {

@@ -78,7 +78,7 @@ def rounding_targets():
                 result.append(speed(f"round to {form.upper()}, {mode} / an in-place copy", "in_place_copy", f"in_place/{form}/{mode}", 0.7))
     result.append(speed("round to e6m9, rne / an in-place copy", "in_place_copy", "in_place/e6m9:bias=31/rne", 0.5))
     for form in ("mxfp8_e4m3", "nvfp4"):
-        result.append(speed(f"quantise to {form} / a copy", "memcpy", f"blocks/{form}", 0.5))
+        result.append(speed(f"quantize to {form} / a copy", "memcpy", f"blocks/{form}", 0.5))
     return result
 
 

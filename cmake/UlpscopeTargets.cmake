@@ -35,7 +35,7 @@ target_compile_options(ulpscope_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wno-psabi;-ffp-contract=off;-march=${baseline}>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${ULPSCOPE_WERROR}>>:-Werror>)
 target_compile_definitions(ulpscope_flags INTERFACE HWY_DISABLE_PCLMUL_AES)
-# Without any optimisation GCC 12 does not see that what Highway gives some AVX-512 intrinsics is constant.
+# Without any optimization GCC 12 does not see that what Highway gives some AVX-512 intrinsics is constant.
 if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "-O")
   target_compile_options(ulpscope_flags INTERFACE $<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU>,$<CONFIG:Debug>>:-Og>)
 endif()

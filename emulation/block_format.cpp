@@ -48,12 +48,12 @@ void check_array(const BlockArray& array, const float* values, size_t count) {
   if (values == nullptr && count > 0) throw usage_error("{}: {} values at a null pointer", format.name, count);
 }
 
-// The same of an array that quantise() has filled.
+// The same of an array that quantize() has filled.
 void check_filled(const BlockArray& array, const float* values, size_t count) {
   check_array(array, values, count);
   const size_t blocks = array.axis.blocks(array.format->block_size);
   if (array.elements.size() != count || array.scales.size() != blocks)
-    throw usage_error("{}: expected a quantised array of {} elements and {} scales, got {} and {}", array.format->name, count,
+    throw usage_error("{}: expected a quantized array of {} elements and {} scales, got {} and {}", array.format->name, count,
                       blocks, array.elements.size(), array.scales.size());
 }
 
@@ -121,7 +121,7 @@ float tensor_scale_of(const BlockArray& array, std::span<const float> values, fl
 
 }  // namespace
 
-double QuantisationLoss::signal_to_noise() const { return ulpscope::signal_to_noise(signal, noise); }
+double QuantizationLoss::signal_to_noise() const { return ulpscope::signal_to_noise(signal, noise); }
 
 const BlockFormat& find_block_format(std::string_view given) {
   const std::string name = lower_case(given);
@@ -133,7 +133,7 @@ const BlockFormat& find_block_format(std::string_view given) {
   throw usage_error("block format '{}': expected {}{}", one_line(given), join_words(names, "or"), did_you_mean(name, names));
 }
 
-void quantise(BlockArray& array, std::span<const float> values, const Rounding& rounding, const RandomStream& random) {
+void quantize(BlockArray& array, std::span<const float> values, const Rounding& rounding, const RandomStream& random) {
   check_array(array, values.data(), values.size());
   const BlockFormat& format = *array.format;
   array.elements.resize(values.size());
@@ -147,7 +147,7 @@ void quantise(BlockArray& array, std::span<const float> values, const Rounding& 
   const bool is_plain = rounding.mode == RoundingMode::nearest_even && rounding.subnormals == SubnormalResults::keep;
   const bool lie_together = array.axis.inner == 1 && (array.axis.outer == 1 || array.axis.length % format.block_size == 0);
   const size_t done =
-      is_plain && lie_together ? quantise_lanes(array, values, largest, array.elements.data(), array.scales.data()) : 0;
+      is_plain && lie_together ? quantize_lanes(array, values, largest, array.elements.data(), array.scales.data()) : 0;
   if (done == array.scales.size()) return;
   for_blocks(array.axis, format.block_size, [&](size_t block, size_t first, size_t count, size_t stride) {
     if (block < done) return;
@@ -165,7 +165,7 @@ void quantise(BlockArray& array, std::span<const float> values, const Rounding& 
   });
 }
 
-void dequantise(const BlockArray& array, std::span<float> values) {
+void dequantize(const BlockArray& array, std::span<float> values) {
   check_filled(array, values.data(), values.size());
   const FloatingPointMode mode;
   for_blocks(array.axis, array.format->block_size, [&](size_t block, size_t first, size_t count, size_t stride) {
@@ -174,11 +174,11 @@ void dequantise(const BlockArray& array, std::span<float> values) {
   });
 }
 
-QuantisationLoss loss_of(const BlockArray& array, std::span<const float> values) {
+QuantizationLoss loss_of(const BlockArray& array, std::span<const float> values) {
   check_filled(array, values.data(), values.size());
   const FloatingPointMode mode;
   const FloatFormat& element = *array.format->element;
-  QuantisationLoss loss;
+  QuantizationLoss loss;
   loss.elements = values.size();
   for_blocks(array.axis, array.format->block_size, [&](size_t block, size_t first, size_t count, size_t stride) {
     const double divisor = divisor_of(array, block);

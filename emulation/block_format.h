@@ -51,8 +51,8 @@ struct BlockAxis {
   size_t blocks(size_t block_size) const { return outer * inner * ((length + block_size - 1) / block_size); }
 };
 
-// What quantising changed.
-struct QuantisationLoss {
+// What quantizing changed.
+struct QuantizationLoss {
   uint64_t elements = 0;
   uint64_t inexact = 0;    // finite elements that came out as other values
   uint64_t saturated = 0;  // beyond the largest element
@@ -64,7 +64,7 @@ struct QuantisationLoss {
   double signal_to_noise() const;  // error_measures.h
 };
 
-// A quantised array: an encoding a byte, elements in their order; scales in the order of blocks, line after line.
+// A quantized array: an encoding a byte, elements in their order; scales in the order of blocks, line after line.
 struct BlockArray {
   BlockArray(const BlockFormat& block_format, const BlockAxis& block_axis) : format(&block_format), axis(block_axis) {}
 
@@ -81,12 +81,12 @@ struct BlockArray {
 // zero. Throws a usage Error for other numbers of values than the axis has, a null pointer to values, a format without elements in
 // a block, elements or scales of more than 8 bits, scales without NaN, and a tensor scale beside scales that go beyond FP32's
 // range.
-void quantise(BlockArray& array, std::span<const float> values, const Rounding& rounding = {}, const RandomStream& random = {});
+void quantize(BlockArray& array, std::span<const float> values, const Rounding& rounding = {}, const RandomStream& random = {});
 // The values, products rounded to FP32: exact without a tensor scale, but for those below FP32's range, and those beyond it, which
 // become Inf where rule round_up took the largest FP32 numbers to a larger power of two. This and loss_of throw a
-// usage Error for an array that is not quantised, and as quantise() does.
-void dequantise(const BlockArray& array, std::span<float> values);
-// What quantising `values` to `array` lost.
-QuantisationLoss loss_of(const BlockArray& array, std::span<const float> values);
+// usage Error for an array that is not quantized, and as quantize() does.
+void dequantize(const BlockArray& array, std::span<float> values);
+// What quantizing `values` to `array` lost.
+QuantizationLoss loss_of(const BlockArray& array, std::span<const float> values);
 
 }  // namespace ulpscope

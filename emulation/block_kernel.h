@@ -16,9 +16,9 @@ struct PowerScales {
   uint32_t rounded_up_from;   // fractions from here on take the next scale; 2^23: none
 };
 
-// Quantises the whole blocks at the beginning of `values` as quantise() does, and says how many; none where there is no loop for
+// Quantizes the whole blocks at the beginning of `values` as quantize() does, and says how many; none where there is no loop for
 // the format. Of formats with a tensor scale, `largest` is largest_of_lanes(values).
-size_t quantise_lanes(const BlockArray& array, std::span<const float> values, float largest, uint8_t* elements, uint8_t* scales);
+size_t quantize_lanes(const BlockArray& array, std::span<const float> values, float largest, uint8_t* elements, uint8_t* scales);
 
 // The largest magnitude of `values`, or NaN where one of them is not finite.
 float largest_of_lanes(std::span<const float> values);

@@ -23,7 +23,7 @@ namespace HWY_NAMESPACE {
 
 constexpr size_t kBlockLanes = hn::MaxLanes(F32());
 
-size_t QuantisePowers(const RoundConstants& constants, const PowerScales& scales, const float* in, size_t blocks, uint8_t* elements,
+size_t QuantizePowers(const RoundConstants& constants, const PowerScales& scales, const float* in, size_t blocks, uint8_t* elements,
                       uint8_t* scale_encodings) {
   const RoundConstants k = constants;
   const PowerScales s = scales;
@@ -114,7 +114,7 @@ HWY_INLINE VU32 NumberOfQuotient(VF32 magnitude, VF32 divisor, VF32 below, VF32 
 #endif
 
 // Sixteen blocks of sixteen at a time.
-size_t QuantiseQuotients(const RoundConstants& scale_constants, float tensor_scale, const float* in, size_t blocks,
+size_t QuantizeQuotients(const RoundConstants& scale_constants, float tensor_scale, const float* in, size_t blocks,
                          uint8_t* elements, uint8_t* scale_encodings) {
 #if HWY_TARGET <= HWY_AVX2
   constexpr size_t kBlock = 16;
@@ -193,14 +193,14 @@ HWY_AFTER_NAMESPACE();
 
 namespace ulpscope {
 
-HWY_EXPORT(QuantisePowers);
-HWY_EXPORT(QuantiseQuotients);
+HWY_EXPORT(QuantizePowers);
+HWY_EXPORT(QuantizeQuotients);
 HWY_EXPORT(LargestMagnitude);
 
 // With it, no product of two scales is a subnormal number, or zero.
 constexpr float kLeastTensorScale = 0x1p-110F;
 
-size_t quantise_lanes(const BlockArray& array, std::span<const float> values, float largest, uint8_t* elements, uint8_t* scales) {
+size_t quantize_lanes(const BlockArray& array, std::span<const float> values, float largest, uint8_t* elements, uint8_t* scales) {
   const BlockFormat& format = *array.format;
   const size_t blocks = values.size() / format.block_size;
   const FloatingPointMode mode;
@@ -211,12 +211,12 @@ size_t quantise_lanes(const BlockArray& array, std::span<const float> values, fl
     const auto fraction = static_cast<uint32_t>(encoding_of(largest_element)) & 0x7FFFFF;
     const PowerScales powers{format.block_size, static_cast<uint32_t>(format.element->largest_exponent()),
                              format.rule == ScaleRule::round_up ? fraction + 1 : uint32_t{1} << 23};
-    return HWY_DYNAMIC_DISPATCH(QuantisePowers)(constants, powers, values.data(), blocks, elements, scales);
+    return HWY_DYNAMIC_DISPATCH(QuantizePowers)(constants, powers, values.data(), blocks, elements, scales);
   }
   if (format.element == &e2m1 && format.scale == &e4m3 && format.has_tensor_scale && format.block_size == 16 &&
       format.rule == ScaleRule::nearest && std::isfinite(largest) && array.tensor_scale >= kLeastTensorScale) {
     const RoundConstants constants = round_constants(e4m3, {}, false);
-    return HWY_DYNAMIC_DISPATCH(QuantiseQuotients)(constants, array.tensor_scale, values.data(), blocks, elements, scales);
+    return HWY_DYNAMIC_DISPATCH(QuantizeQuotients)(constants, array.tensor_scale, values.data(), blocks, elements, scales);
   }
   return 0;
 }

@@ -127,7 +127,7 @@ constexpr size_t size_of(DType dtype) {
   }
   return 1;
 }
-// Its tensors are made by a multiplication with a quantisation scale and a rounding that saturates, and only such ops read them
+// Its tensors are made by a multiplication with a quantization scale and a rounding that saturates, and only such ops read them
 // that know it. As size_of, for device code too.
 constexpr bool is_quantized(DType dtype) { return dtype == DType::f8_e4m3 || dtype == DType::f8_e5m2; }
 

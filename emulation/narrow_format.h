@@ -1,5 +1,5 @@
 // What can be done with the encodings of each format that tensors are stored in and that is narrower than FP32: 16 bits, to nearest
-// even as networks are trained with, and FP8, to nearest even and saturating (Inf too; NaN stays NaN), as quantisation has it. One
+// even as networks are trained with, and FP8, to nearest even and saturating (Inf too; NaN stays NaN), as quantization has it. One
 // row a format; what needs one takes its row once.
 #pragma once
 

@@ -69,7 +69,7 @@ struct OpCall {
 // Whether the call is computed in FP64: an input or output is.
 bool computes_in_double(const OpCall& call);
 
-// What one number of a call was formed of where that is many elements of an input: the row of a softmax or of a normalisation, a
+// What one number of a call was formed of where that is many elements of an input: the row of a softmax or of a normalization, a
 // channel, a group, or the whole tensor that a scale follows from. The elements are `count` ones of the input from `first` on:
 // `run` of them that follow each other, and `step` further on the next so many (0: there is one run).
 struct RowFacts {

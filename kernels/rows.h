@@ -369,7 +369,7 @@ struct RmsNormBackward : RowOp {
   }
 };
 
-// One row's terms of the gradient of a normalisation's weight, g (x - mean) inverse; without a mean, g x inverse.
+// One row's terms of the gradient of a normalization's weight, g (x - mean) inverse; without a mean, g x inverse.
 struct WeightTerms : Narrow {
   double mean, inverse;
   ULPSCOPE_LANE_FUNCTION WeightTerms(double mean_, double inverse_) : mean(mean_), inverse(inverse_) {}

@@ -37,7 +37,7 @@ SECONDS = 600
 
 
 OMITTED = "..."
-NUMBER = re.compile(r"\b[0-9a-f]{8}\b|[-+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?(\^-?\d+)?( ([num]?s|[KMG]iB)\b)?")  # or the id of a run
+NUMBER = re.compile(r"\b[0-9a-f]{8}\b|(?<![A-Za-z_])[-+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?(\^-?\d+)?( ([num]?s|[KMG]iB)\b)?")  # or the id of a run
 
 
 def commands_of(text):

@@ -43,8 +43,8 @@ const char* name_of(EventKind kind) {
 }
 
 const char* name_of(OpKind kind) {
-  constexpr const char* kNames[kOpKinds] = {"other",     "source", "cast", "product",  "normalisation", "elementwise",
-                                            "reduction", "update", "loss", "quantise", "collective"};
+  constexpr const char* kNames[kOpKinds] = {"other",     "source", "cast", "product",  "normalization", "elementwise",
+                                            "reduction", "update", "loss", "quantize", "collective"};
   return kNames[static_cast<size_t>(kind)];
 }
 

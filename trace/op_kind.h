@@ -12,12 +12,12 @@ enum class OpKind : uint8_t {
   source,         // values enter the recording: batches, initial weights, constants
   cast,           // the same values in another type
   product,        // sums of products of two inputs
-  normalisation,  // each value divided by something that follows from its row, group or channel
+  normalization,  // each value divided by something that follows from its row, group or channel
   elementwise,    // each value from those at the same place in the inputs
   reduction,      // each value from many of an input
   update,         // of a parameter, in place
-  loss,           // the value to be minimised, and its gradient
-  quantise,       // to a type whose values are multiplied by a scale first
+  loss,           // the value to be minimized, and its gradient
+  quantize,       // to a type whose values are multiplied by a scale first
   collective,     // between ranks
 };
 inline constexpr int kOpKinds = 11;

@@ -204,7 +204,7 @@ void RunSet::State::publish() {
     const bool same = newest && newest->parts[i].file->rows(TableId::events) == view.parts[i].file->rows(TableId::events);
     if (!same) view.events_by_part[i] = std::make_shared<const std::vector<EventRow>>(events_of(i));
   }
-  view.summarise();
+  view.summarize();
   const auto edge_rows = [](const View& of) {
     uint64_t rows = 0;
     for (const PartView& part : of.parts) rows += part.file->rows(TableId::edges);

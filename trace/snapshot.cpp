@@ -24,7 +24,7 @@ std::shared_ptr<View> View::with(Wanted&& is_wanted) const {
     view->parts.push_back(parts[i]);
     view->events_by_part.push_back(events_by_part[i]);
   }
-  view->summarise();
+  view->summarize();
   return view;
 }
 
@@ -145,7 +145,7 @@ bool is_tensor_column(size_t column) { return spec(TableId::stats).columns[colum
 
 }  // namespace
 
-void View::summarise() {
+void View::summarize() {
   events = events_by_part.size() == 1 ? events_by_part.front() : [&] {
     std::vector<EventRow> all;
     for (const auto& of_part : events_by_part) all.insert(all.end(), of_part->begin(), of_part->end());

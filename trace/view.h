@@ -74,7 +74,7 @@ struct View {
   template <typename Wanted>
   std::shared_ptr<View> with(Wanted&& is_wanted) const;
   // What follows from the parts: their events, and the run.
-  void summarise();
+  void summarize();
 };
 
 // Rows are read from the file in blocks of this many, whole chunks of every table, and given to visitors in spans of fewer: a

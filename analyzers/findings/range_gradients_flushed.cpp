@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
@@ -86,10 +87,12 @@ Sentences advice_on_scale(const RunFacts& facts) {
   if (limited && smallest->lower > largest->upper)
     return kNoScaleKeepsThem({{"smallest", power_value(smallest->lower)}, {"largest", power_value(largest->upper)}});
   const Sentence present = present_scale(facts);
+  // A bound that the run's scale keeps already says no more than that it is too small.
+  const bool tells_more = is_sure && std::ldexp(1.0, smallest->lower) > facts.steps().highest_scale;
   Sentences advice;
   if (!hidden && smallest->upper != ExponentBounds::kNoUpper)
     advice = kScaleKeepsThem({{"scale", power_value(smallest->upper)}, {"present", present}});
-  else if (is_sure)
+  else if (tells_more)
     advice = kNeedAtLeast({{"scale", power_value(smallest->lower)}, {"present", present}});
   else
     advice = kNeedLargerScale({{"present", present}});

@@ -13,7 +13,6 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/silent_outputs.h"
 #include "ulpscope/analyzers/judgements/update_judgement.h"
-#include "ulpscope/analyzers/subject/output_slots.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
 #include "ulpscope/analyzers/totals/what_if.h"

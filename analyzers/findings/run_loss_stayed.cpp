@@ -16,8 +16,7 @@ constexpr Template kLossStayed{"run.loss_stayed",
                                "The loss did not fall: its median is {first:.4g} over the first {steps} steps, and {last:.4g} over "
                                "the last {steps}."};
 constexpr Template kLookAtRateAndTargets{"advice.look_at_rate_and_targets",
-                                         "If nothing else was found, check the learning rate{rate:brackets}, and the range of "
-                                         "inputs and targets."};
+                                         "Check the learning rate{rate:brackets}, and the range of inputs and targets."};
 
 // Of losses of which it is not known what guessing gives.
 void find_stayed(const RunFacts& facts, Findings& found) {

@@ -43,11 +43,11 @@ constexpr Template kLowerRateOfPeak{"advice.lower_rate_of_peak",
                                     "Lower the learning rate{rate:brackets}, or warm it up: the loss rose from {first:.4g} (step "
                                     "{first_step}) to {peak:.4g} (step {peak_step})."};
 constexpr Template kLookAtRateAndInputs{"advice.look_at_rate_and_inputs",
-                                        "If nothing else was found, check the learning rate{rate:brackets} and its schedule."};
+                                        "Check the learning rate{rate:brackets} and its schedule."};
 constexpr Template kFeaturesSaturate{"advice.features_saturate",
                                      "Check the range of the inputs: features far from 1 saturate a model."};
 constexpr Template kCompareTestData{"advice.compare_test_data",
-                                    "Compare training and test data: their labels, and how they are normalised."};
+                                    "Compare training and test data: their labels, and how they are normalized."};
 constexpr Template kOverfitLess{"advice.overfit_less", "More samples, a smaller model or fewer epochs reduce overfitting."};
 constexpr Template kSmoothLabelsLess{"advice.smooth_labels_less", "Lower the label smoothing."};
 
@@ -165,7 +165,7 @@ extern constinit const FindingRule run_no_better_than_guessing{
     .raised =
         "The loss of a classifier ended no lower than that of guessing among its classes, or the mean squared error no lower than "
         "that of predicting the mean target; or the test accuracy is that of guessing.",
-    .meaning = "The run learned nothing that generalises.",
+    .meaning = "The run learned nothing that generalizes.",
     .help = "Check the other findings; a learning rate that is too low or too high does this too.",
     .explains = {"run.loss_rose", "run.loss_stayed"},
     .shown_by = "experiments/failures/logits_saturate.toml",

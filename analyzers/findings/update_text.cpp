@@ -37,7 +37,7 @@ void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limi
     extent.tensors.push_back(weight->tensor);
     if (totals.first_lost) keep_first(extent.first_step, std::optional(totals.first_lost->step));
   }
-  // A bias before a normalisation has gradients of rounding noise, and nothing is lost with them.
+  // A bias before a normalization has gradients of rounding noise, and nothing is lost with them.
   const bool has_matrix = std::any_of(lost.begin(), lost.end(), [&](const UpdateJudgement::Lost& each) {
     return facts.selection.tensor(each.weight->tensor).shape.size() >= 2;
   });

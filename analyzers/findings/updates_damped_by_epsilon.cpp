@@ -6,7 +6,6 @@
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
-#include "ulpscope/analyzers/subject/output_slots.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/trace/op_semantics.h"
@@ -103,7 +102,7 @@ void find_damped(const RunFacts& facts, Findings& found) {
                  {{"eps_over_last_root", moments.last_ratio}, {"damped_updates", count_cell(moments.damped), Unit::count}},
                  moments.first_damped);
   }
-  // Single parameters whose gradients are next to nothing, as of a bias before a normalisation, are no harm.
+  // Single parameters whose gradients are next to nothing, as of a bias before a normalization, are no harm.
   if (2 * damped <= all || suspects.empty()) return;
   const double eps = *attribute(facts.selection.op(suspects.worst_tensor()), "eps");
   Extent extent = suspects.extent();

@@ -34,7 +34,7 @@ Unit unit_of(Measured measured);
 struct HistoryCell {
   uint64_t elements = 0, zeros = 0, nonfinite = 0;
   uint64_t base = 0, flushed = 0, subnormal = 0, overflowed = 0, rescued = 0;  // of rows whose rounding was counted
-  double largest = 0;                                                          // magnitude, without the scale of a quantisation
+  double largest = 0;                                                          // magnitude, without the scale of a quantization
   double least_headroom = std::numeric_limits<double>::infinity();
   uint32_t rows = 0, rows_with_values = 0;
 

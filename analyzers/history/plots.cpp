@@ -248,7 +248,7 @@ Plot exponent_heatmap(const Snapshot& trace, uint32_t tensor, const std::string&
   Plot plot;
   plot.name = "exponents_over_steps";
   plot.title =
-      fmt::format("{}: exponents of its values over the steps{}{}", name, is_quantized ? ", times their quantisation scale" : "",
+      fmt::format("{}: exponents of its values over the steps{}{}", name, is_quantized ? ", times their quantization scale" : "",
                   options.is_true ? ", without the loss scale" : "");
   plot.kind = PlotKind::heatmap;
   plot.x = step_axis();

@@ -25,7 +25,7 @@ std::vector<uint32_t> ordered_tensors(const History& history, const AnalysisCont
 Plot tensor_heatmap(const History& history, const AnalysisContext& context, Measured measured, std::span<const uint32_t> tensors);
 
 // How the values of the tensor are distributed over exponents, step by step, against the limits of `formats`. True values are those
-// without the loss scale; values without the scale of a quantisation in either case. Reads the rows of that tensor only.
+// without the loss scale; values without the scale of a quantization in either case. Reads the rows of that tensor only.
 struct ExponentPlotOptions {
   StepRange steps = {};
   size_t most_columns = 256;

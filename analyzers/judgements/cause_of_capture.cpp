@@ -252,7 +252,7 @@ NonfiniteExplanation explain_sum(const OriginFacts& origin) {
 }
 
 // Where all values of a row are the same, their variance is zero.
-NonfiniteExplanation explain_normalisation(const OriginFacts& origin) {
+NonfiniteExplanation explain_normalization(const OriginFacts& origin) {
   const OpInfo& op = origin.op;
   if (op.function == OpFunction::masked_softmax) return explain_masked_row(origin);
   if (is_running_statistic(origin.made, op))

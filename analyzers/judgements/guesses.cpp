@@ -51,6 +51,8 @@ std::optional<MeanGuess> mean_guess_of(const RunFacts& facts) {
   if (!loss || is_multiplied(context, *loss)) return std::nullopt;
   const auto target = tensor_read_as(context, *loss, Meaning::target);
   if (!target || context.selection.op(*target).kind != OpKind::source) return std::nullopt;
+  const TensorInfo& told = context.selection.tensor(*target);
+  if (context.graph.made_by(told.op, told.slot).size() != 1) return std::nullopt;
   std::map<uint64_t, Targets> of_steps;
   bool is_known = true;
   const Snapshot trace = context.trace.of_rank(context.trace.ranks().front());

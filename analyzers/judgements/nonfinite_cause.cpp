@@ -12,7 +12,6 @@
 #include "ulpscope/analyzers/judgements/origin_facts.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
-#include "ulpscope/analyzers/subject/output_slots.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
@@ -222,8 +221,8 @@ NonfiniteExplanation find_cause(const OriginFacts& origin) {
   if (op.kind == OpKind::loss && origin.made.slot == 0) found = explain_loss(origin);
   if (found.cause == NonfiniteCause::unknown && origin.capture) {
     const CaptureRow& element = origin.capture->element();
-    if (op.kind == OpKind::normalisation)
-      found = explain_normalisation(origin);
+    if (op.kind == OpKind::normalization)
+      found = explain_normalization(origin);
     else if (std::isfinite(element.partial_sum) && element.terms > 0)
       found = explain_sum(origin);
     else if (op.kind == OpKind::elementwise || op.kind == OpKind::cast)

@@ -286,7 +286,9 @@ bool is_gradient_of_parameters(Role role) {
   return role == Role::weight_gradient || role == Role::accumulated_gradient || role == Role::unscaled_gradient;
 }
 
-bool divides(OpFunction function) { return input_of(function, Meaning::divisor).has_value(); }
+bool divides(OpFunction function) {
+  return input_of(function, Meaning::divisor).has_value() && !reads_as(function, 0, Meaning::gradient);
+}
 
 namespace {
 

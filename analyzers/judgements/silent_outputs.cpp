@@ -23,8 +23,7 @@ bool hides_batch(const AnalysisContext& context, const std::vector<uint32_t>& op
   };
   bool any = false;
   for (const uint32_t op : loss_ops(context)) {
-    for (const GraphEdge& edge : trace.graph().inputs(op))
-      if (!reads_as(trace.ops()[op].function, edge.input, Meaning::target)) visit(edge.producer);
+    visit(op);
     any = true;
   }
   while (!open.empty()) {
@@ -36,7 +35,7 @@ bool hides_batch(const AnalysisContext& context, const std::vector<uint32_t>& op
     }
     // Within a step: edges from later ops come from the step before, through the weights.
     for (const GraphEdge& edge : trace.graph().inputs(op))
-      if (edge.producer < op) visit(edge.producer);
+      if (edge.producer < op && !reads_as(trace.ops()[op].function, edge.input, Meaning::target)) visit(edge.producer);
   }
   return any;
 }

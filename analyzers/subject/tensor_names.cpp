@@ -128,12 +128,12 @@ size_t Namer::find(uint64_t op, uint32_t slot) const {
   return found == by_id_.end() ? kNone : found->second;
 }
 
-// The output whose values a cast, a quantisation or an assignment holds in another type, or a copy that is no gradient's of its
+// The output whose values a cast, a quantization or an assignment holds in another type, or a copy that is no gradient's of its
 // own.
 size_t Namer::source_of(size_t output) const {
   const OpInfo& made_by = op(output);
   const bool is_assigned = made_by.function == OpFunction::assign;
-  if (made_by.kind != OpKind::cast && made_by.kind != OpKind::quantise && !is_assigned && !is_plain_copy(output)) return kNone;
+  if (made_by.kind != OpKind::cast && made_by.kind != OpKind::quantize && !is_assigned && !is_plain_copy(output)) return kNone;
   const GraphEdge* const edge = graph_.read_by(tensor(output).op, is_assigned ? 1 : 0);
   if (edge == nullptr || edge->producer >= ops_.size() || edge->producer == tensor(output).op) return kNone;
   return find(ops_[edge->producer].id, edge->slot);
@@ -189,13 +189,13 @@ void Namer::name_value(Output& output, size_t index) const {
 
 // "head.weight (FP16)"
 void Namer::name_holder(Output& output, size_t index) const {
-  const bool is_scale = op(index).kind == OpKind::quantise && tensor(index).slot > 0;
-  const size_t quantised = is_scale ? find(op(index).id, 0) : kNone;
-  const TensorInfo& info = tensor(quantised != kNone ? quantised : index);
+  const bool is_scale = op(index).kind == OpKind::quantize && tensor(index).slot > 0;
+  const size_t quantized = is_scale ? find(op(index).id, 0) : kNone;
+  const TensorInfo& info = tensor(quantized != kNone ? quantized : index);
   const bool is_parameter = !info.parameter.empty() && !is_gradient(info.role);
   output.place = is_parameter ? info.parameter : outputs_[output.root].name();
   output.tells_phase = !is_parameter && outputs_[output.root].tells_phase && op(output.root).phase == op(index).phase;
-  output.what = is_scale               ? join("quantisation", output_words(index))
+  output.what = is_scale               ? join("quantization", output_words(index))
                 : is_plain_copy(index) ? "copy"
                                        : fmt::format("({})", type_text(info.dtype));
 }

@@ -3,7 +3,7 @@
 // that has the op: casts and copies are named after what they hold, and nothing is numbered across them.
 //
 //   value            MODULE OP [OUTPUT], a parameter's or a buffer's name, or OP loss
-//   cast, quantised  that of the value, and the type; a quantisation's scales by what they are
+//   cast, quantized  that of the value, and the type; a quantization's scales by what they are
 //   gradient         of a value or a parameter: its name and "gradient". Of several of one value, the sum has that name; what each
 //                    op hands on is the gradient of that op's input
 //

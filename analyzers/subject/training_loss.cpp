@@ -21,13 +21,17 @@ std::vector<uint32_t> loss_ops(const AnalysisContext& context) {
 }
 
 std::optional<uint32_t> mean_loss_op(const AnalysisContext& context, std::initializer_list<OpFunction> functions) {
-  for (const uint32_t i : loss_ops(context)) {
-    const OpInfo& op = context.trace.ops()[i];
-    const std::string_view reduction = attribute_text(op, "reduction");
-    if (std::find(functions.begin(), functions.end(), op.function) == functions.end()) continue;
-    if (reduction.empty() || reduction == "mean") return i;
-  }
-  return std::nullopt;
+  // A cast of the loss, and what its factor gives, are losses too, of the same values.
+  std::vector<uint32_t> computed = loss_ops(context);
+  std::erase_if(computed, [&](uint32_t i) {
+    const OpFunction function = context.trace.ops()[i].function;
+    return has_trait(function, kSameValues) || function == OpFunction::scale;
+  });
+  if (computed.size() != 1) return std::nullopt;
+  const OpInfo& op = context.trace.ops()[computed.front()];
+  const std::string_view reduction = attribute_text(op, "reduction");
+  const bool is_one = std::find(functions.begin(), functions.end(), op.function) != functions.end();
+  return is_one && (reduction.empty() || reduction == "mean") ? std::optional(computed.front()) : std::nullopt;
 }
 
 std::optional<uint32_t> tensor_read_as(const AnalysisContext& context, uint32_t op, Meaning meaning) {

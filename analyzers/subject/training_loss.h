@@ -1,4 +1,4 @@
-// Which op computes the loss that training minimises: what backward began from, before a loss scale multiplies it.
+// Which op computes the loss that training minimizes: what backward began from, by the roles of tensors.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace ulpscope {
 
 // The ops whose first output is a loss of training, by number.
 std::vector<uint32_t> loss_ops(const AnalysisContext& context);
-// The first of them with one of these functions that gives the mean; nullopt: there is none, so that the loss is computed
-// otherwise, by hand or from several.
+// The only op that computes a loss, where it is one of these functions and gives the mean; nullopt: the loss is computed otherwise,
+// by hand or from several.
 std::optional<uint32_t> mean_loss_op(const AnalysisContext& context, std::initializer_list<OpFunction> functions);
 // The output that the op reads as `meaning`; nullopt where the trace does not say, or the op reads no such thing.
 std::optional<uint32_t> tensor_read_as(const AnalysisContext& context, uint32_t op, Meaning meaning);

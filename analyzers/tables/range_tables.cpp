@@ -75,7 +75,7 @@ std::string bookkeeping_note(const std::vector<Group>& groups, size_t limit) {
                      limit > 0 ? " (--limit 0 shows them)" : "");
 }
 
-// `note`, where some rows hold values times a quantisation scale.
+// `note`, where some rows hold values times a quantization scale.
 template <typename Group>
 std::string quantized_note(const std::vector<Group>& groups, std::string note) {
   const bool any = std::any_of(groups.begin(), groups.end(), [](const Group& group) { return group.get().quantized; });

@@ -45,13 +45,13 @@ struct RangeTotals {
   uint64_t saturated = 0;                   // of those that overflowed: kept at the largest number by a directed mode
   uint64_t rows_seen = 0, rows_unseen = 0;  // counted by the backend, and not
   uint64_t as_stored = 0;                   // rows whose values were taken after their rounding
-  MagnitudeRange recorded, unscaled;        // without the quantisation scale; unscaled: divided by the loss scale as well
+  MagnitudeRange recorded, unscaled;        // without the quantization scale; unscaled: divided by the loss scale as well
   double least_headroom = kUnknown;         // against the stored format, of the row that has least
   bool scaled = false;                      // some row contained a loss scale other than 1
   bool quantized = false;                   // some row is of a tensor in FP8
   std::vector<FormatTotals> what_if;        // for each of the formats that `add` was given
-  // Of values without their quantisation scale. Made when first needed. The true one, divided by the loss scale, exists once a row
-  // contained one. Rows whose scale is no power of two are missing, in the first where the quantisation scale is none.
+  // Of values without their quantization scale. Made when first needed. The true one, divided by the loss scale, exists once a row
+  // contained one. Rows whose scale is no power of two are missing, in the first where the quantization scale is none.
   std::unique_ptr<ExponentHistogram> histogram, true_histogram;
   // Of rows in E4M3 and of those in E5M2: of the values times their quantization scale, which is what was rounded.
   std::array<std::unique_ptr<ExponentHistogram>, 2> quantized_histograms;

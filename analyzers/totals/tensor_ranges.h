@@ -17,7 +17,7 @@ struct ScaledRows {
   uint64_t rows = 0;  // of which the rounding was counted
   RoundingBounds seen;
   double largest_excess = 0;    // in FP8: the largest magnitude over the format's largest
-  RoundingBounds at_own_scale;  // with the quantisation scale that takes each row's own largest magnitude to the format's largest
+  RoundingBounds at_own_scale;  // with the quantization scale that takes each row's own largest magnitude to the format's largest
   FlushLoss flush_loss;         // of gradients without those of steps that were skipped or fitted
   StepSet overflow_kept, overflow_skipped;  // steps with overflow: those that were taken, and those that were skipped
   std::optional<RowPosition> first_overflow;

@@ -56,7 +56,7 @@ struct RoundingBounds {
 };
 
 // What rounding x / S to `format` does, in the mode and with the subnormals that the tensor's op rounds with, x being the recorded
-// values, of FP8 tensors without their quantisation scale; S = 1: as scaled. For values recorded as stored in a narrower format,
+// values, of FP8 tensors without their quantization scale; S = 1: as scaled. For values recorded as stored in a narrower format,
 // what they lost before can only be bounded: each was up to half an ulp away, and elements that were flushed or overflowed count in
 // the upper bounds, and nothing is known (nullopt) where their number is not. Nothing is known either without a histogram.
 std::optional<RoundingBounds> what_if(const TensorRow& row, const TensorInfo& tensor, const FloatFormat& format, double scale);

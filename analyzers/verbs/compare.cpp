@@ -144,7 +144,7 @@ Table tensor_table(const ComparedRuns& runs, size_t limit) {
                {"largest_b", ColumnKind::number, Unit::exponent}},
               {},
               0,
-              "Largest: log2 of the largest finite magnitude, without the loss scale and, in FP8, the quantisation scale. Weights, "
+              "Largest: log2 of the largest finite magnitude, without the loss scale and, in FP8, the quantization scale. Weights, "
               "losses, and tensors of scaling and the optimizer come last."};
   std::vector<std::pair<double, TableRow>> rows;
   for (const auto& [unused, match] : runs.outputs) {

@@ -36,7 +36,7 @@ Table metrics_table(const AnalysisContext& context, const StepRange& steps) {
   return table;
 }
 
-// The quantisation scales of FP8 tensors.
+// The quantization scales of FP8 tensors.
 class QuantizationScales {
  public:
   struct Scales {
@@ -69,7 +69,7 @@ class QuantizationScales {
 // Those that came nearest to zero first.
 Table quantization_scale_table(const AnalysisContext& context, const QuantizationScales& seen) {
   Table table{"quantization_scales",
-              "Quantisation scales of FP8 tensors, smallest first",
+              "Quantization scales of FP8 tensors, smallest first",
               {{"tensor", ColumnKind::text}, {"type", ColumnKind::text}, {"smallest"}, {"largest"}, {"last"}},
               {},
               0,

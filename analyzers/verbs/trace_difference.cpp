@@ -68,7 +68,7 @@ std::optional<FieldDifference> difference(const TensorRow& a, const TensorRow& b
     fields.add("rescued", r.rescued, s.rescued).add("saturated", r.saturated, s.saturated);
   }
   fields.add("inputs read as zero", a.input.flushed, b.input.flushed).add("nonzero inputs", a.input.nonzero, b.input.nonzero);
-  fields.add("loss scale", a.scale, b.scale).add("quantisation scale", a.quantization_scale, b.quantization_scale);
+  fields.add("loss scale", a.scale, b.scale).add("quantization scale", a.quantization_scale, b.quantization_scale);
   return fields.found();
 }
 

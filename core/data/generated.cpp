@@ -1,4 +1,4 @@
-// Data sets that are computed: a quantised sine over the unit square, classes that a random linear teacher tells apart, and
+// Data sets that are computed: a quantized sine over the unit square, classes that a random linear teacher tells apart, and
 // sequences to copy.
 #include <fmt/ranges.h>
 

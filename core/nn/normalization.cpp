@@ -1,4 +1,4 @@
-// Layers that normalise.
+// Layers that normalize.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Linear layers in FP8, as NVIDIA's Transformer Engine has them: inputs and weights are quantised for the forward product, the
+// Linear layers in FP8, as NVIDIA's Transformer Engine has them: inputs and weights are quantized for the forward product, the
 // gradient that comes in for the two of the backward pass, each tensor with one scale.
 #pragma once
 
@@ -36,7 +36,7 @@ struct Fp8Settings {
   bool operator==(const Fp8Settings&) const = default;
 };
 
-// What is quantised in a linear layer.
+// What is quantized in a linear layer.
 enum class Fp8Operand : uint8_t { input, weight, gradient };
 inline constexpr size_t kFp8Operands = 3;
 const char* name_of(Fp8Operand operand);

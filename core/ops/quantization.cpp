@@ -1,4 +1,4 @@
-// FP8: quantisation, the product of quantised matrices, and linear layers made of them.
+// FP8: quantization, the product of quantized matrices, and linear layers made of them.
 #include <fmt/format.h>
 
 #include <memory>

@@ -48,7 +48,7 @@ void logsumexp_backward(BackwardCall& b) {
   b.set(0, call("logsumexp_backward", {b.gradient(), b.input(0), b.output(0)}, {}, {.hints = b.into({0})}));
 }
 
-// x, weight [N] and, for layer_norm, bias [N]; y like x, and for each row what normalised it, in FP32.
+// x, weight [N] and, for layer_norm, bias [N]; y like x, and for each row what normalized it, in FP32.
 template <int statistics>
 void normalization_shape(const OpArguments& arguments, OutputSpecs& specs) {
   const Tensor& x = arguments.inputs[0];

@@ -182,7 +182,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
           "the "
           "target of each byte the next one; `quantized_sine`: one image whose channels are x and y in [0, 1], its target a 2-D "
           "sine "
-          "quantised to a few levels in [0, 1]; `random_classification`: Gaussian features, labelled by a random linear teacher; "
+          "quantized to a few levels in [0, 1]; `random_classification`: Gaussian features, labelled by a random linear teacher; "
           "`copy_task`: random sequences as indices, each with what a decoder is given to copy it (a start symbol, then the "
           "sequence "
           "without its last symbol), the target the sequence; `capsule`: the samples that a capsule holds, in its own experiment",

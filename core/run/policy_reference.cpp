@@ -64,7 +64,7 @@ constexpr std::string_view kEnd = R"(
 
 - **PyTorch**: the CUDA lists. Attention is recorded as the ops that it is made of.
 - **Keras**: a layer casts its inputs to its compute type, and all within it is of that type: softmax too, unless the layer says
-  `dtype = "fp32"`. Layers that normalise widen their input and round their output; here layer_norm, rms_norm and group_norm hand on
+  `dtype = "fp32"`. Layers that normalize widen their input and round their output; here layer_norm, rms_norm and group_norm hand on
   FP32, and what takes it rounds it. The loss is FP32.
 - **Apex**: O1's lists know less names than PyTorch's, which came from them: what they do not name keeps the type of its inputs. O2 and O3
   cast the model's input and parameters, O2 all parameters but batch_norm's, and the model's output to FP32. Gradients that are accumulated
@@ -81,10 +81,10 @@ constexpr std::string_view kEnd = R"(
 - **pure_fp16, pure_bf16**: the model, its input, the targets of a regression and the loss are cast. A loss is computed in FP32 and rounded
   once. There are no master weights and no scaler.
 - **fp8**: as in Transformer Engine (Float8CurrentScaling, DelayedScaling), and under its fp8_autocast within BF16 autocast. The input of a
-  linear layer, cast to BF16, and its FP32 weight are quantised to E4M3, the gradient that comes back to E5M2 (`fp8.format`), each with a
+  linear layer, cast to BF16, and its FP32 weight are quantized to E4M3, the gradient that comes back to E5M2 (`fp8.format`), each with a
   scale of its own ([numerics.md](numerics.md)). The three products have FP8 factors and BF16 results; the bias and its gradient are not
-  quantised. So in place of `linear` and `matmul` a trace has `quantize` and `scaled_matmul`. The projections of attention are linear
-  layers; lstm and gru are not. There is no scaler (`scaler.enabled = "on"` turns one on): the quantisation scales move gradients into
+  quantized. So in place of `linear` and `matmul` a trace has `quantize` and `scaled_matmul`. The projections of attention are linear
+  layers; lstm and gru are not. There is no scaler (`scaler.enabled = "on"` turns one on): the quantization scales move gradients into
   range. A layer with a `dtype`, one that `autocast.modules` names, and all with `autocast.ops.linear` compute in that type instead.
   `arithmetic` acts on quantize and scaled_matmul as on other ops, and what `arithmetic.ops` says of linear holds for all that a linear
   layer is made of in FP8 ([emulation.md](emulation.md#training-as-on-a-gpu)). Hardware multiplies FP8 in tiles of 16; here any extents will do. Delayed scaling takes amaxes into its histories when a layer's

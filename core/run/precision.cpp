@@ -10,7 +10,7 @@ using Row = AutocastLists::Row;
 // Lists give each class of PyTorch's what the library makes of it, and then the ops that it treats otherwise than the others of
 // their class.
 
-// A layer computes in its dtype, FP16, softmax too; layers that normalise widen their input and round their output, which here the
+// A layer computes in its dtype, FP16, softmax too; layers that normalize widen their input and round their output, which here the
 // next op does. A loss has a dtype of its own, FP32.
 constexpr Row kKerasOps[] = {{"layer_norm", Class::fp32}, {"rms_norm", Class::fp32}, {"group_norm", Class::fp32}};
 constexpr AutocastLists kKeras{.input_type = Class::lower_precision,

@@ -1,4 +1,4 @@
-// Batch and group normalisation over rows of channels. Statistics: each block of rows about its own mean in FP32, twice over
+// Batch and group normalization over rows of channels. Statistics: each block of rows about its own mean in FP32, twice over
 // numbers that are in L2 by then, and the blocks merged in FP64; so the tensor is read once for them.
 #include <algorithm>
 #include <cmath>

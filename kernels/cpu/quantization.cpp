@@ -1,4 +1,4 @@
-// FP8: tensors are quantised in two passes, by blocks, and their product is the FP32 one of their values, scaled back.
+// FP8: tensors are quantized in two passes, by blocks, and their product is the FP32 one of their values, scaled back.
 #include "ulpscope/kernels/quantization.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The inner loops of reductions and of batch normalisation, compiled once per instruction set. Element by element they do what the
+// The inner loops of reductions and of batch normalization, compiled once per instruction set. Element by element they do what the
 // plain twins do, so that the width of the vectors changes no bit.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ulpscope/kernels/cpu/reductions_simd.cpp"

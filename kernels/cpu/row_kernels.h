@@ -12,7 +12,7 @@ using RowKernel = void (*)(const Attributes& attributes, const RowCall<float>& r
 // Of the row op with this place in the list of rows.h.
 RowKernel row_kernel(int index);
 
-// One row's terms of the gradient of a normalisation's weight: terms = g ((x - mean) inverse).
+// One row's terms of the gradient of a normalization's weight: terms = g ((x - mean) inverse).
 void weight_terms(const float* g, const float* x, float mean, float inverse, int64_t n, float* terms);
 
 // log_of_softmax_sum of rows.h.

@@ -129,7 +129,7 @@ ElementCapture capture_row(const OpCall& call, int slot, int64_t e) {
   return computes_in_double(call) ? capture_row_as<R, double>(call, slot, e) : capture_row_as<R, float>(call, slot, e);
 }
 
-// Gradients of a normalisation's weight and bias. Inputs g, x, the rows' means where it has them, and their inverse deviations.
+// Gradients of a normalization's weight and bias. Inputs g, x, the rows' means where it has them, and their inverse deviations.
 struct WeightGradient {
   int64_t n, rows;
   int inverse;  // the input

@@ -314,7 +314,7 @@ TEST(FittingScale, RestartingForgetsEverything) {
   EXPECT_EQ(reused.smallest_fitting(kFewElements), fresh.smallest_fitting(kFewElements));
 }
 
-// The gradient of a bias before a normalisation, or of a key's: terms that cancel but for their rounding. One that holds more
+// The gradient of a bias before a normalization, or of a key's: terms that cancel but for their rounding. One that holds more
 // decides.
 TEST(FittingScale, ABiasOfRoundingErrorsDecidesNothing) {
   std::mt19937 random(11);

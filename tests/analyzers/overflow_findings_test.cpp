@@ -230,7 +230,7 @@ TEST(OverflowFindings, WhatKeepsOperandsInTheDomainIsTold) {
 TEST(OverflowFindings, ARowThatTheMaskTookIsTold) {
   for (const bool is_whole : {true, false}) {
     OpInfo op;
-    op.kind = OpKind::normalisation;
+    op.kind = OpKind::normalization;
     op.function = OpFunction::masked_softmax;
     CaptureRow values{.operand = 0}, mask{.operand = 1};
     values.row = {.count = 4, .largest = 0.5, .smallest = -2};

@@ -1,4 +1,4 @@
-// Rows of FP8 tensors: what-ifs without their quantisation scale against one rounding at a time, and what is said of them.
+// Rows of FP8 tensors: what-ifs without their quantization scale against one rounding at a time, and what is said of them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -66,7 +66,7 @@ TEST(Quantization, TablesHaveTheRecordedRoundingAndMagnitudesWithoutTheScale) {
   EXPECT_DOUBLE_EQ(lower(cell(fp16, 0, "headroom")), std::log2(65504 / 3.5));
 }
 
-// The advice for what FP8 loses is about quantisation scales. Of counts alone: that the tensor's own scale would have kept them is
+// The advice for what FP8 loses is about quantization scales. Of counts alone: that the tensor's own scale would have kept them is
 // not known.
 TEST(Quantization, FlushedGradientsAreNoMatterOfTheLossScale) {
   SyntheticTrace trace;

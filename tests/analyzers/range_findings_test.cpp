@@ -490,7 +490,7 @@ TEST(RangeFindings, AShareThatIsTooSmallToPrintIsSaidToBeBelowOneThatIsNot) {
   EXPECT_TRUE(fit->title.text().starts_with("Gradients fit FP16: underflow below 0.01% in 1 gradient tensor, and ")) << fit->title;
 }
 
-// A bias before a normalisation: its true gradient is 0, and the sum of 1,000 terms of 2^-24 holds what their last bits leave, at
+// A bias before a normalization: its true gradient is 0, and the sum of 1,000 terms of 2^-24 holds what their last bits leave, at
 // most (2^-24 + gamma_1000) * 1000 * 2^-24 = 2^-28.07. A gradient of 2^-26 is more than that.
 TEST(RangeFindings, RoundingNoiseAsksForNoLossScale) {
   for (const bool noise : {true, false}) {

@@ -97,7 +97,7 @@ struct Recorded {
   std::map<std::string, std::vector<TensorRow>> scales;
 };
 
-TEST_P(Fp8Runs, RowsHaveTheirQuantisationScaleApartFromTheLossScale) {
+TEST_P(Fp8Runs, RowsHaveTheirQuantizationScaleApartFromTheLossScale) {
   const bool delayed = std::string(GetParam()) == "delayed";
   run(experiment({"scaler.enabled=on", "scaler.initial=1024", "training.evaluation=never"}), "run.h5");
   const Snapshot reader(folder_.file("run.h5"));
@@ -166,9 +166,9 @@ TEST_P(Fp8Runs, TheArithmeticOfLinearIsThatOfItsFp8Form) {
   EXPECT_EQ(weights({"arithmetic.ops.linear.accumulate=h100", "arithmetic.ops.scaled_matmul.accumulate=fp32"}), as_default);
 }
 
-// Stochastic rounding of what is quantised: another run than to nearest, and the same one whatever is recorded, whatever the
+// Stochastic rounding of what is quantized: another run than to nearest, and the same one whatever is recorded, whatever the
 // threads.
-TEST_P(Fp8Runs, StochasticRoundingOfQuantisationIsReproducible) {
+TEST_P(Fp8Runs, StochasticRoundingOfQuantizationIsReproducible) {
   const Experiment settings = experiment({"arithmetic.ops.quantize.rounding=sr"});
   const uint64_t weights = run(settings).weights_fingerprint;
   EXPECT_NE(weights, run(experiment()).weights_fingerprint);

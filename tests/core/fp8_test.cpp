@@ -427,7 +427,7 @@ TEST_F(Fp8Test, OtherOpsRefuseFp8Tensors) {
 }
 
 // The layer's own products with the factors that the scalar routines give, in FP64.
-TEST_F(Fp8Test, GradientsOfALinearLayerComeFromQuantisedFactors) {
+TEST_F(Fp8Test, GradientsOfALinearLayerComeFromQuantizedFactors) {
   constexpr size_t m = 24, n = 20, k = 36;
   Autocast autocast({.dtype = DType::bf16, .lists = nullptr, .ops = {}, .modules = {}});
   const AutocastScope scope(&autocast);

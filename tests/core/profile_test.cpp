@@ -103,7 +103,7 @@ TEST_F(ProfileTest, CountsOperationsBytesAndExtentsOfProducts) {
 }
 
 // Operations on each element, counted in the formulas of docs/ops.md: softmax is max, -, exp, + and /, for instance.
-TEST_F(ProfileTest, CountsTheOperationsOfReductionsNormalisationsAndLosses) {
+TEST_F(ProfileTest, CountsTheOperationsOfReductionsNormalizationsAndLosses) {
   Profiler profiler(*context_.backend);
   const auto input = [&](std::vector<int64_t> shape) {
     Tensor tensor = random(DType::f32, std::move(shape));

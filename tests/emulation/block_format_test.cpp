@@ -29,10 +29,10 @@ std::vector<float> random_values(size_t count, uint64_t stream) {
   return values;
 }
 
-BlockArray quantised(const BlockFormat& format, const BlockAxis& axis, const std::vector<float>& values,
+BlockArray quantized(const BlockFormat& format, const BlockAxis& axis, const std::vector<float>& values,
                      const Rounding& rounding = {}) {
   BlockArray array(format, axis);
-  quantise(array, values, rounding);
+  quantize(array, values, rounding);
   return array;
 }
 
@@ -41,15 +41,15 @@ TEST(BlockFormats, MxfpScalesAreTheQuotientsOfPowersOfTwo) {
   std::vector<float> values(32, 0.0f);
   values[3] = -100;  // 1.5625 * 2^6
   values[4] = 1;
-  const BlockArray fp8 = quantised(mxfp8_e4m3, {1, 32, 1}, values);
+  const BlockArray fp8 = quantized(mxfp8_e4m3, {1, 32, 1}, values);
   EXPECT_EQ(value_of(e8m0, fp8.scales[0]), 0x1p-2);  // 6 - 8: 448 = 1.75 * 2^8
   EXPECT_EQ(value_of(e4m3, fp8.elements[3]), -384);  // -400 lies between -384 and -416, which is odd
   EXPECT_EQ(value_of(e4m3, fp8.elements[4]), 4);
-  const BlockArray fp4 = quantised(mxfp4, {1, 32, 1}, values);
+  const BlockArray fp4 = quantized(mxfp4, {1, 32, 1}, values);
   EXPECT_EQ(value_of(e8m0, fp4.scales[0]), 0x1p4);  // 6 - 2: 6 = 1.5 * 2^2
   EXPECT_EQ(value_of(e2m1, fp4.elements[3]), -6);   // -6.25
   EXPECT_EQ(value_of(e2m1, fp4.elements[4]), 0);    // 0.0625
-  const BlockArray wide = quantised(mxfp8_e5m2, {1, 32, 1}, values);
+  const BlockArray wide = quantized(mxfp8_e5m2, {1, 32, 1}, values);
   EXPECT_EQ(value_of(e8m0, wide.scales[0]), 0x1p-9);  // 6 - 15
 }
 
@@ -58,7 +58,7 @@ TEST(BlockFormats, RoundedUpScalesDoNotSaturate) {
   std::vector<float> values(32, 1.9f);
   BlockFormat up = mxfp4;
   up.rule = ScaleRule::round_up;
-  const BlockArray floor = quantised(mxfp4, {1, 32, 1}, values), above = quantised(up, {1, 32, 1}, values);
+  const BlockArray floor = quantized(mxfp4, {1, 32, 1}, values), above = quantized(up, {1, 32, 1}, values);
   EXPECT_EQ(value_of(e8m0, floor.scales[0]), 0.25);
   EXPECT_EQ(value_of(e2m1, floor.elements[0]), 6);
   EXPECT_EQ(loss_of(floor, values).saturated, 32u);
@@ -66,7 +66,7 @@ TEST(BlockFormats, RoundedUpScalesDoNotSaturate) {
   EXPECT_EQ(value_of(e2m1, above.elements[0]), 4);  // 3.8
   EXPECT_EQ(loss_of(above, values).saturated, 0u);
   values.assign(32, 1.5f);  // 6 / 4 exactly
-  EXPECT_EQ(value_of(e8m0, quantised(up, {1, 32, 1}, values).scales[0]), 0.25);
+  EXPECT_EQ(value_of(e8m0, quantized(up, {1, 32, 1}, values).scales[0]), 0.25);
 }
 
 // Every element of every format: the quotient by the divisor, as a rational number, rounded by comparing it with its neighbours.
@@ -74,7 +74,7 @@ TEST(BlockFormats, ElementsAreTheNearestToTheExactQuotient) {
   const BlockAxis axis{3, 70, 2};  // blocks across memory, the last of a line shorter
   const std::vector<float> values = random_values(axis.size(), 1);
   for (const BlockFormat* format : kBlockFormats) {
-    const BlockArray array = quantised(*format, axis, values);
+    const BlockArray array = quantized(*format, axis, values);
     const size_t blocks_of_line = (axis.length + format->block_size - 1) / format->block_size;
     ASSERT_EQ(array.scales.size(), 6 * blocks_of_line);
     const Neighbours numbers(*format->element);
@@ -136,9 +136,9 @@ TEST(BlockFormats, GiveTheSameBitsInVectorsOnEveryTarget) {
           for (size_t i = 0; i < length; ++i) moved[2 * i] = moved[2 * i + 1] = values[i];
           return moved;
         }();
-        const BlockArray expected = quantised(format, {1, length, 2}, across);
+        const BlockArray expected = quantized(format, {1, length, 2}, across);
         on_every_target([&](const std::string& target) {
-          const BlockArray found = quantised(format, {1, length, 1}, values);
+          const BlockArray found = quantized(format, {1, length, 1}, values);
           ASSERT_EQ(found.tensor_scale, expected.tensor_scale);
           for (size_t block = 0; block < kBlocks; ++block)
             ASSERT_EQ(found.scales[block], expected.scales[block]) << format.name << ' ' << target << " block " << block;
@@ -155,12 +155,12 @@ TEST(BlockFormats, Nvfp4BringsTheLargestScaleToTheEndOfE4m3) {
   std::vector<float> values = random_values(160, 2);
   values[37] = -2688 * 0.125f;  // a tensor scale of 0.125
   for (float& value : values) value = std::clamp(value, -336.0f, 336.0f);
-  const BlockArray array = quantised(nvfp4, {1, 160, 1}, values);
+  const BlockArray array = quantized(nvfp4, {1, 160, 1}, values);
   EXPECT_EQ(array.tensor_scale, 0.125f);
   EXPECT_EQ(value_of(e4m3, array.scales[2]), 448);
   EXPECT_EQ(value_of(e2m1, array.elements[37]), -6);
   std::vector<float> back(160);
-  dequantise(array, back);
+  dequantize(array, back);
   EXPECT_EQ(back[37], -336.0f);
 }
 
@@ -170,7 +170,7 @@ TEST(BlockFormats, TensorScalesGoWithEveryRule) {
   for (const ScaleRule rule : {ScaleRule::floor, ScaleRule::round_up}) {
     BlockFormat format = nvfp4;
     format.rule = rule;
-    const BlockArray array = quantised(format, {1, 320, 1}, values);
+    const BlockArray array = quantized(format, {1, 320, 1}, values);
     for (size_t block = 0; block < 20; ++block) {
       float largest = 0;
       for (size_t i = 16 * block; i < 16 * (block + 1); ++i) largest = std::max(largest, std::fabs(values[i]));
@@ -194,10 +194,10 @@ TEST(BlockFormats, TheLeastNumbersDoNotBecomeTheLargest) {
     std::vector<float> values(32, -0.0f);
     std::fill(values.begin(), values.begin() + 16, least);
     values[16] = 0;
-    const BlockArray array = quantised(nvfp4, {1, 32, 1}, values);
+    const BlockArray array = quantized(nvfp4, {1, 32, 1}, values);
     std::vector<float> back(32);
-    dequantise(array, back);
-    const QuantisationLoss loss = loss_of(array, values);
+    dequantize(array, back);
+    const QuantizationLoss loss = loss_of(array, values);
     EXPECT_EQ(loss.flushed, back[0] == 0 ? 16u : 0u);
     EXPECT_EQ(loss.saturated, 0u);
     EXPECT_NEAR(static_cast<double>(back[0]), static_cast<double>(least), static_cast<double>(least) / 4 + 0x1p-149);
@@ -209,16 +209,16 @@ TEST(BlockFormats, TheLeastNumbersDoNotBecomeTheLargest) {
 TEST(BlockFormats, DoNotDependOnTheModesOfTheCpu) {
   const std::vector<float> values{0x1p-127f, 0x1p-130f, 1, 3, 0.1f, 0.77f};
   for (const BlockFormat* format : kBlockFormats) {
-    const BlockArray expected = quantised(*format, {1, 6, 1}, values);
+    const BlockArray expected = quantized(*format, {1, 6, 1}, values);
     std::vector<float> back(6), again(6);
-    dequantise(expected, back);
-    const QuantisationLoss loss = loss_of(expected, values);
+    dequantize(expected, back);
+    const QuantizationLoss loss = loss_of(expected, values);
     const unsigned before = _mm_getcsr();
     for (const unsigned mode : {0x8040u, 0x4000u, 0x2000u}) {
       _mm_setcsr(before | mode);
-      const BlockArray array = quantised(*format, {1, 6, 1}, values);
-      dequantise(array, again);
-      const QuantisationLoss lost = loss_of(array, values);
+      const BlockArray array = quantized(*format, {1, 6, 1}, values);
+      dequantize(array, again);
+      const QuantizationLoss lost = loss_of(array, values);
       _mm_setcsr(before);
       EXPECT_EQ(array.elements, expected.elements) << format->name;
       EXPECT_EQ(array.scales, expected.scales) << format->name;
@@ -236,9 +236,9 @@ TEST(BlockFormats, NonfiniteBlocksAreNanAndZerosStayZeros) {
     const size_t second = format->block_size;
     values[second + 1] = std::numeric_limits<float>::infinity();
     std::fill(values.begin() + static_cast<long>(2 * second), values.end(), -0.0f);
-    const BlockArray array = quantised(*format, {1, values.size(), 1}, values);
+    const BlockArray array = quantized(*format, {1, values.size(), 1}, values);
     std::vector<float> back(values.size());
-    dequantise(array, back);
+    dequantize(array, back);
     for (size_t i = 0; i < values.size(); ++i) {
       EXPECT_EQ(std::isnan(back[i]), i / second == 1) << format->name;
       EXPECT_TRUE(i / second < 2 || (back[i] == 0 && std::signbit(back[i]))) << format->name;
@@ -251,8 +251,8 @@ TEST(BlockFormats, NonfiniteBlocksAreNanAndZerosStayZeros) {
 TEST(BlockFormats, LossIsCountedElementByElement) {
   // Divided by the scale 1: 4, 3.5 (to 4), 6.5 (beyond), 0.2 (to 0), 0.5 (subnormal), 0.
   std::vector<float> values{4, 3.5f, 6.5f, 0.2f, -0.5f, 0};
-  const BlockArray array = quantised(mxfp4, {1, 6, 1}, values);
-  const QuantisationLoss loss = loss_of(array, values);
+  const BlockArray array = quantized(mxfp4, {1, 6, 1}, values);
+  const QuantizationLoss loss = loss_of(array, values);
   EXPECT_EQ(loss.elements, 6u);
   EXPECT_EQ(loss.inexact, 3u);
   EXPECT_EQ(loss.saturated, 1u);
@@ -260,12 +260,12 @@ TEST(BlockFormats, LossIsCountedElementByElement) {
   EXPECT_EQ(loss.subnormal, 1u);
   EXPECT_DOUBLE_EQ(loss.noise, 0.25 + 0.25 + static_cast<double>(0.2f) * static_cast<double>(0.2f));
   EXPECT_EQ(loss.largest_error, 0.5);
-  EXPECT_EQ(loss_of(quantised(mxfp8_e4m3, {1, 2, 1}, {1, 2}), std::vector<float>{1, 2}).signal_to_noise(), HUGE_VAL);
+  EXPECT_EQ(loss_of(quantized(mxfp8_e4m3, {1, 2, 1}, {1, 2}), std::vector<float>{1, 2}).signal_to_noise(), HUGE_VAL);
   // What comes back as it was is exact, though the product of number and divisor has more bits than FP32.
   const std::vector<float> largest{4.33462048f, 1};
-  const BlockArray quotients = quantised(nvfp4, {1, 2, 1}, largest);
+  const BlockArray quotients = quantized(nvfp4, {1, 2, 1}, largest);
   std::vector<float> back(2);
-  dequantise(quotients, back);
+  dequantize(quotients, back);
   EXPECT_EQ(back[0], largest[0]);
   EXPECT_EQ(loss_of(quotients, largest).inexact, 1u);
 }
@@ -274,36 +274,36 @@ TEST(BlockFormats, WhatDoesNotFitIsRefused) {
   BlockFormat none = mxfp4;
   none.block_size = 0;
   EXPECT_THAT(usage_error_of([&] {
-                quantised(none, {1, 4, 1}, {1, 2, 3, 4});
+                quantized(none, {1, 4, 1}, {1, 2, 3, 4});
               }),
               HasSubstr("mxfp4: expected a block size of at least 1, got 0"));
-  EXPECT_THAT(usage_error_of([&] { quantised(mxfp4, {2, 4, 1}, {1, 2, 3, 4}); }), HasSubstr("expected 2 x 4 x 1 values, got 4"));
+  EXPECT_THAT(usage_error_of([&] { quantized(mxfp4, {2, 4, 1}, {1, 2, 3, 4}); }), HasSubstr("expected 2 x 4 x 1 values, got 4"));
   const size_t half = size_t{1} << 32;  // of them the product is 0 in 64 bits
   EXPECT_THAT(usage_error_of([&] {
-                quantised(mxfp4, {half, half, 1}, {});
+                quantized(mxfp4, {half, half, 1}, {});
               }),
               HasSubstr("expected 4294967296 x 4294967296 x 1 values, got 0"));
   BlockArray array(mxfp4, {1, 3, 1});
-  EXPECT_EQ(usage_error_of([&] { quantise(array, {static_cast<const float*>(nullptr), 3}); }), "mxfp4: 3 values at a null pointer");
+  EXPECT_EQ(usage_error_of([&] { quantize(array, {static_cast<const float*>(nullptr), 3}); }), "mxfp4: 3 values at a null pointer");
   std::vector<float> values(3);
-  EXPECT_EQ(usage_error_of([&] { dequantise(array, values); }),
-            "mxfp4: expected a quantised array of 3 elements and 1 scales, got 0 and 0");
+  EXPECT_EQ(usage_error_of([&] { dequantize(array, values); }),
+            "mxfp4: expected a quantized array of 3 elements and 1 scales, got 0 and 0");
   BlockFormat wide = mxfp4;
   wide.element = &binary16;
   EXPECT_EQ(usage_error_of([&] {
-              quantised(wide, {1, 1, 1}, {1});
+              quantized(wide, {1, 1, 1}, {1});
             }),
             "mxfp4: expected elements and scales of up to 8 bits, got fp16, which has 16");
   BlockFormat without_nan = mxfp4;
   without_nan.scale = &e2m1;
   EXPECT_EQ(usage_error_of([&] {
-              quantised(without_nan, {1, 1, 1}, {1});
+              quantized(without_nan, {1, 1, 1}, {1});
             }),
             "mxfp4: expected scales in a format with NaN, which blocks with NaN or Inf have, got e2m1");
   BlockFormat scaled_twice = mxfp4;
   scaled_twice.has_tensor_scale = true;
   EXPECT_EQ(usage_error_of([&] {
-              quantised(scaled_twice, {1, 1, 1}, {1});
+              quantized(scaled_twice, {1, 1, 1}, {1});
             }),
             "mxfp4: a tensor scale is for block scales within the range of fp32, got e8m0");
   EXPECT_THAT(usage_error_of([] { find_block_format("mxfp5"); }), HasSubstr("expected mxfp8_e4m3"));

@@ -245,7 +245,7 @@ void expect_same_record(const OutputRecord& actual, const OutputRecord& expected
     EXPECT_TRUE(std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(e) || (std::isnan(a) && std::isnan(e)))
         << fmt::format("{}: {} is {:a}, expected {:a}", what, sum, a, e);
   };
-  expect_same_bits(actual.quantization_scale, expected.quantization_scale, "the quantisation scale");
+  expect_same_bits(actual.quantization_scale, expected.quantization_scale, "the quantization scale");
   expect_same_bits(actual.update.learning_rate, expected.update.learning_rate, "the learning rate");
   expect_same_bits(actual.update.weight_squares, expected.update.weight_squares, "|w|^2");
   expect_same_bits(actual.update.update_squares, expected.update.update_squares, "|d|^2");

@@ -1,7 +1,7 @@
-// The half of compare_fp8.py that is ours: quantises FP32 numbers, and multiplies quantised matrices.
+// The half of compare_fp8.py that is ours: quantizes FP32 numbers, and multiplies quantized matrices.
 //
 //   run_fp8 quantize TYPE VALUES RESULT           the encodings at scale 1, and at the current scale; then that scale as FP32
-//   run_fp8 multiply TYPE_A TYPE_B M K N A B RESULT  the FP32 product of FP32 matrices A [M, K] and B [N, K], quantised
+//   run_fp8 multiply TYPE_A TYPE_B M K N A B RESULT  the FP32 product of FP32 matrices A [M, K] and B [N, K], quantized
 #include <fmt/format.h>
 
 #include <fstream>

@@ -1,4 +1,4 @@
-"""Ops on rows, normalisations and attention."""
+"""Ops on rows, normalizations and attention."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What FP8 lost at its quantisation scales."""
+"""What FP8 lost at its quantization scales."""
 
 import math
 

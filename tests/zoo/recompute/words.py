@@ -27,7 +27,7 @@ BANNED = (
     "a twentieth",
     "which they became",
     "what tensor cores",
-    "quantised to",
+    "quantized to",
 )
 SMALL_FORMAT = re.compile(r"(?<![\w.\"'`/])(?:fp64|fp32|fp16|bf16|tf32|e4m3|e5m2)\b(?![\"'`.])")
 
