@@ -197,6 +197,41 @@ TEST(ModelFindings, ADeadOutputIsTheFirstThatIsZeroThoughItsInputIsNot) {
   EXPECT_EQ(dead->extent.first_step, 3u);
 }
 
+// Whether the loss sees anything of the batch: its targets say nothing of it, whatever multiplies the loss, and a way around does.
+TEST(ModelFindings, ADeadReluThatHidesTheBatchBreaksTheRun) {
+  for (const bool is_scaled : {false, true}) {
+    for (const bool has_way_around : {false, true}) {
+      SyntheticTrace trace;
+      TensorInfo batch, made, loss;
+      batch.role = Role::input;
+      made.role = Role::activation;
+      loss.role = Role::loss;
+      trace.add_output({1, 0, "source", "", Phase::data, "", {}}, batch);
+      trace.add_output({2, 0, "source", "", Phase::data, "", {}}, batch);  // the targets
+      const uint32_t input = trace.add_output({3, 0, "linear", "fc", Phase::forward, "", {}}, made);
+      const uint32_t relu = trace.add_output({4, 0, "relu", "dead", Phase::forward, "", {}}, made);
+      trace.add_output({5, 0, "add", "", Phase::forward, "", {}}, made);
+      trace.add_output({6, 0, "mse", "", Phase::loss, "", {}}, loss);
+      if (is_scaled) trace.add_output({7, 0, "scale", "", Phase::loss, "factor=0.5", {}}, loss);
+      for (const GraphEdge& edge : {GraphEdge{0, 2, 0, 0, 0}, GraphEdge{0, 3, 0, 2, 0}, GraphEdge{0, 4, 0, 3, 0}})
+        trace.sink().add_edge(edge);
+      if (has_way_around) trace.sink().add_edge({0, 4, 1, 0, 0});
+      trace.sink().add_edge({0, 5, 0, 4, 0});
+      trace.sink().add_edge({0, 5, 1, 1, 0});
+      if (is_scaled) trace.sink().add_edge({0, 6, 0, 5, 0});
+      for (int step = 0; step < 15; ++step) {
+        trace.add(input, make_row({-1.0, -2.0}, DType::f32));
+        trace.add(relu, make_row({step < 3 ? 1.0 : 0.0, 0.0}, DType::f32));
+        trace.end_step();
+      }
+      const Report report = analyze_all(trace.read());
+      const Finding* const dead = find_finding(report, "model.dead_output");
+      ASSERT_NE(dead, nullptr);
+      EXPECT_EQ(dead->severity, has_way_around ? Severity::warning : Severity::error) << is_scaled;
+    }
+  }
+}
+
 // By the expectation, with the share of a step left to chance: less than one element of a sample, and less than one in ten.
 TEST(ModelFindings, ADropoutThatKeepsNextToNothingIsTold) {
   struct Case {
@@ -492,6 +527,38 @@ TEST(RunFindings, ABatchOfAnyRankMayBeUnlikeAllOthers) {
           << outlier->title;
       EXPECT_EQ(sentence_of(outlier->title, "data.outlier.one_of_samples") == nullptr, is_shared) << outlier->title;
     }
+  }
+}
+
+// What guessing gives is that of one loss, and of a mean: log_softmax and nll are a cross entropy, and any other logarithms are
+// not.
+TEST(RunFindings, GuessingIsOfTheOneLossThatBackwardBeganFrom) {
+  struct Case {
+    const char* before;
+    const char* loss;
+    const char* attributes;
+    bool has_other;
+    bool is_told;
+  };
+  const Case cases[] = {{"linear", "cross_entropy", "", false, true},
+                        {"linear", "cross_entropy", "", true, false},
+                        {"log_softmax", "nll", "", false, true},
+                        {"log_softmax", "nll", "reduction=mean", false, true},
+                        {"log_softmax", "nll", "reduction=sum", false, false},
+                        {"log", "nll", "", false, false}};
+  for (const Case& each : cases) {
+    SyntheticTrace trace;
+    TensorInfo logits, loss;
+    logits.shape = {32, 8};
+    loss.role = Role::loss;
+    trace.add_output({1, 0, each.before, "head", Phase::forward, "", {}}, logits);
+    trace.add_output({2, 0, each.loss, "", Phase::loss, each.attributes, {}}, loss);
+    trace.sink().add_edge({0, 1, 0, 0, 0});
+    if (each.has_other) trace.add_output({3, 0, "mse", "", Phase::loss, "", {}}, loss);
+    for (int step = 0; step < 40; ++step) trace.end_step(SyntheticTrace::default_step(2.08 + step % 2 * 0.01));
+    const Report report = analyze_all(trace.read());
+    EXPECT_EQ(find_finding(report, "run.no_better_than_guessing") != nullptr, each.is_told)
+        << each.before << " " << each.loss << " " << each.attributes;
   }
 }
 
