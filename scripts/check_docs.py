@@ -37,7 +37,7 @@ SECONDS = 600
 
 
 OMITTED = "..."
-NUMBER = re.compile(r"\b[0-9a-f]{8}\b|(?<![A-Za-z_])[-+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?(\^-?\d+)?( ([num]?s|[KMG]iB)\b)?")  # or the id of a run
+NUMBER = re.compile(r"\b[0-9a-f]{8}\b|(?<![A-Za-z_0-9])[-+]?\d[\d,]*(\.\d+)?(e[-+]?\d+)?(\^-?\d+)?( ([num]?s|[KMG]iB)\b)?")  # or the id of a run
 
 
 def commands_of(text):
@@ -74,16 +74,25 @@ def shape_of(line):
 
 def not_printed(shown, printed):
     """The first of the shown lines that is not where it has to be, or None."""
-    printed, at, after_gap = [shape_of(line) for line in printed], 0, True
+    parts = [[]]  # what stands between lines left out
     for line in shown:
         if line.strip() == OMITTED or line.startswith("# "):
-            after_gap = True
-            continue
-        places = range(at, len(printed)) if after_gap else range(at, min(at + 1, len(printed)))
-        found = next((i for i in places if printed[i] == shape_of(line)), None)
+            parts.append([])
+        else:
+            parts[-1].append(line)
+    if len(parts) == 1 and not parts[0]:
+        return None  # a command alone
+    shapes, at = [shape_of(line) for line in printed], 0
+    for number, part in enumerate(parts):
+        wanted = [shape_of(line) for line in part]
+        last_place = len(shapes) - len(wanted)
+        places = range(at, last_place + 1) if number > 0 else [0]
+        if wanted and number == len(parts) - 1:
+            places = [last_place] if last_place in places else []
+        found = next((place for place in places if shapes[place : place + len(wanted)] == wanted), None)
         if found is None:
-            return line
-        at, after_gap = found + 1, False
+            return next((line for i, line in enumerate(part) if at + i >= len(shapes) or shapes[at + i] != wanted[i]), part[0])
+        at = found + len(wanted)
     return None
 
 

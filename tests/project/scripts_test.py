@@ -230,13 +230,22 @@ class Docs(Tree):
             ("...\ntold info 12", False),
             ("# what it says\ntold   info 12", False),
             ("told ranges 12", True),
+            ("told FP16", True),
             ("told info 12\nand more", True),
         ):
-            result = self.check(f"```console\n$ ulpscope info 12\n{shown}\n```\n")
+            said = "FP32" if "FP" in shown else "info 12"
+            result = self.check(f"```console\n$ ulpscope {said}\n{shown}\n```\n")
             self.assertEqual(result.returncode, 1 if is_stale else 0, shown)
             self.assertEqual("does not print" in result.stdout, is_stale, shown)
         # What is left out has to be said.
-        for shown, is_stale in (("first\n...\nthird", False), ("first\nthird", True), ("second\nfirst", True)):
+        for shown, is_stale in (
+            ("first\n...\nthird", False),
+            ("...\nsecond\n...", False),
+            ("first\nthird", True),
+            ("second\nfirst", True),
+            ("first", True),
+            ("third", True),
+        ):
             command = "printf 'first\\nsecond\\nthird\\n'"
             self.assertEqual(self.check(f"```console\n$ {command}\n{shown}\n```\n").returncode, 1 if is_stale else 0, shown)
 
