@@ -237,6 +237,9 @@ class Docs(Tree):
             result = self.check(f"```console\n$ ulpscope {said}\n{shown}\n```\n")
             self.assertEqual(result.returncode, 1 if is_stale else 0, shown)
             self.assertEqual("does not print" in result.stdout, is_stale, shown)
+        not_compared = "<!-- output not compared: bits decide -->\n```console\n$ ulpscope info\nother\n```\n"
+        self.assertEqual(self.check(not_compared).returncode, 0)
+        self.assertEqual(self.check(not_compared + "```console\n$ ulpscope info\nother\n```\n").returncode, 1)
         # What is left out has to be said.
         for shown, is_stale in (
             ("first\n...\nthird", False),
