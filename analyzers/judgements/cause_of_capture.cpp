@@ -33,7 +33,7 @@ Name module_name(const OpInfo& op) { return op.module.empty() ? Name{NameKind::o
 // What was added up is multiplied by the inverse scales of both factors.
 NonfiniteExplanation explain_scaled_sum(const OriginFacts& origin) {
   if (origin.op.function != OpFunction::scaled_matmul) return {};
-  // One behind the other.
+  // The scales of both factors stand one behind the other.
   const auto scale = static_cast<int>(*input_of(OpFunction::scaled_matmul, Meaning::inverse_scale));
   const CaptureRow *const first = origin.capture->operand(scale), *const second = origin.capture->operand(scale + 1);
   if (first == nullptr || second == nullptr) return {};

@@ -191,10 +191,10 @@ std::string evidence_text(const Evidence& evidence) {
 // How much of a report is shown, unless all is asked for.
 struct Shown {
   size_t evidence = 3;            // of a finding
-  size_t whole = SIZE_MAX;        // so many causes with what, where and advice
-  size_t thens = SIZE_MAX;        // so many with what followed from them
-  size_t fixes = SIZE_MAX;        // so many with the first sentence and advice
-  size_t short_fixes = SIZE_MAX;  // so many with the first sentence of both; of others that of what happened alone
+  size_t whole = SIZE_MAX;        // how many causes have what, where and advice below their first sentence
+  size_t thens = SIZE_MAX;        // how many have what followed from them
+  size_t fixes = SIZE_MAX;        // how many have their advice
+  size_t short_fixes = SIZE_MAX;  // how many have its first sentence, where they have not all of it
   size_t causes = SIZE_MAX;
   bool others = true;  // findings that have no part in the verdict
   size_t tables_left_out = 0, plots_left_out = 0;
@@ -341,7 +341,7 @@ std::string folded_text(const Report& report, const Shown& shown) {
     if (report.findings[i].severity == Severity::info)
       ++notes;
     else
-      others += places[i] == Place::folded || !shown.others;
+      others += places[i] == Place::folded || !shown.others ? 1 : 0;
   }
   std::vector<std::string> words;
   if (others > 0) words.push_back(count_of(others, "more finding"));

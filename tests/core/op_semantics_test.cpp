@@ -20,7 +20,7 @@ namespace {
 size_t inputs_of(OpFunction function) { return std::span<const Meaning>(semantics_of(function).inputs).size(); }
 size_t outputs_of(OpFunction function) { return std::span<const Meaning>(semantics_of(function).outputs).size(); }
 
-// Has `what` seen of each op that ran.
+// Calls `see` for each op that runs.
 class OpWatch : public Observer {
  public:
   explicit OpWatch(std::function<void(const OpEvent&)> see) : see_(std::move(see)) {}

@@ -32,7 +32,7 @@ void expect_part(const std::string& begin, const std::string& end, const std::st
   EXPECT_EQ(now.substr(first, stop - first), part) << "run this test with ULPSCOPE_UPDATE_DOCS=1";
 }
 
-// Of each function a row.
+// The table of functions has a row for each.
 std::string functions_markdown() {
   const auto words = [](std::span<const Meaning> meanings, size_t optional, bool repeats) {
     std::vector<std::string> named;
