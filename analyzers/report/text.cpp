@@ -165,6 +165,12 @@ std::string brief_fact(const Quantity& fact) {
   return fact.name == "seconds" ? cell_text(fact.value, fact.unit) : quantity_text(fact);
 }
 
+// A loss scale of 1, as runs have that scale no loss.
+bool scales_nothing(const Quantity& fact) {
+  const auto* const scale = std::get_if<double>(&fact.value);
+  return fact.unit == Unit::scale && scale != nullptr && *scale == 1;
+}
+
 // One below the other.
 std::string facts_text(const Report& report, const TextOptions& options) {
   size_t name_width = 0;
@@ -474,7 +480,7 @@ std::string run_text(const Report& report, const TextOptions& options, const Sho
   if (!report.facts.empty()) {
     std::vector<std::string> facts;
     for (const Quantity& fact : report.facts)
-      if (!is_no_count(fact)) facts.push_back(brief_fact(fact));
+      if (!is_no_count(fact) && !scales_nothing(fact)) facts.push_back(brief_fact(fact));
     text += labelled("Run", fmt::format("{}", fmt::join(facts, ", ")), options);
   }
   std::vector<std::string> words;

@@ -212,6 +212,7 @@ TEST(TextRenderer, ARunIsReadAtAGlance) {
                   {"steps", int64_t{2000}, Unit::count},
                   {"skipped_steps", int64_t{0}, Unit::count},
                   {"final_loss", 0.0123456},
+                  {"loss_scale", 1.0, Unit::scale},
                   {"seconds", 1.5, Unit::seconds}};
   RowKey key;
   key.name = "an op";
@@ -230,6 +231,9 @@ TEST(TextRenderer, ARunIsReadAtAGlance) {
             "  then   run.loss (--all)\n"
             "Run      FP16, 2,000 steps, final loss 0.01235, 1.5 s\n"
             "Checked  losses, values. Not checked: sums. 1 note: --all.\n");
+  report.facts[4].value = 1024.0;
+  EXPECT_THAT(render_text(report, {}), HasSubstr("final loss 0.01235, loss scale 2^10, 1.5 s\n"));
+  report.facts[4].value = 1.0;
   TextOptions all;
   all.all = true;
   EXPECT_EQ(render_text(report, all),

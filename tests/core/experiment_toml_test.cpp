@@ -159,7 +159,7 @@ TEST(ExperimentToml, UnknownKeysNameTheLineAndTheLikelyKey) {
   EXPECT_EQ(parse_error("training.seed = 1"), "run.toml:1: unknown key 'training.seed'; did you mean 'seed'?");
   EXPECT_EQ(parse_error("autocast.lists = 1"), "run.toml:1: unknown key 'autocast.lists'; expected ops or modules");
   EXPECT_EQ(parse_error("learning_rate = 1"), "run.toml:1: unknown key 'learning_rate'; did you mean 'optimizer.learning_rate'?");
-  EXPECT_EQ(parse_error("[optimizer]\ntype = \"sgd\""), "run.toml:1: unknown key 'optimizer'; did you mean 'optimizer'?");
+  EXPECT_EQ(parse_error("[optimiser]\ntype = \"sgd\""), "run.toml:1: unknown key 'optimiser'; did you mean 'optimizer'?");
   EXPECT_THAT(parse_error("[model]\nlayer = []"), HasSubstr("unknown key 'model.layer'; did you mean 'model.layers'?"));
   EXPECT_EQ(parse_error("zzzzzzzzzzzz = 1"), "run.toml:1: unknown key 'zzzzzzzzzzzz'");
   EXPECT_EQ(parse_error("\"zzzzzzzzzzzz\\n\" = 1"), "run.toml:1: unknown key 'zzzzzzzzzzzz\\u000A'");
@@ -449,8 +449,8 @@ TEST(ExperimentOverrides, SetKeysLikeTheFileDoes) {
 TEST(ExperimentOverrides, RefuseWhatTheFileWouldRefuse) {
   EXPECT_EQ(override_error("optimizer.lerning_rate=1"),
             "--set optimizer.lerning_rate=1: unknown key 'optimizer.lerning_rate'; did you mean 'optimizer.learning_rate'?");
-  EXPECT_EQ(override_error("optimizer.lr=1"),
-            "--set optimizer.lr=1: unknown key 'optimizer.lr'; did you mean 'optimizer.learning_rate'?");
+  EXPECT_EQ(override_error("optimiser.lr=1"),
+            "--set optimiser.lr=1: unknown key 'optimiser.lr'; did you mean 'optimizer.learning_rate'?");
   EXPECT_EQ(override_error("optimizer.learning_rate=fast"),
             "--set optimizer.learning_rate=fast: optimizer.learning_rate: expected a number >= 0 and <= 3.4028234663852886e+38, "
             "found \"fast\"");
