@@ -208,12 +208,9 @@ TEST(TextRenderer, ARunIsReadAtAGlance) {
   report.verdict = Verdict::broken;
   report.verdict_text = said("The loss is NaN. A value overflowed.");
   report.checked = said("losses, values. Not checked: sums.");
-  report.facts = {{"precision", std::string("fp16")},
-                  {"steps", int64_t{2000}, Unit::count},
-                  {"skipped_steps", int64_t{0}, Unit::count},
-                  {"final_loss", 0.0123456},
-                  {"loss_scale", 1.0, Unit::scale},
-                  {"seconds", 1.5, Unit::seconds}};
+  report.facts = {{"precision", std::string("fp16")},         {"steps", int64_t{2000}, Unit::count},
+                  {"skipped_steps", int64_t{0}, Unit::count}, {"final_loss", 0.0123456},
+                  {"loss_scale", 1.0, Unit::scale},           {"seconds", 1.5, Unit::seconds}};
   RowKey key;
   key.name = "an op";
   key.step = 1234;
