@@ -71,7 +71,7 @@ def commands_of(text):
 
 
 def shape_of(line):
-    """What is the same of a line on every machine."""
+    """The part of a line that is the same on every machine."""
     return " ".join(NUMBER.sub("#", line).split())
 
 

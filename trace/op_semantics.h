@@ -1,5 +1,5 @@
-// What each op function does: what its inputs and outputs are, what it reduces over, which attributes it has. Whoever asks what an
-// op does asks here: the engine, the recorder, the rules and docs/trace_format.md, which shows this table.
+// The table has a row for each op function: what its inputs and outputs are, what it reduces over, which attributes it has. Whoever
+// asks what an op does asks here: the engine, the recorder, the rules and docs/trace_format.md, which shows this table.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace ulpscope {
 
-// What a tensor is to the function that reads or makes it.
+// A meaning is what a tensor is to the function that reads or makes it.
 enum class Meaning : uint8_t {
   value,       // what the function is of, and what it gives
   factor,      // of a product
@@ -82,7 +82,7 @@ inline constexpr uint16_t kSameValues = 1 << 0;  // the result is the value at t
 inline constexpr uint16_t kSumsProducts =
     1 << 1;                                   // sums of products of the inputs: of finite ones infinite only for being too large
 inline constexpr uint16_t kBounded = 1 << 2;  // however large the inputs are, the result is not (batch_norm: in training)
-inline constexpr uint16_t kMayDrop = 1 << 3;  // zero for some of the values, and meant for the others
+inline constexpr uint16_t kMayDrop = 1 << 3;  // the result is zero for some values, and carries the others on
 inline constexpr uint16_t kTakesConstants = 1 << 4;  // some elements are replaced
 inline constexpr uint16_t kWeighsRow = 1 << 5;       // values of a row get shares of 1, and of -Inf none
 inline constexpr uint16_t kHasVariance = 1 << 6;     // the value is divided by the root of a variance and eps

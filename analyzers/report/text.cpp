@@ -332,7 +332,7 @@ std::string findings_text(const Report& report, const TextOptions& options, cons
   return text;
 }
 
-// What stands behind --all: notes, and findings that neither are causes nor are named below one.
+// Behind --all stand notes, and findings that neither are causes nor are named below one.
 std::string folded_text(const Report& report, const Shown& shown) {
   enum class Place : uint8_t { alone, told, folded };
   std::vector<Place> places(report.findings.size());

@@ -288,7 +288,7 @@ TEST(TextRenderer, ASecondCauseKeepsItsFixForLong) {
   EXPECT_THAT(text_of(9), AllOf(HasSubstr("  fix    Use a shorter history.\n"), Not(HasSubstr("xxx"))));
 }
 
-// Of the histogram as well, where no table has rows to give up, and by the same line.
+// A histogram gives up series where no table has rows to give up, and says so by the same line.
 TEST(TextRenderer, SaysHowManySeriesAreLeftOut) {
   Report report = sample_report();
   EXPECT_THAT(render_text(report, {}), HasSubstr("\n  and 3 more (--limit 0 shows all)\n"));

@@ -530,7 +530,7 @@ TEST(RunFindings, ABatchOfAnyRankMayBeUnlikeAllOthers) {
   }
 }
 
-// What guessing gives is that of one loss, and of a mean: log_softmax and nll are a cross entropy, and any other logarithms are
+// Guessing is compared with one loss, and with a mean: log_softmax and nll are a cross entropy, and any other logarithms are
 // not.
 TEST(RunFindings, GuessingIsOfTheOneLossThatBackwardBeganFrom) {
   struct Case {

@@ -1,4 +1,4 @@
-// What trace/op_semantics.h says of functions, beside the engine's ops that compute them.
+// These tests hold trace/op_semantics.h to the engine's ops that compute its functions.
 #include "ulpscope/trace/op_semantics.h"
 
 #include <gmock/gmock.h>

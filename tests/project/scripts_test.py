@@ -240,7 +240,7 @@ class Docs(Tree):
         not_compared = "<!-- output not compared: bits decide -->\n```console\n$ ulpscope info\nother\n```\n"
         self.assertEqual(self.check(not_compared).returncode, 0)
         self.assertEqual(self.check(not_compared + "```console\n$ ulpscope info\nother\n```\n").returncode, 1)
-        # What is left out has to be said.
+        # A document has to say where it leaves lines out.
         for shown, is_stale in (
             ("first\n...\nthird", False),
             ("...\nsecond\n...", False),
