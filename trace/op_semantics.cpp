@@ -199,6 +199,11 @@ static_assert(
     }(),
     "as OpFunction lists them");
 
+std::optional<uint32_t> first_place(std::span<const Meaning> meanings, Meaning meaning) {
+  const auto found = std::find(meanings.begin(), meanings.end(), meaning);
+  return found == meanings.end() ? std::nullopt : std::optional(static_cast<uint32_t>(found - meanings.begin()));
+}
+
 }  // namespace
 
 const OpSemantics& semantics_of(OpFunction function) { return kSemantics[static_cast<size_t>(function)]; }
@@ -219,14 +224,10 @@ bool makes_as(OpFunction function, uint64_t slot, Meaning meaning) {
   return slot < outputs.size() && outputs[slot] == meaning;
 }
 std::optional<uint32_t> input_of(OpFunction function, Meaning meaning) {
-  const std::span<const Meaning> inputs = semantics_of(function).inputs;
-  const auto found = std::find(inputs.begin(), inputs.end(), meaning);
-  return found == inputs.end() ? std::nullopt : std::optional(static_cast<uint32_t>(found - inputs.begin()));
+  return first_place(semantics_of(function).inputs, meaning);
 }
 std::optional<uint32_t> slot_of(OpFunction function, Meaning meaning) {
-  const std::span<const Meaning> outputs = semantics_of(function).outputs;
-  const auto found = std::find(outputs.begin(), outputs.end(), meaning);
-  return found == outputs.end() ? std::nullopt : std::optional(static_cast<uint32_t>(found - outputs.begin()));
+  return first_place(semantics_of(function).outputs, meaning);
 }
 
 }  // namespace ulpscope

@@ -47,9 +47,7 @@ struct Products {
 
 // The shape of what an op reads as an input; of a view, that of the tensor which it shows.
 std::span<const int64_t> shape_read(const AnalysisContext& context, uint32_t op, uint32_t input) {
-  const GraphEdge* const edge = context.graph.read_by(op, input);
-  if (edge == nullptr) return {};
-  const std::span<const uint32_t> read = context.graph.made_by(edge->producer, edge->slot);
+  const std::span<const uint32_t> read = context.graph.tensors_read_by(op, input);
   if (read.empty()) return {};
   return context.selection.tensor(read.front()).shape;
 }

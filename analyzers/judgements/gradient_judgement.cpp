@@ -20,9 +20,7 @@ bool clipping_took_infinities(const AnalysisContext& context, const RangeJudgeme
   return std::any_of(ranges.tensors().begin(), ranges.tensors().end(), [&](const RangeJudgement::Tensor& clipped) {
     const OpInfo& op = context.selection.op(clipped.index);
     if (!clips_by_value(op) || was_infinite(clipped.index)) return false;
-    const GraphEdge* const edge = context.graph.read_by(context.selection.tensor(clipped.index).op, 0);
-    if (edge == nullptr) return false;
-    const std::span<const uint32_t> read = context.graph.made_by(edge->producer, edge->slot);
+    const std::span<const uint32_t> read = context.graph.tensors_read_by(context.selection.tensor(clipped.index).op, 0);
     return std::any_of(read.begin(), read.end(), was_infinite);
   });
 }

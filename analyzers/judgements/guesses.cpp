@@ -16,12 +16,14 @@ namespace {
 
 // How many classes the op that computes the loss tells apart; 0: that is not known.
 double classes_of(const AnalysisContext& context, uint32_t loss) {
-  const auto read = tensor_read_as(context, loss, Meaning::value);
-  if (!read || context.selection.tensor(*read).shape.size() < 2) return 0;
+  const std::span<const uint32_t> read = tensors_read_as(context, loss, Meaning::value);
+  if (read.empty()) return 0;
+  const TensorInfo& logits = context.selection.tensor(read.front());
+  if (logits.shape.size() < 2) return 0;
   // A fused loss takes the logarithms itself; apart, anything may stand in their place.
-  const OpFunction made_by = context.selection.op(*read).function;
+  const OpFunction made_by = context.selection.op(read.front()).function;
   if (context.trace.ops()[loss].function == OpFunction::nll && made_by != OpFunction::log_softmax) return 0;
-  return static_cast<double>(context.selection.tensor(*read).shape[1]);
+  return static_cast<double>(logits.shape[1]);
 }
 
 // Of a target that has `smoothing` of its share spread over all classes alike: no loss of it is less.
@@ -49,15 +51,13 @@ std::optional<MeanGuess> mean_guess_of(const RunFacts& facts) {
   const AnalysisContext& context = facts.context;
   const auto loss = mean_loss_op(context, {OpFunction::mse});
   if (!loss || is_multiplied(context, *loss)) return std::nullopt;
-  const auto target = tensor_read_as(context, *loss, Meaning::target);
-  if (!target || context.selection.op(*target).kind != OpKind::source) return std::nullopt;
-  const TensorInfo& told = context.selection.tensor(*target);
-  if (context.graph.made_by(told.op, told.slot).size() != 1) return std::nullopt;
+  const std::span<const uint32_t> target = tensors_read_as(context, *loss, Meaning::target);
+  if (target.size() != 1 || context.selection.op(target.front()).kind != OpKind::source) return std::nullopt;
   std::map<uint64_t, Targets> of_steps;
   bool is_known = true;
   const Snapshot trace = context.trace.of_rank(context.trace.ranks().front());
   const StepRange judged{context.options.steps.first, std::min(context.options.steps.last, facts.step_facts.broken_from())};
-  trace.visit_history(*target, judged, [&](std::span<const TensorRow> rows) {
+  trace.visit_history(target.front(), judged, [&](std::span<const TensorRow> rows) {
     for (const TensorRow& row : rows) {
       is_known = is_known && row.known == StatisticsLevel::values && row.statistics.nonfinite() == 0;
       Targets& targets = of_steps[row.step];

@@ -37,6 +37,11 @@ const GraphEdge* TensorGraph::read_by(uint32_t op, uint32_t input) const {
   return edge == inputs.end() ? nullptr : &*edge;
 }
 
+std::span<const uint32_t> TensorGraph::tensors_read_by(uint32_t op, uint32_t input) const {
+  const GraphEdge* const edge = read_by(op, input);
+  return edge == nullptr ? std::span<const uint32_t>() : made_by(edge->producer, edge->slot);
+}
+
 const OpInfo* TensorGraph::served_by(const OpInfo& backward) const {
   const std::vector<OpInfo>& ops = trace_.ops();
   auto forward = by_id_.find(backward.forward_id);

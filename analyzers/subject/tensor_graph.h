@@ -21,6 +21,8 @@ class TensorGraph {
   std::span<const uint32_t> made_by(uint32_t op, uint32_t slot) const;
   // What the op reads as that input, in the first graph in which it does; nullptr where no graph has the edge.
   const GraphEdge* read_by(uint32_t op, uint32_t input) const;
+  // The tensors that it is, as made_by has those of an output; none where no graph has the edge.
+  std::span<const uint32_t> tensors_read_by(uint32_t op, uint32_t input) const;
   // The forward op whose result a gradient is of, past the casts that autocast added; nullptr where the trace does not say.
   const OpInfo* served_by(const OpInfo& backward) const;
 

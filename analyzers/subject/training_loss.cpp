@@ -1,7 +1,6 @@
 #include "ulpscope/analyzers/subject/training_loss.h"
 
 #include <algorithm>
-#include <span>
 #include <string_view>
 
 #include "ulpscope/analyzers/subject/precision_facts.h"
@@ -34,12 +33,9 @@ std::optional<uint32_t> mean_loss_op(const AnalysisContext& context, std::initia
   return is_one && (reduction.empty() || reduction == "mean") ? std::optional(computed.front()) : std::nullopt;
 }
 
-std::optional<uint32_t> tensor_read_as(const AnalysisContext& context, uint32_t op, Meaning meaning) {
+std::span<const uint32_t> tensors_read_as(const AnalysisContext& context, uint32_t op, Meaning meaning) {
   const auto input = input_of(context.trace.ops()[op].function, meaning);
-  const GraphEdge* const read = input ? context.graph.read_by(op, *input) : nullptr;
-  if (read == nullptr) return std::nullopt;
-  const std::span<const uint32_t> made = context.graph.made_by(read->producer, read->slot);
-  return made.empty() ? std::nullopt : std::optional(made.front());
+  return input ? context.graph.tensors_read_by(op, *input) : std::span<const uint32_t>();
 }
 
 }  // namespace ulpscope

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "ulpscope/analyzers/subject/run_analysis.h"
@@ -16,7 +17,7 @@ std::vector<uint32_t> loss_ops(const AnalysisContext& context);
 // The only op that computes a loss, where it is one of these functions and gives the mean; nullopt: the loss is computed otherwise,
 // by hand or from several.
 std::optional<uint32_t> mean_loss_op(const AnalysisContext& context, std::initializer_list<OpFunction> functions);
-// The output that the op reads as `meaning`; nullopt where the trace does not say, or the op reads no such thing.
-std::optional<uint32_t> tensor_read_as(const AnalysisContext& context, uint32_t op, Meaning meaning);
+// The tensors that the op reads as `meaning`; none where the trace does not say, or the op reads no such thing.
+std::span<const uint32_t> tensors_read_as(const AnalysisContext& context, uint32_t op, Meaning meaning);
 
 }  // namespace ulpscope

@@ -17,9 +17,7 @@ RoundingNoise::RoundingNoise(const AnalysisContext& context)
     const OpInfo& op = selection.op(i);
     const bool sums_convolution = op.kind == OpKind::product && makes_as(op.function, tensor.slot, Meaning::bias_gradient);
     if (op.function != OpFunction::sum && !sums_convolution) continue;
-    const GraphEdge* const edge = context.graph.read_by(tensor.op, 0);
-    if (edge == nullptr) continue;
-    const std::span<const uint32_t> terms = context.graph.made_by(edge->producer, edge->slot);
+    const std::span<const uint32_t> terms = context.graph.tensors_read_by(tensor.op, 0);
     if (terms.empty() || !is_float(selection.tensor(terms.front()).dtype)) continue;
     terms_of_[i] = terms.front();
     terms_[terms.front()].wanted = true;
