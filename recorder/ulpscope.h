@@ -155,17 +155,17 @@ ULPSCOPE_EXPORT int ulpscope_end_step(ulpscope_recorder *recorder, const ulpscop
 
 typedef struct {
   uint32_t size;
-  ulpscope_text name;       /* as the producer calls the op: "addmm" */
-  ulpscope_text module;     /* "encoder.layers.0"; 0: top level */
-  ulpscope_text attributes; /* "stride=1 padding=1" */
-  ulpscope_text location;   /* where it stands in the user's source: "train.py:41" */
-  ulpscope_text parameter;  /* where it is given, the id is made from it in the place of forward_id and module */
-  int32_t phase;            /* -1: that of the pass */
-  int32_t function;         /* ulpscope_function, or -1: other */
-  int32_t kind;             /* ulpscope_kind, or -1: that of the function */
-  uint64_t id;              /* 0: by the rule of docs/trace_format.md */
-  uint64_t forward_id;      /* of an op of backward: the id of its forward op, or 0 */
-  const ulpscope_value *inputs;
+  ulpscope_text name;           /* as the producer calls the op: "addmm" */
+  ulpscope_text module;         /* "encoder.layers.0"; 0: top level */
+  ulpscope_text attributes;     /* "stride=1 padding=1" */
+  ulpscope_text location;       /* where it stands in the user's source: "train.py:41" */
+  ulpscope_text parameter;      /* where it is given, the id is made from it in the place of forward_id and module */
+  int32_t phase;                /* -1: that of the pass */
+  int32_t function;             /* ulpscope_function, or -1: other */
+  int32_t kind;                 /* ulpscope_kind, or -1: that of the function */
+  uint64_t id;                  /* 0: by the rule of docs/trace_format.md */
+  uint64_t forward_id;          /* of an op of backward: the id of its forward op, or 0 */
+  const ulpscope_value *inputs; /* as the function counts them; op 0: no recorded output stands there, and it keeps its place */
   uint32_t inputs_count;
   uint8_t inputs_unknown; /* 1: the op reads what is not among the inputs, so that nothing is said of where its values came from */
   const int64_t *product; /* of a matrix product, five numbers: M, N, K, how many products, 1 where M is padded on a GPU; NULL */

@@ -123,7 +123,7 @@ class Decoder {
   Decoder(const TraceFile& file, const Texts& texts, uint64_t ops, uint64_t tensors)
       : file_(file), texts_(texts), ops_(ops), tensors_(tensors) {}
 
-  // Row `row` of the block. Throws Error (unreadable).
+  // Row `row` of the block, whose histogram stays as it is where the block has none. Throws Error (unreadable).
   template <typename Row>
   void decode(const Block& block, size_t row, Row& out) const;
   // The same, but what cannot be of a column is the value of a new row instead, and so are columns that are `lost`, of which the
@@ -151,8 +151,8 @@ inline void Decoder::decode_column(const Block& block, size_t row, const Column&
     throw file_.damaged(*block.table, block.table->columns[index], block.row_number(row), what);
   };
   if constexpr (std::is_same_v<Field, ExponentHistogram>) {
-    field.bins.fill(0);
     if (block.columns[index].empty()) return;
+    field.bins.fill(0);
     const uint64_t begin = row == 0 ? block.histograms_begin : block.value<uint64_t>(index, row - 1);
     const uint64_t end = block.value<uint64_t>(index, row);
     const std::span bytes = std::span(block.histograms).subspan(begin - block.histograms_begin, end - begin);

@@ -2,6 +2,7 @@
 // asks what an op does asks here: the engine, the recorder, the rules and docs/trace_format.md, which shows this table.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <initializer_list>

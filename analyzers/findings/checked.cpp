@@ -4,6 +4,7 @@
 
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/run_memory.h"
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
 #include "ulpscope/analyzers/judgements/update_judgement.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
@@ -32,7 +33,9 @@ Sentences what_was_checked(const RunFacts& facts, std::span<const Part> parts) {
   const auto has = [&](Part part) { return std::find(parts.begin(), parts.end(), part) != parts.end(); };
   Value::List seen, unseen;
   if (has(Part::run)) {
-    const bool knows = knows_a_loss(facts.context.trace);
+    const std::vector<StepNumbers>& steps = facts.memory.steps.steps(facts.context);
+    const bool knows = std::any_of(steps.begin(), steps.end(), [](const StepNumbers& one) { return one.loss_known; }) ||
+                       knows_a_loss(facts.context.trace);
     (knows ? seen : unseen).push_back((knows ? kLosses : kNoLoss)());
   }
   if (has(Part::ranges)) {

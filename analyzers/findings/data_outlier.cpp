@@ -14,6 +14,7 @@
 #include "ulpscope/analyzers/findings/nonfinite_text.h"
 #include "ulpscope/analyzers/judgements/loss_ends.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/run_memory.h"
 #include "ulpscope/analyzers/subject/captured_sample.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
@@ -83,14 +84,13 @@ struct Outliers {
   double largest = 0, largest_of_others = 0;  // magnitudes
 };
 
-std::optional<Outliers> outliers_of(const Snapshot& trace, uint32_t tensor, StepRange steps) {
+std::optional<Outliers> outliers_of(const RunFacts& facts, uint32_t tensor) {
+  const StepRange steps = facts.context.options.steps;
   std::vector<Batch> batches;
-  for (const int32_t rank : trace.ranks())
-    trace.of_rank(rank).visit_history(tensor, steps, [&](std::span<const TensorRow> rows) {
-      for (const TensorRow& row : rows)
-        if (row.known == StatisticsLevel::values) batches.push_back({row.step, rank, row.micro_batch, row.statistics.largest});
-      return true;
-    });
+  for (const int32_t rank : facts.context.trace.ranks())
+    for (const DataRow& row : facts.memory.data.rows(facts.context, tensor, rank))
+      if (row.has_values && row.step >= steps.first && row.step < steps.last)
+        batches.push_back({row.step, rank, row.micro_batch, row.largest});
   std::stable_sort(batches.begin(), batches.end(), [](const Batch& a, const Batch& b) { return a.step < b.step; });
   const size_t n = batches.size();
   if (n < kLeastBatches) return std::nullopt;
@@ -308,7 +308,7 @@ void find_outliers(const RunFacts& facts, Findings& found) {
     if (!facts.selection.contains(i) || tensor.role != Role::input || op.kind != OpKind::source || op.phase == Phase::evaluation ||
         !is_float(tensor.dtype))
       continue;
-    const std::optional<Outliers> outliers = outliers_of(trace, i, facts.context.options.steps);
+    const std::optional<Outliers> outliers = outliers_of(facts, i);
     if (!outliers) continue;
     const Batch& first = outliers->batches.front();
     std::set<uint64_t> steps;

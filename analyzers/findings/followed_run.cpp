@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/run_memory.h"
 #include "ulpscope/analyzers/totals/fitting_scale.h"
 #include "ulpscope/analyzers/totals/followed.h"
 #include "ulpscope/analyzers/totals/range_facts.h"
@@ -40,6 +41,7 @@ struct FollowedRun::State {
   const std::vector<Part> parts;
   Followed<Seen> seen;
   std::optional<FittingScales> fitting;
+  RunMemory memory;
   std::unique_ptr<RunFacts> facts;
 };
 
@@ -55,7 +57,8 @@ bool FollowedRun::update(const Snapshot& trace) {
   if (const FittingScale* const scales = get<FittingScale>(seen)) state.fitting = scales->result();
   state.facts = std::make_unique<RunFacts>(state.seen.context(), state.seen.steps(),
                                            RunFacts::Seen{get<RangeFacts>(seen), state.fitting ? &*state.fitting : nullptr,
-                                                          get<ScaleFacts>(seen), get<UpdateFacts>(seen)});
+                                                          get<ScaleFacts>(seen), get<UpdateFacts>(seen)},
+                                           state.memory);
   return complete;
 }
 

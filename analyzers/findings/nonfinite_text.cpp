@@ -51,6 +51,7 @@ constexpr Template kTensorsBeganIt{"nonfinite.tensors_began",
 constexpr Template kTensorsEachBeganIt{"nonfinite.tensors_each", "{tensors} tensors held NaN or Inf in the run, each on its own."};
 constexpr Template kBecameTooLarge{"overflow.became_too_large",
                                    "{format} overflow {pass}: {place}{rank}, step {step}, {elements} of {count:count element}."};
+constexpr Template kNormalizeData{"advice.normalize_data", "Normalize the inputs: {place} overflows when it is cast."};
 constexpr Template kOneBecameTooLarge{"overflow.one_became_too_large", "{format} overflow {pass}: {place}{rank}, step {step}."};
 
 }  // namespace
@@ -122,6 +123,16 @@ std::vector<Evidence> nonfinite_evidence(const RunFacts& facts, const NonfiniteO
 
 namespace {
 
+// The batch whose cast `made` is; nothing where it is anything else.
+std::optional<uint32_t> data_cast_by(const RunFacts& facts, const TensorInfo& made) {
+  if (facts.context.trace.ops()[made.op].kind != OpKind::cast) return std::nullopt;
+  const std::span<const uint32_t> read = facts.context.graph.tensors_read_by(made.op, 0);
+  if (read.empty() || facts.selection.tensor(read.front()).role != Role::input ||
+      facts.selection.op(read.front()).kind != OpKind::source)
+    return std::nullopt;
+  return read.front();
+}
+
 // In many steps something was divided by what it made infinite.
 bool gives_zeros(const RunFacts& facts, const NonfiniteOrigin& origin) {
   const NonfiniteBeginning* const one = facts.ranges().beginning_of(origin);
@@ -182,6 +193,7 @@ Advice overflow_advice(const RunFacts& facts, const NonfiniteOrigin& origin, con
     if (advice.text.empty()) advice.text = kNoTypeHelps({{"format", format_name(*info(made.dtype).format)}});
     return advice;
   }
+  if (const auto data = data_cast_by(facts, made)) advice.text += kNormalizeData({{"place", tensor_place(facts.selection, *data)}});
   advice.text += kNoScaleHelps();
   return advice + widen(facts, origin.tensor);
 }

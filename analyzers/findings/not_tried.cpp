@@ -4,6 +4,7 @@
 
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/run_memory.h"
 #include "ulpscope/analyzers/subject/producer.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/run_failure.h"
@@ -32,10 +33,8 @@ constexpr Template kNanTriesAndShowsOperands{
 // As trials have it: to its end every loss is NaN or Inf or every step is skipped, or a weight holds one.
 bool has_failed(const RunFacts& facts) {
   FailureWatch watch;
-  facts.context.trace.of_rank(facts.context.trace.ranks().front()).visit_steps({}, [&](std::span<const StepRow> rows) {
-    for (const StepRow& row : rows) watch.add(row.step, row.loss_known ? row.loss : 0, row.skipped);
-    return true;
-  });
+  for (const StepNumbers& one : facts.memory.steps.steps(facts.context))
+    watch.add(one.step, one.loss_known ? one.loss : 0, one.skipped);
   const auto is_ruined = [&](const RangeJudgement::Tensor& tensor) {
     const Role role = facts.selection.tensor(tensor.index).role;
     const bool is_weight = role == Role::weight || role == Role::master_weight;

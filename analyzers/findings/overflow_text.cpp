@@ -1,10 +1,12 @@
 #include "ulpscope/analyzers/findings/overflow_text.h"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
 #include "ulpscope/analyzers/findings/nonfinite_text.h"
+#include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/judgements/gradient_judgement.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
@@ -12,6 +14,7 @@
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
+#include "ulpscope/analyzers/totals/fitting_scale.h"
 
 namespace ulpscope::findings {
 
@@ -23,7 +26,9 @@ constexpr Template kOverflowKept{"overflow.kept",
 constexpr Template kOnOverflowLowerFloor{"advice.lower_floor_on_overflow", "Lower the floor of the loss scale{floor:brackets}."};
 constexpr Template kOnOverflowFallFaster{
     "advice.scale_falls_faster", "Let the loss scale fall faster{backoff:brackets}, or begin with a lower one{initial:brackets}."};
-constexpr Template kOnOverflowBeginLower{"advice.begin_with_lower_scale", "Begin with a lower loss scale{initial:brackets}."};
+constexpr Template kOnOverflowBeginLower{"advice.begin_with_lower_scale",
+                                         "Begin with a lower loss scale{initial:brackets}{below}."};
+constexpr Template kBelow{"advice.scale_below", ", below {largest}"};
 constexpr Template kOnOverflowMakeDynamic{"advice.make_scale_dynamic",
                                           "Make the loss scale dynamic{dynamic:brackets}, or lower it{initial:brackets}."};
 constexpr Template kOnOverflowEnableScaling{"advice.enable_dynamic_scale",
@@ -33,6 +38,15 @@ constexpr Template kOnOverflowLowerFactorOfSgd{
     "advice.lower_loss_factor_of_sgd", "Or lower the factor of the loss{factor:brackets}, and raise the learning rate by as much."};
 constexpr Template kOnOverflowOrBf16{"advice.or_bf16", "Or train in BF16{precision:brackets}, which has FP32's range."};
 constexpr Template kAndOthers{"place.and_others", " and {others:count other tensor}"};
+
+// The bound of the scales that fit, where the run began above it; or nothing. Gradients that were computed from infinities may need
+// less.
+Sentence below_fitting(const RunFacts& facts) {
+  const std::optional<ExponentBounds>& largest = facts.fitting().run.largest;
+  if (!largest || largest->upper == ExponentBounds::kNoUpper || !(std::log2(facts.steps().first.scale_before) > largest->upper))
+    return {};
+  return kBelow({{"largest", power_value(largest->upper)}});
+}
 
 }  // namespace
 
@@ -81,7 +95,7 @@ Advice lower_scale_advice(const RunFacts& facts, DType dtype) {
     const Setting backoff = advice.lower(settings.now(SettingKind::scale_backoff_factor));
     advice.text = kOnOverflowFallFaster({{"backoff", backoff}, {"initial", initial()}});
   } else if (precision.adapts_scale) {
-    advice.text = kOnOverflowBeginLower({{"initial", initial()}});
+    advice.text = kOnOverflowBeginLower({{"initial", initial()}, {"below", below_fitting(facts)}});
   } else if (precision.scales_loss) {
     const Setting dynamic = advice.set(settings.switched(SettingKind::scale_dynamic, true));
     advice.text = kOnOverflowMakeDynamic({{"dynamic", dynamic}, {"initial", initial()}});

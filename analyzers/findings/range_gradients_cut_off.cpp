@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "ulpscope/analyzers/findings/families.h"
+#include "ulpscope/analyzers/findings/overflow_text.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
@@ -14,10 +15,14 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kCutOff{"range.gradients_cut_off",
-                           "Gradients reach the bottom of {format}: `{tensor}` holds its smallest number in {share} of the nonzero "
-                           "elements, and 0 in {zeros} of all."};
-constexpr Template kCutOffInOthers{"range.gradients_cut_off.others",
-                                   "So it is, above {limit:%}, in {tensors:count gradient tensor} of {all}."};
+                           "{format} underflow of gradients: {zeros} of `{tensor}` is 0, and {share} of the rest is the smallest "
+                           "number there is, {smallest}."};
+constexpr Template kCutOffInOthers{
+    "range.gradients_cut_off.others",
+    "{tensors} of {all} gradient tensors end there in more than {limit:%} of their nonzero elements."};
+constexpr Template kAllZero{"range.gradients_cut_off.all_zero",
+                            "{tensors:count more gradient tensor} {tensors:either is|are} 0 "
+                            "throughout: `{tensor}`{others}."};
 constexpr Template kNotCounted{"range.gradients_cut_off.not_counted",
                                "The trace does not count what its roundings flushed to zero; all up to {flushed} is."};
 constexpr Template kScaleOrBf16{"advice.scale_or_bf16_for_cut_off", "{said}, or train in BF16, whose range is that of FP32."};
@@ -52,11 +57,13 @@ std::optional<Bottom> bottom_of(const RangeTotals& totals, const FloatFormat& fo
 void find_cut_off(const RunFacts& facts, Findings& found) {
   Suspects suspects(facts.selection);
   size_t all = 0;
+  std::vector<uint32_t> zero;
   std::optional<Bottom> worst;
   for (const auto& [i, judged, unused] : facts.ranges().tensors()) {
     const TensorInfo& tensor = facts.selection.tensor(i);
     if (!is_gradient(tensor.role) || tensor.dtype != DType::f16) continue;
     ++all;
+    if (judged.totals.rows_with_values > 0 && judged.totals.zeros == judged.totals.elements) zero.push_back(i);
     const std::optional<Bottom> bottom = bottom_of(judged.totals, *info(tensor.dtype).format);
     if (!bottom) continue;
     suspects.add(bottom->share, i, {{"at_smallest_number", bottom->share, Unit::share}, {"zero", bottom->zeros, Unit::share}});
@@ -70,9 +77,13 @@ void find_cut_off(const RunFacts& facts, Findings& found) {
   Sentences title{kCutOff({{"format", format_name(format)},
                            {"tensor", tensor_name(facts.selection, suspects.worst_tensor())},
                            {"share", {worst->share, Unit::share}},
-                           {"zeros", {worst->zeros, Unit::share}}})};
+                           {"zeros", {worst->zeros, Unit::share}},
+                           {"smallest", {format.smallest_positive(), Unit::power_of_two}}})};
   if (suspects.size() > 1)
     title += kCutOffInOthers({{"limit", {kLeastAtBottom, Unit::share}}, {"tensors", suspects.size()}, {"all", all}});
+  if (!zero.empty())
+    title += kAllZero(
+        {{"tensors", zero.size()}, {"tensor", tensor_name(facts.selection, zero.front())}, {"others", and_others(zero.size())}});
   title += kNotCounted({{"flushed", {std::ldexp(format.smallest_positive(), -1), Unit::power_of_two}}});
   found.add_judged(Severity::warning, std::move(title), suspects.worst(), std::move(advice), suspects.extent());
 }

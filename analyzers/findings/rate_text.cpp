@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "ulpscope/analyzers/findings/update_text.h"
 #include "ulpscope/analyzers/judgements/learning_rates.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/update_judgement.h"
@@ -32,6 +33,9 @@ constexpr Template kLowerRateOrClip{"advice.lower_rate_or_clip",
                                     "Lower the learning rate{rate:brackets}, warm it up, or clip gradients{norm:brackets}"};
 constexpr Template kFactorShortens{"advice.loss_factor_shortens",
                                    "Raise the loss factor{factor:brackets}: it scales the gradients, and SGD's updates with them."};
+constexpr Template kClippingShortens{"advice.clipping_shortens",
+                                     "{said}: gradient norms are {least:.4g} to {largest:.4g}, and clipping makes SGD's updates at "
+                                     "least {ratio} shorter."};
 constexpr Template kRateWasSmall{"advice.rate_was_small",
                                  "Decay the learning rate later or less{schedule:brackets}: in {small} of {steps} steps it is "
                                  "below 1% of its maximum ({largest:.4g}, step {step})."};
@@ -60,10 +64,13 @@ std::optional<std::pair<double, double>> rates_with(const RunFacts& facts, uint3
   return rates;
 }
 
-bool updates_follow_gradients(const RunFacts& facts) {
-  if (facts.context.settings.number(SettingKind::clip_norm).value_or(0) > 0) return false;
+bool uses_sgd(const RunFacts& facts) {
   const std::vector<OpInfo>& ops = facts.context.trace.ops();
   return std::any_of(ops.begin(), ops.end(), [](const OpInfo& op) { return op.function == OpFunction::sgd_update; });
+}
+
+bool updates_follow_gradients(const RunFacts& facts) {
+  return !(facts.context.settings.number(SettingKind::clip_norm).value_or(0) > 0) && uses_sgd(facts);
 }
 
 double loss_factor(const RunFacts& facts) { return facts.context.settings.number(SettingKind::loss_factor).value_or(1); }
@@ -152,6 +159,13 @@ Advice why_updates_are_short(const RunFacts& facts) {
   Advice why;
   if (loss_factor(facts) <= 1 / kFactor && updates_follow_gradients(facts))
     why.text += kFactorShortens({{"factor", why.raise(loss_factor_now(facts))}});
+  const Clipping& clipping = facts.judged_steps().clipping;
+  if (clipping.steps > 0 && clipping.least >= kFactor && uses_sgd(facts)) {
+    Advice clip = clip_less(facts);
+    clip.text.begin_with(kClippingShortens,
+                         {{"least", clipping.least_norm}, {"largest", clipping.largest_norm}, {"ratio", shortened_by(clipping)}});
+    why += clip;
+  }
   const std::vector<LearningRate>& rates = facts.learning_rates();
   const auto most = largest_of(rates, rates.end());
   if (!rates.empty()) {

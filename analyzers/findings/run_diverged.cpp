@@ -28,7 +28,7 @@ constexpr Template kUpdateDiverged{
 constexpr Template kUpdateMayDiverge{
     "run.diverged.update_may",
     "The run may diverge: at step {step} the update of `{parameter}` was {ratio:.4g}x the weight's norm."};
-constexpr Template kNothingBefore{"run.diverged.nothing_before", "No step taken before it held NaN or Inf."};
+constexpr Template kNothingBefore{"run.diverged.nothing_before", "No NaN or Inf came before it in a step that was taken."};
 constexpr Template kThenLosses{"run.diverged.then", "Then {change}."};
 constexpr Template kThrownUp{
     "run.diverged.thrown_up",

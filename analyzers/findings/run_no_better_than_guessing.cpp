@@ -4,20 +4,22 @@
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/rate_text.h"
+#include "ulpscope/analyzers/judgements/data_moments.h"
 #include "ulpscope/analyzers/judgements/guesses.h"
 #include "ulpscope/analyzers/judgements/loss_ends.h"
+#include "ulpscope/analyzers/judgements/loss_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/tensor_place.h"
 #include "ulpscope/analyzers/subject/trend.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kNoBetterThanMean{
-    "run.no_better_than_guessing.mean",
-    "The run is no better than guessing: its mean loss over the last {steps} steps is {loss:.4g}, and predicting the mean target "
-    "({mean:.4g}) costs {guessing:.4g}."};
+constexpr Template kMeanLoss{
+    "loss.of_the_mean",
+    "its mean loss over the last {steps} steps is {loss:.4g}, and predicting the mean target ({mean:.4g}) costs {guessing:.4g}"};
 constexpr Template kLearnedSamples{
     "run.no_better_than_guessing.learned_samples",
     "The run learned its training samples only: test accuracy is {accuracy:.3g%}, and guessing among {classes} classes gives "
@@ -42,8 +44,24 @@ constexpr Template kAccuracyAllTheSame{"run.no_better_than_guessing.accuracy", "
 constexpr Template kLowerRateOfPeak{"advice.lower_rate_of_peak",
                                     "Lower the learning rate{rate:brackets}, or warm it up: the loss rose from {first:.4g} (step "
                                     "{first_step}) to {peak:.4g} (step {peak_step})."};
-constexpr Template kLookAtRateAndInputs{"advice.look_at_rate_and_inputs",
-                                        "Check the learning rate{rate:brackets} and its schedule."};
+constexpr Template kSmoothedFar{"run.no_better_than_guessing.smoothed_far",
+                                "The labels are smoothed so far that even a model that knows them all has a loss of {least:.6g}; "
+                                "guessing has {guessing:.6g}."};
+constexpr Template kNotYet{"run.no_better_than_guessing.yet", "Not better than guessing yet, but learning: {comparison}."};
+constexpr Template kAccuracyNotYet{
+    "run.no_better_than_guessing.accuracy_yet",
+    "Not better than guessing yet, but learning: test accuracy is {accuracy:.3g%}, and guessing among "
+    "{classes} classes gives {guessing_accuracy:.3g%}."};
+constexpr Template kLossesStillFall{"run.no_better_than_guessing.still_falls",
+                                    "The loss still falls: its median is {before:.4g} over the middle third of {steps} steps, and "
+                                    "{last:.4g} over the last."};
+constexpr Template kTrainLonger{"advice.train_longer", "Train for more steps."};
+constexpr Template kLookAtRate{"advice.look_at_rate", "Check the learning rate{rate:brackets} and its schedule."};
+constexpr Template kNormalizeInputs{"advice.normalize_inputs",
+                                    "Normalize the inputs: {place} has mean {mean:.3g} and standard deviation {deviation:.3g}."};
+constexpr Template kStandardizeTargets{
+    "advice.standardize_these_targets",
+    "Standardize the targets: {place} has mean {mean:.3g} and standard deviation {deviation:.3g}."};
 constexpr Template kFeaturesSaturate{"advice.features_saturate",
                                      "Check the range of the inputs: features far from 1 saturate a model."};
 constexpr Template kCompareTestData{"advice.compare_test_data",
@@ -52,11 +70,15 @@ constexpr Template kOverfitLess{"advice.overfit_less", "More samples, a smaller 
 constexpr Template kSmoothLabelsLess{"advice.smooth_labels_less", "Lower the label smoothing."};
 
 // A loss that was far above the first one did not come from where the run began.
-Advice advice_on_learning(const RunFacts& facts) {
+bool was_thrown_up(const StepTotals& steps) {
   constexpr double kPeak = 10;
+  return steps.peak && steps.first.loss > 0 && steps.peak->loss > kPeak * steps.first.loss;
+}
+
+Advice advice_on_learning(const RunFacts& facts) {
   const StepTotals& steps = facts.judged_steps();
   const SettingMention rate = learning_rate_now(facts);
-  if (steps.peak && steps.first.loss > 0 && steps.peak->loss > kPeak * steps.first.loss) {
+  if (was_thrown_up(steps)) {
     Advice advice;
     advice.text = kLowerRateOfPeak({{"rate", advice.lower(rate)},
                                     {"first", steps.first.loss},
@@ -67,7 +89,33 @@ Advice advice_on_learning(const RunFacts& facts) {
     return advice;
   }
   if (Advice why = why_updates_are_short(facts); !why.text.empty()) return why;
-  return Sentences{kLookAtRateAndInputs({{"rate", rate}}), kFeaturesSaturate()};
+  const Sentence look = kLookAtRate({{"rate", rate}});
+  const auto inputs = input_moments(facts);
+  if (!inputs) return Sentences{look, kFeaturesSaturate()};
+  const auto far = std::find_if(inputs->begin(), inputs->end(), [](const DataMoments& input) { return input.is_far_from_1(); });
+  if (far == inputs->end()) return look;
+  return Sentences{
+      (far->is_target ? kStandardizeTargets : kNormalizeInputs)(
+          {{"place", tensor_place(facts.selection, far->tensor)}, {"mean", far->mean}, {"deviation", far->deviation()}}),
+      look};
+}
+
+// A short run whose losses still fall, by more than batches differ, has not failed: what it says and nothing that keeps updates
+// short.
+Sentence losses_still_fall(const RunFacts& facts) {
+  constexpr uint64_t kShort = 200;      // steps
+  constexpr double kDeviations = -2.5;  // of Mann and Whitney's U: one in 160 by chance
+  constexpr double kLeastFall = 0.005;  // of the loss, in a third of the run
+  const StepRange asked = facts.context.options.steps;
+  const std::vector<StepLoss> losses = losses_of(facts, {asked.first, std::min(asked.last, facts.step_facts.broken_from())});
+  if (losses.size() < kLeastJudged || losses.size() >= kShort || was_thrown_up(facts.judged_steps()) ||
+      !why_updates_are_short(facts).text.empty())
+    return {};
+  std::vector<double> middle, last;
+  for (size_t i = losses.size() / 3; i < losses.size(); ++i) (3 * i < 2 * losses.size() ? middle : last).push_back(losses[i].loss);
+  const double before = median(middle), now = median(last);
+  if (!(now < (1 - kLeastFall) * before) || rank_sum_deviations(middle, last) > kDeviations) return {};
+  return kLossesStillFall({{"before", before}, {"last", now}, {"steps", losses.size()}});
 }
 
 // The last one; what has no number for its loss says nothing of what was learned.
@@ -81,23 +129,29 @@ std::optional<double> test_accuracy(const Snapshot& trace) {
   return accuracy->value;
 }
 
+// So many times the loss of guessing is told as worse. Some samples of a test set may be right then: the others are wrong for sure.
+constexpr double kWorse = 2;
+
 // Against one number for all targets.
 void find_mean(const RunFacts& facts, Findings& found) {
   const MeanGuess* const guess = facts.mean_guess();
   if (guess == nullptr || !guess->is_not_beaten()) return;
-  found.add(
-      Severity::error,
-      kNoBetterThanMean({{"loss", guess->run_loss}, {"steps", guess->steps}, {"mean", guess->mean}, {"guessing", guess->loss}}),
-      {{key_of_step(facts.context.trace, facts.judged_steps().last.step),
-        {{"mean_loss", guess->run_loss}, {"loss_of_the_mean", guess->loss}}}},
-      guess->lies_far() ? Advice() : advice_on_learning(facts));
+  const Argument comparison{
+      "comparison",
+      kMeanLoss({{"loss", guess->run_loss}, {"steps", guess->steps}, {"mean", guess->mean}, {"guessing", guess->loss}})};
+  std::vector<Evidence> evidence{{key_of_step(facts.context.trace, facts.judged_steps().last.step),
+                                  {{"mean_loss", guess->run_loss}, {"loss_of_the_mean", guess->loss}}}};
+  if (const Sentence falls = losses_still_fall(facts); !falls.empty() && !guess->lies_far()) {
+    found.add(Severity::info, Sentences{kNotYet({comparison}), falls}, std::move(evidence), kTrainLonger());
+    return;
+  }
+  found.add(Severity::error, (guess->run_loss > kWorse * guess->loss ? kWorseThanGuessing : kNoBetterThanGuessing)({comparison}),
+            std::move(evidence), guess->lies_far() ? Advice() : advice_on_learning(facts));
 }
 
 void find_guessing(const RunFacts& facts, Findings& found) {
   constexpr double kBetter =
       0.01;  // a small test set is that far from guessing by chance, but among many classes not by as much again
-  // Some samples may be right where the loss is that many times the one of guessing: the others are wrong for sure.
-  constexpr double kWorse = 2;
   constexpr double kLearned = 0.5;   // of the loss of guessing: what is less has learned what it was shown
   constexpr double kNothing = 1e-6;  // of the loss of guessing: rounding errors in FP32
   const AnalysisContext& context = facts.context;
@@ -121,12 +175,15 @@ void find_guessing(const RunFacts& facts, Findings& found) {
                 Sentences{kCompareTestData(), kOverfitLess()});
       return;
     }
-    found.add(Severity::error,
-              kGuessesTestSet({{"accuracy", {*accuracy, Unit::share}},
-                               {"classes", classes},
-                               {"guessing_accuracy", {1 / guessing->classes, Unit::share}}}),
+    const Sentence falls = losses_still_fall(facts);
+    Sentences title =
+        (falls.empty() ? kGuessesTestSet : kAccuracyNotYet)({{"accuracy", {*accuracy, Unit::share}},
+                                                             {"classes", classes},
+                                                             {"guessing_accuracy", {1 / guessing->classes, Unit::share}}});
+    title += falls;
+    found.add(falls.empty() ? Severity::error : Severity::info, std::move(title),
               {{last_step, {{"test_accuracy", *accuracy, Unit::share}, {"of_guessing", guessing->accuracy(), Unit::share}}}},
-              advice_on_learning(facts));
+              falls.empty() ? advice_on_learning(facts) : Advice(kTrainLonger()));
     return;
   }
   if (!guessing->loss) return;
@@ -138,7 +195,11 @@ void find_guessing(const RunFacts& facts, Findings& found) {
               {{last_step, {{"loss_of_guessing", guess}, {"least_possible_loss", guessing->least}}}}, kSmoothLabelsLess());
     return;
   }
-  const bool is_as_bad = least >= guess - 0.1 * won && median(last) >= guess - 0.01 * won;
+  // Of what little is left to win, batches may differ by more.
+  constexpr double kLittle = 0.05;
+  const bool is_smoothed_far = won < kLittle * guess;
+  const bool is_as_bad =
+      is_smoothed_far ? median(last) >= guess - 0.1 * won : least >= guess - 0.1 * won && median(last) >= guess - 0.01 * won;
   // Of a model that is sure of what is wrong the loss is that bad while much of the test set is right.
   const bool is_worse = least > kWorse * guess;
   const bool guesses = !accuracy || *accuracy < 2 * guessing->accuracy();
@@ -149,12 +210,18 @@ void find_guessing(const RunFacts& facts, Findings& found) {
   if (!hardly_better && !(accuracy && is_worse)) return;
   const Sentence comparison =
       kLossesOfGuessing({{"losses", kEndLosses}, {"least", least}, {"classes", classes}, {"guessing", guess}});
-  Sentences title = !accuracy  ? kNoBetterThanGuessing({{"comparison", comparison}})
-                    : is_worse ? kWorseThanGuessing({{"comparison", comparison}})
-                               : kHardlyBetterThanGuessing({{"comparison", comparison}});
+  std::vector<Evidence> evidence{{last_step, {{"least_loss", least}, {"loss_of_guessing", guess}}}};
+  if (const Sentence falls = losses_still_fall(facts); !falls.empty() && !is_worse) {
+    found.add(Severity::info, {kNotYet({{"comparison", comparison}}), falls}, std::move(evidence), kTrainLonger());
+    return;
+  }
+  Sentences title = (is_worse    ? kWorseThanGuessing
+                     : !accuracy ? kNoBetterThanGuessing
+                                 : kHardlyBetterThanGuessing)({{"comparison", comparison}});
   if (accuracy) title += kAccuracyAllTheSame({{"accuracy", {*accuracy, Unit::share}}});
-  found.add(Severity::error, std::move(title), {{last_step, {{"least_loss", least}, {"loss_of_guessing", guess}}}},
-            advice_on_learning(facts));
+  if (is_smoothed_far) title += kSmoothedFar({{"least", guessing->least}, {"guessing", guess}});
+  found.add(Severity::error, std::move(title), std::move(evidence),
+            is_smoothed_far ? Advice(kSmoothLabelsLess()) : advice_on_learning(facts));
 }
 
 }  // namespace

@@ -17,8 +17,9 @@ void find_backoffs(const RunFacts& facts, Findings& found) {
   const ScaleJudgement& scale = facts.scale();
   const StepTotals& steps = facts.steps();
   if (scale.scaling != LossScaling::scaled || scale.collapsed() || scale.no_step_was_taken() || steps.skipped.empty()) return;
-  // A scale that comes down to one that fits costs a few steps of many.
-  const bool many = 5 * steps.skipped.size() > steps.count;
+  // A scale that comes down to one that fits costs a few steps of many, and a short run has few.
+  constexpr size_t kFew = 10;
+  const bool many = 5 * steps.skipped.size() > steps.count && steps.skipped.size() >= kFew;
   const bool began_too_high = 2 * steps.leading_skips > steps.skipped.size() && steps.lowest_scale < steps.first.scale_before;
   Sentences title = kStepsSkipped(
       {{"skipped", steps.skipped.size()}, {"steps", steps.count}, {"share", share_value(steps.skipped.size(), steps.count)}});
@@ -44,7 +45,7 @@ void find_backoffs(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule scale_backoffs{
     .code = "scale.backoffs",
     .part = Part::scale,
-    .raised = "Steps were skipped: a warning above 20% of them, a note below.",
+    .raised = "Steps were skipped: a warning above 20% of them and from 10 on, a note below.",
     .meaning = "A dynamic loss scale finds its level by skipping steps that overflow. Skipped steps update no weight.",
     .help = "A smaller initial loss scale, or a smaller growth factor.",
     .shown_by = "experiments/failures/scale_recovers.toml",

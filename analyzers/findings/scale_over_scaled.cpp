@@ -21,6 +21,10 @@ constexpr Template kSmallerScaleThatStays{
 constexpr Template kSmallerOrDynamicScale{"advice.smaller_or_dynamic_scale",
                                           "Lower the loss scale to {largest} or less{initial:brackets}, or use a dynamic "
                                           "one{dynamic:brackets}."};
+constexpr Template kMuchSmallerOrDynamicScale{
+    "advice.much_smaller_or_dynamic_scale",
+    "Use a dynamic loss scale{dynamic:brackets}, which finds what fits, or lower it below "
+    "{largest}{initial:brackets}: gradients behind what overflowed may need still less."};
 
 void find_over_scaled(const RunFacts& facts, Findings& found) {
   const ScaleJudgement& scale = facts.scale();
@@ -53,7 +57,9 @@ void find_over_scaled(const RunFacts& facts, Findings& found) {
         kSmallerScaleThatStays({{"settings", Value::list({initial, settings.switched(SettingKind::scale_dynamic, false)})}});
   } else {
     const Setting dynamic = advice.set(settings.switched(SettingKind::scale_dynamic, true));
-    advice.text = kSmallerOrDynamicScale({{"largest", bound}, {"initial", initial}, {"dynamic", dynamic}});
+    // Of a step that overflowed the trace has a bound only: what was computed from an infinity has no magnitude.
+    const Template& lower = largest->lower == largest->upper ? kSmallerOrDynamicScale : kMuchSmallerOrDynamicScale;
+    advice.text = lower({{"largest", bound}, {"initial", initial}, {"dynamic", dynamic}});
   }
   found.add(2 * steps.skipped.size() > steps.count ? Severity::error : Severity::warning, std::move(title), std::move(evidence),
             std::move(advice), std::move(extent));

@@ -53,7 +53,7 @@ void find_clipped_away(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule updates_clipped_away{
     .code = "updates.clipped_away",
     .part = Part::updates,
-    .raised = "Clipping shrank the gradient norm more than 1000x in every step, and SGD's updates with it; the loss did not fall.",
+    .raised = "Clipping shrank the gradient norm more than 100x in every step, and SGD's updates with it; the loss did not fall.",
     .meaning = "The updates are too small to train.",
     .help = "Clip to a larger norm, or to larger values.",
     .explains = {"run.no_better_than_guessing", "updates.none_applied", "updates.lost", "run.loss_stayed"},

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/run_memory.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/training_loss.h"
@@ -55,18 +56,15 @@ std::optional<MeanGuess> mean_guess_of(const RunFacts& facts) {
   if (target.size() != 1 || context.selection.op(target.front()).kind != OpKind::source) return std::nullopt;
   std::map<uint64_t, Targets> of_steps;
   bool is_known = true;
-  const Snapshot trace = context.trace.of_rank(context.trace.ranks().front());
   const StepRange judged{context.options.steps.first, std::min(context.options.steps.last, facts.step_facts.broken_from())};
-  trace.visit_history(target.front(), judged, [&](std::span<const TensorRow> rows) {
-    for (const TensorRow& row : rows) {
-      is_known = is_known && row.known == StatisticsLevel::values && row.statistics.nonfinite() == 0;
-      Targets& targets = of_steps[row.step];
-      targets.count += static_cast<double>(row.statistics.count);
-      targets.sum += row.statistics.sum;
-      targets.squares += row.statistics.sum_of_squares;
-    }
-    return true;
-  });
+  for (const DataRow& row : facts.memory.data.rows(context, target.front(), context.trace.ranks().front())) {
+    if (row.step < judged.first || row.step >= judged.last) continue;
+    is_known = is_known && row.has_values && row.nonfinite == 0;
+    Targets& targets = of_steps[row.step];
+    targets.count += static_cast<double>(row.count);
+    targets.sum += row.sum;
+    targets.squares += row.sum_of_squares;
+  }
   const StepTotals& steps = facts.judged_steps();
   const size_t n = steps.last_losses.size();
   if (!is_known || n == 0 || of_steps.size() != steps.count || of_steps.size() < n) return std::nullopt;

@@ -6,6 +6,7 @@
 
 #include "ulpscope/analyzers/judgements/loss_ends.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/run_memory.h"
 #include "ulpscope/analyzers/judgements/update_judgement.h"
 #include "ulpscope/analyzers/subject/trend.h"
 
@@ -45,16 +46,11 @@ std::optional<Leap::Tensor> first_out_of_line(const RunFacts& facts, const Snaps
   return first;
 }
 
-}  // namespace
-
-std::optional<Leap> leap_of(const RunFacts& facts) {
-  if (!facts.sees_updates()) return std::nullopt;
-  const std::optional<UpdateRatio>& large = facts.updates().whole().first_large;
-  if (!large) return std::nullopt;
-  Leap leap{*large};
+std::optional<Leap> leap_with(const RunFacts& facts, const UpdateRatio& large) {
+  Leap leap{large};
   std::optional<uint64_t> last;
-  const Snapshot of_rank = facts.context.trace.of_rank(large->rank);
-  of_rank.visit_parameters({facts.context.options.steps.first, large->step}, [&](std::span<const ParameterRow> rows) {
+  const Snapshot of_rank = facts.context.trace.of_rank(large.rank);
+  of_rank.visit_parameters({facts.context.options.steps.first, large.step}, [&](std::span<const ParameterRow> rows) {
     for (const ParameterRow& row : rows) {
       const std::optional<double> ratio = update_over_weight(row, facts.selection.tensor(row.tensor));
       if (!ratio || !(*ratio > 0)) continue;
@@ -64,10 +60,21 @@ std::optional<Leap> leap_of(const RunFacts& facts) {
     }
     return true;
   });
-  if (leap.steps_before < kStepsBefore || !(large->ratio > kLeap * leap.before) || losses_grew_before(facts, of_rank, large->step))
+  if (leap.steps_before < kStepsBefore || !(large.ratio > kLeap * leap.before) || losses_grew_before(facts, of_rank, large.step))
     return std::nullopt;
-  leap.first = first_out_of_line(facts, of_rank, large->step);
+  leap.first = first_out_of_line(facts, of_rank, large.step);
   return leap;
+}
+
+}  // namespace
+
+std::optional<Leap> leap_of(const RunFacts& facts) {
+  if (!facts.sees_updates()) return std::nullopt;
+  const std::optional<UpdateRatio>& large = facts.updates().whole().first_large;
+  if (!large) return std::nullopt;
+  auto& kept = facts.memory.first_large;
+  if (!kept || kept->update != *large) kept = {*large, leap_with(facts, *large)};
+  return kept->leap;
 }
 
 }  // namespace ulpscope

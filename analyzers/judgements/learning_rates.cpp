@@ -3,18 +3,19 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/run_memory.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 
 namespace ulpscope {
 
-std::vector<LearningRate> learning_rates_of(const AnalysisContext& context, const StepFacts& steps) {
+std::vector<LearningRate> learning_rates_of(const RunFacts& facts) {
   std::vector<LearningRate> rates;
-  const StepRange judged{context.options.steps.first, std::min(context.options.steps.last, steps.broken_from())};
-  context.trace.of_rank(context.trace.ranks().front()).visit_steps(judged, [&](std::span<const StepRow> rows) {
-    for (const StepRow& row : rows)
-      if (std::isfinite(row.learning_rate)) rates.push_back({row.step, row.learning_rate});
-    return true;
-  });
+  const StepRange asked = facts.context.options.steps;
+  const uint64_t end = std::min(asked.last, facts.step_facts.broken_from());
+  for (const StepNumbers& one : facts.memory.steps.steps(facts.context))
+    if (one.step >= asked.first && one.step < end && std::isfinite(one.learning_rate))
+      rates.push_back({one.step, one.learning_rate});
   return rates;
 }
 

@@ -6,8 +6,7 @@
 
 namespace ulpscope {
 
-struct AnalysisContext;
-class StepFacts;
+class RunFacts;
 
 struct LearningRate {
   uint64_t step;
@@ -15,6 +14,6 @@ struct LearningRate {
 };
 
 // Of the first rank, in the steps that are judged and in which it is known. Throws Error (unreadable).
-std::vector<LearningRate> learning_rates_of(const AnalysisContext& context, const StepFacts& steps);
+std::vector<LearningRate> learning_rates_of(const RunFacts& facts);
 
 }  // namespace ulpscope

@@ -7,6 +7,7 @@
 #include "ulpscope/analyzers/judgements/guesses.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/run_memory.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/step_facts.h"
 #include "ulpscope/analyzers/subject/trend.h"
@@ -139,8 +140,10 @@ Sentence LossChange::text() const {
 }
 
 std::vector<StepLoss> losses_of(const RunFacts& facts, StepRange steps) {
-  const Snapshot& trace = facts.context.trace;
-  return known_losses(trace.of_rank(trace.ranks().front()), steps);
+  std::vector<StepLoss> losses;
+  for (const StepNumbers& one : facts.memory.steps.steps(facts.context))
+    if (one.loss_known && one.step >= steps.first && one.step < steps.last) losses.push_back({one.step, one.loss});
+  return losses;
 }
 
 bool is_of_mask(const RunFacts& facts, const EventRow& event) {

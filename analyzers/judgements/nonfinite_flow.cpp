@@ -37,7 +37,9 @@ NonfiniteOrigin origin_of(const Held& row) { return {row.tensor, row.position, r
 // Follows the rows of one rank.
 class Flow {
  public:
-  explicit Flow(const AnalysisContext& context) : context_(context), outputs_(context.trace.tensors().size()) {}
+  explicit Flow(const AnalysisContext& context) : context_(&context), outputs_(context.trace.tensors().size()) {}
+  // Goes on with what the same trace has grown by, of the same tables.
+  void follow(const AnalysisContext& grown) { context_ = &grown; }
 
   // Calls visit(row, from) of a row with NaN or infinities, which gives the row a mark. `from`: the least mark of what its op read
   // and was not finite; none: there was no such thing.
@@ -54,20 +56,20 @@ class Flow {
   // `is_mask`: the row's tensor holds masks, whose infinities are as good as finite where the op read none.
   void take(const Held& row, const Visit& visit, const Absorb& absorb = {}, std::optional<uint32_t> handed = {},
             bool is_mask = false) {
-    const TensorInfo& tensor = context_.selection.tensor(row.tensor);
+    const TensorInfo& tensor = context_->selection.tensor(row.tensor);
     // An op that works in place read what its outputs were before its call.
     if (!call_ || *call_ != row.position || call_op_ != tensor.op) {
       call_ = row.position;
       call_op_ = tensor.op;
       std::tie(call_read_, call_read_for_statistics_) = read_by(tensor.op);
     }
-    const bool is_statistic = is_running_statistic(tensor, context_.trace.ops()[tensor.op]);
+    const bool is_statistic = is_running_statistic(tensor, context_->trace.ops()[tensor.op]);
     std::optional<uint32_t>& read = is_statistic ? call_read_for_statistics_ : call_read_;
     State& state = outputs_[output_of(row.tensor)];
     state = {step_.number, std::nullopt};
     if (row.nonfinite == 0) {
       if (!is_statistic) note_harmless(tensor.op);
-      if (absorb && read && !context_.trace.graph().edges().empty()) absorb(row, *read);
+      if (absorb && read && !context_->trace.graph().edges().empty()) absorb(row, *read);
       return;
     }
     if (is_mask && row.has_mask && !read) return;
@@ -89,15 +91,15 @@ class Flow {
 
   // The first tensor that is the same output of its op, whatever its type.
   uint32_t output_of(uint32_t tensor) const {
-    const TensorInfo& made = context_.selection.tensor(tensor);
-    return context_.graph.made_by(made.op, made.slot).front();
+    const TensorInfo& made = context_->selection.tensor(tensor);
+    return context_->graph.made_by(made.op, made.slot).front();
   }
 
   // Calls visit(edge, mark) of what the op read that was not finite.
   template <typename Visit_>
   void visit_marked(uint32_t op, Visit_&& visit) const {
-    for (const GraphEdge& edge : context_.trace.graph().inputs(op, step_.graph)) {
-      const auto made = context_.graph.made_by(edge.producer, edge.slot);
+    for (const GraphEdge& edge : context_->trace.graph().inputs(op, step_.graph)) {
+      const auto made = context_->graph.made_by(edge.producer, edge.slot);
       if (made.empty()) continue;
       const State& state = outputs_[made.front()];
       // The table has the ops in the order in which they first ran: what comes from an earlier one is of the same step.
@@ -113,9 +115,9 @@ class Flow {
   // The least mark of what the op read, and of what its running statistics are made from: in training batch_norm reads their old
   // values for these alone. What the op once read without harm counts where all is of that kind.
   std::pair<std::optional<uint32_t>, std::optional<uint32_t>> read_by(uint32_t op) const {
-    const OpGraph& graph = context_.trace.graph();
+    const OpGraph& graph = context_->trace.graph();
     if (graph.edges().empty()) return {last_in_step_, last_in_step_};
-    const OpInfo& info = context_.trace.ops()[op];
+    const OpInfo& info = context_->trace.ops()[op];
     const bool is_training = attribute(info, "training").value_or(0) != 0;
     const auto is_old_statistic = [&](uint32_t input) {
       return is_training &&
@@ -133,7 +135,7 @@ class Flow {
     return {mark_of(least), mark_of(of_all)};
   }
 
-  const AnalysisContext& context_;
+  const AnalysisContext* context_;
   struct {
     uint64_t number = 0;
     uint32_t graph = 0;
@@ -261,20 +263,20 @@ void take_side_by_side(const AnalysisContext& context, std::map<int, Flow>& flow
   }
 }
 
-void take_all(const AnalysisContext& context, const Take& take) {
-  std::map<int, Flow> flows;
-  if (exchanges_values(context)) {
-    take_side_by_side(context, flows, take);
-    return;
-  }
+// `next`: of each part, the step to go on from, which is moved on.
+void take_rank_by_rank(const AnalysisContext& context, std::map<int, Flow>& flows, std::vector<uint64_t>& next, const Take& take) {
   for (size_t part = 0; part < context.parts.size(); ++part) {
     Flow& flow = flows.try_emplace(context.parts[part].run.rank, context).first->second;
+    flow.follow(context);
+    const StepRange steps{std::max(context.parts[part].steps.first, next[part]), context.parts[part].steps.last};
+    if (steps.first >= steps.last) continue;
     visit_blocks(
-        context, {part, context.parts[part].steps}, kRowsOnly,
+        context, {part, steps}, kRowsOnly,
         [&](const Block& block) {
           if (block.begins) flow.begin(block.step);
           for (const TensorRow& row : block.rows)
             take(flow, held_by(row, context.selection.tensor(row.tensor).dtype, block.rank), block.step, {});
+          if (block.ends) next[part] = block.step.step + 1;
         },
         [&](size_t) { return !context.options.cancelled(); });
   }
@@ -307,12 +309,28 @@ void add_row(const Held& row, bool skipped, NonfiniteBeginning& beginning) {
 
 }  // namespace
 
-std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, const NonfiniteHarm& harm,
-                                                const std::vector<bool>& is_mask) {
+struct FollowedBeginnings::State {
+  State(const AnalysisContext& context, const NonfiniteHarm& asked, const std::vector<bool>& masks)
+      : harm(asked), is_mask(masks), next(context.parts.size()) {}
+
+  // What was found holds on, and only grows.
+  bool goes_on(const AnalysisContext& context, const NonfiniteHarm& asked, const std::vector<bool>& masks) const {
+    return context.parts.size() == next.size() && asked == harm && masks == is_mask;
+  }
+  // Takes what is new, or all where ranks exchange values.
+  void take(const AnalysisContext& context);
+
+  const NonfiniteHarm harm;
+  const std::vector<bool> is_mask;
+  std::vector<uint64_t> next;  // of each part, the step to go on from
+  std::map<int, Flow> flows;   // by rank
   std::vector<NonfiniteBeginning> found;
   std::vector<NonfiniteOrigin> latest;                     // of each
   std::map<std::pair<int, uint32_t>, uint32_t> of_tensor;  // by rank
-  take_all(context, [&](Flow& flow, const Held& held, const StepRow& step, std::optional<uint32_t> handed) {
+};
+
+void FollowedBeginnings::State::take(const AnalysisContext& context) {
+  const Take take = [&](Flow& flow, const Held& held, const StepRow& step, std::optional<uint32_t> handed) {
     flow.take(
         held,
         [&](const Held& row, std::optional<uint32_t> from) {
@@ -357,12 +375,35 @@ std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, 
           beginning.zeros.last_step = row.position.step;
         },
         handed, !is_mask.empty() && is_mask[held.tensor]);
-  });
+  };
+  if (exchanges_values(context))
+    take_side_by_side(context, flows, take);
+  else
+    take_rank_by_rank(context, flows, next, take);
+}
+
+FollowedBeginnings::FollowedBeginnings() = default;
+FollowedBeginnings::FollowedBeginnings(FollowedBeginnings&&) noexcept = default;
+FollowedBeginnings& FollowedBeginnings::operator=(FollowedBeginnings&&) noexcept = default;
+FollowedBeginnings::~FollowedBeginnings() = default;
+
+std::vector<NonfiniteBeginning> FollowedBeginnings::find(const AnalysisContext& context, const NonfiniteHarm& harm,
+                                                         const std::vector<bool>& is_mask) {
+  if (!state_ || exchanges_values(context) || !state_->goes_on(context, harm, is_mask))
+    state_ = std::make_unique<State>(context, harm, is_mask);
+  state_->take(context);
+  std::vector<NonfiniteBeginning> found = state_->found;
   std::erase_if(found, [&](const NonfiniteBeginning& beginning) {
     return beginning.rows == 0 || !context.selection.contains(beginning.tensor);
   });
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  if (context.options.cancelled()) state_.reset();  // rows were left out
   return found;
+}
+
+std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, const NonfiniteHarm& harm,
+                                                const std::vector<bool>& is_mask) {
+  return FollowedBeginnings().find(context, harm, is_mask);
 }
 
 NonfiniteWays ways_from(const AnalysisContext& context, uint32_t tensor, const RowPosition& position) {

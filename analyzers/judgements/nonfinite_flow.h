@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ struct NonfiniteOrigin {
 struct NonfiniteHarm {
   bool loss = false, weights = false, gradients = false;  // weights, states and running statistics; gradients of parameters
   uint64_t from = 0;                                      // before this step nothing that came of a skipped step did any
+  bool operator==(const NonfiniteHarm&) const = default;
 };
 
 // A tensor that held NaN or infinities which came from nothing that its op read, as far as that was recorded. In a graph without
@@ -53,6 +55,22 @@ bool divides(OpFunction function);
 // infinities alone are no fault; empty: none.
 std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, const NonfiniteHarm& harm = {},
                                                 const std::vector<bool>& is_mask = {});
+
+// The same of a run that grows, each time it is asked: reads what is new where the question is the same, and all of it where ranks
+// exchange values.
+class FollowedBeginnings {
+ public:
+  FollowedBeginnings();
+  FollowedBeginnings(FollowedBeginnings&&) noexcept;
+  FollowedBeginnings& operator=(FollowedBeginnings&&) noexcept;
+  ~FollowedBeginnings();
+  // `context`: of the same trace and options each time; it may have grown by rows of the same tensors.
+  std::vector<NonfiniteBeginning> find(const AnalysisContext& context, const NonfiniteHarm& harm, const std::vector<bool>& is_mask);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 // A tensor on the way of what began in another.
 struct NonfiniteStop {

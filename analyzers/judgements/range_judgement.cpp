@@ -10,8 +10,10 @@
 
 namespace ulpscope {
 
-RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& steps, const RangeFacts& facts)
+RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& steps, const RangeFacts& facts,
+                               FollowedBeginnings& followed)
     : context_(context),
+      followed_(followed),
       judged_(facts.ranges().judged(judged_room_)),
       broken_(facts.ranges().broken(broken_room_)),
       what_if_fp16_(facts.what_if_index(binary16)) {
@@ -147,7 +149,7 @@ bool RangeJudgement::divides_by_nonfinite() const {
 }
 
 const std::vector<NonfiniteBeginning>& RangeJudgement::beginnings() const {
-  if (!beginnings_) beginnings_ = find_beginnings(context_, harm_done_, is_mask_);
+  if (!beginnings_) beginnings_ = followed_.find(context_, harm_done_, is_mask_);
   return *beginnings_;
 }
 

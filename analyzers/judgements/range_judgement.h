@@ -25,7 +25,7 @@ enum class NonfiniteStart : uint8_t {
 class RangeJudgement {
  public:
   // All arguments outlive it.
-  RangeJudgement(const AnalysisContext& context, const StepFacts& steps, const RangeFacts& facts);
+  RangeJudgement(const AnalysisContext& context, const StepFacts& steps, const RangeFacts& facts, FollowedBeginnings& followed);
   RangeJudgement(const RangeJudgement&) = delete;
 
   struct Tensor {
@@ -81,6 +81,7 @@ class RangeJudgement {
   std::vector<NonfiniteOrigin> find_origins() const;
 
   const AnalysisContext& context_;
+  FollowedBeginnings& followed_;
   RunRanges judged_room_, broken_room_;
   const RunRanges &judged_, &broken_;
   const size_t what_if_fp16_;

@@ -8,6 +8,7 @@
 #include "ulpscope/analyzers/judgements/learning_rates.h"
 #include "ulpscope/analyzers/judgements/quantization_judgement.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
+#include "ulpscope/analyzers/judgements/run_memory.h"
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
 #include "ulpscope/analyzers/judgements/silent_outputs.h"
 #include "ulpscope/analyzers/judgements/update_judgement.h"
@@ -41,8 +42,10 @@ const T& once(std::optional<T>& made, Arguments&&... arguments) {
 
 }  // namespace
 
-RunFacts::RunFacts(const AnalysisContext& of, const StepFacts& steps, const Seen& seen)
-    : context(of), selection(of.selection), step_facts(steps), seen_(seen), made_(std::make_unique<Made>()) {}
+RunFacts::RunFacts(const AnalysisContext& of, const StepFacts& steps, const Seen& seen, RunMemory& kept)
+    : context(of), selection(of.selection), step_facts(steps), memory(kept), seen_(seen), made_(std::make_unique<Made>()) {
+  memory.follow(context);
+}
 RunFacts::~RunFacts() = default;
 
 const StepTotals& RunFacts::steps() const {
@@ -63,7 +66,9 @@ const PrecisionFacts& RunFacts::precision() const {
 }
 
 const FittingScales& RunFacts::fitting() const { return *seen_.fitting; }
-const RangeJudgement& RunFacts::ranges() const { return once(made_->ranges, context, step_facts, *seen_.ranges); }
+const RangeJudgement& RunFacts::ranges() const {
+  return once(made_->ranges, context, step_facts, *seen_.ranges, memory.beginnings);
+}
 const SilentOutputs& RunFacts::silent() const { return once(made_->silent, context, ranges()); }
 const GradientJudgement& RunFacts::gradients() const { return once(made_->gradients, context, ranges()); }
 const QuantizationJudgement& RunFacts::quantized() const { return once(made_->quantized, context, ranges()); }
@@ -77,7 +82,7 @@ const Leap* RunFacts::leap() const {
   return leap ? &*leap : nullptr;
 }
 const std::vector<LearningRate>& RunFacts::learning_rates() const {
-  if (!made_->learning_rates) made_->learning_rates = learning_rates_of(context, step_facts);
+  if (!made_->learning_rates) made_->learning_rates = learning_rates_of(*this);
   return *made_->learning_rates;
 }
 const MeanGuess* RunFacts::mean_guess() const {

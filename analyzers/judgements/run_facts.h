@@ -9,6 +9,7 @@ namespace ulpscope {
 struct AnalysisContext;
 struct FittingScales;
 struct PrecisionFacts;
+struct RunMemory;
 struct StepTotals;
 class RangeFacts;
 class ScaleFacts;
@@ -35,13 +36,14 @@ class RunFacts {
     const UpdateFacts* updates = nullptr;
   };
   // All arguments outlive it.
-  RunFacts(const AnalysisContext& context, const StepFacts& steps, const Seen& seen);
+  RunFacts(const AnalysisContext& context, const StepFacts& steps, const Seen& seen, RunMemory& memory);
   ~RunFacts();
   RunFacts(const RunFacts&) = delete;
 
   const AnalysisContext& context;
   const Selection& selection;  // the context's
   const StepFacts& step_facts;
+  RunMemory& memory;  // of the run, as it was looked at before
 
   const StepTotals& steps() const;         // that are asked for
   const StepTotals& judged_steps() const;  // those of them before the run broke

@@ -122,7 +122,9 @@ double fitted_loss(const Snapshot& trace) {
   };
   if (std::any_of(trace.tensors().begin(), trace.tensors().end(), loses)) return kUnknown;
   double first = kUnknown;
-  visit_steps_with_losses(trace.of_rank(trace.ranks().front()), {}, [&](std::span<const StepRow> rows) {
+  const Snapshot of_rank = trace.of_rank(trace.ranks().front());
+  const uint64_t step = of_rank.parts().front().steps.first;
+  visit_steps_with_losses(of_rank, {step, step + 1}, [&](std::span<const StepRow> rows) {
     if (!rows.empty() && rows.front().loss_known) first = rows.front().loss;
     return rows.empty();
   });

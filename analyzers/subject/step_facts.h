@@ -32,7 +32,7 @@ struct Clipping {
 
   void add(const StepRow& row);
   void add(const Clipping& other);
-  bool clips_much() const { return steps > 0 && least > 1000; }
+  bool clips_much() const { return steps > 0 && least > 100; }
 };
 
 // The largest finite loss, and the first step that had it.

@@ -38,6 +38,7 @@ struct UpdateRatio {
   uint32_t tensor = 0;
   double ratio = 0;
   int rank = 0;
+  bool operator==(const UpdateRatio&) const = default;
 };
 
 struct RunUpdates {

@@ -7,6 +7,7 @@
 
 #include "ulpscope/analyzers/findings/all.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/run_memory.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/totals/followed.h"
 
@@ -267,7 +268,8 @@ Report analyze_info(const Snapshot& reader, const AnalysisOptions& options) {
   Report report = describe_trace(context, seen.steps(), false);
   if (has_scales) report.tables.push_back(quantization_scale_table(context, seen.analysis().get()));
   if (Table recording = recording_table(context); !recording.rows.empty()) report.tables.push_back(std::move(recording));
-  const RunFacts facts(context, seen.steps(), {});
+  RunMemory memory;
+  const RunFacts facts(context, seen.steps(), {}, memory);
   for (const char* code : {"recording.missing_steps", "recording.ranks_differ", "recording.other_ranks", "recording.trace_replaced",
                            "recording.newer_trace"})
     find_one(code, facts, report);

@@ -13,6 +13,7 @@
 #include "ulpscope/analyzers/findings/all.h"
 #include "ulpscope/analyzers/findings/followed_run.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/run_memory.h"
 #include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/analyzers/tables/scale_tables.h"
 #include "ulpscope/analyzers/tables/update_tables.h"
@@ -58,11 +59,11 @@ AnalysisOptions every_row(StepRange steps = {}) {
   return options;
 }
 
-// What the analyses say, every number of it.
-std::string analyzed(const AnalysisContext& context, const StepFacts& steps, const All& all) {
+// What the analyses say, every number of it. `memory`: of the same trace when it was shorter.
+std::string analyzed(const AnalysisContext& context, const StepFacts& steps, const All& all, RunMemory& memory) {
   Report report = info_for_report(context, steps);
   const FittingScales fitting = all.get<FittingScale>().result();
-  const RunFacts facts(context, steps, {&all.get<RangeFacts>(), &fitting, &all.get<ScaleFacts>(), &all.get<UpdateFacts>()});
+  const RunFacts facts(context, steps, {&all.get<RangeFacts>(), &fitting, &all.get<ScaleFacts>(), &all.get<UpdateFacts>()}, memory);
   find_all(kPartsOnRun, facts, report);
   RangeTables(context, {}, all.get<RangeFacts>(), facts.ranges()).add_to(report);
   ScaleTables(context, facts.steps(), facts.scale(), fitting).add_to(report);
@@ -71,6 +72,11 @@ std::string analyzed(const AnalysisContext& context, const StepFacts& steps, con
   const std::vector<int> replayed = replayed_exponents(options.scalings);
   WhatIfTables(context, options, replayed, all.get<WhatIfFacts>().whole(), steps.whole()).add_to(report);
   return render_json(report);
+}
+
+std::string analyzed(const AnalysisContext& context, const StepFacts& steps, const All& all) {
+  RunMemory memory;
+  return analyzed(context, steps, all, memory);
 }
 
 std::string analyzed(const Snapshot& trace, size_t threads = 1) {
@@ -94,7 +100,8 @@ class RandomRun {
                 add("b", "sum", 0, Role::weight_gradient, DType::f32),
                 add("c", "unscale", 0, Role::unscaled_gradient, DType::f32, Phase::scaling),
                 add("c", "amax_history_update", 0, Role::buffer, DType::f32, Phase::optimizer),
-                add("d", "relu", 0, Role::activation, DType::bf16, Phase::forward)};
+                add("d", "relu", 0, Role::activation, DType::bf16, Phase::forward),
+                add("", "source", 0, Role::input, DType::f32, Phase::data)};
     trace.sink().add_edge({0, 3, 0, 2, 0});
     trace.sink().add_edge({0, 4, 0, 3, 0});
   }
@@ -323,6 +330,7 @@ TEST(Analysis, FollowsAGrowingTrace) {
   ASSERT_TRUE(run.trace.sink().flush());
   RunSet live(run.trace.path());
   Followed<All> followed(make_all, every_row());
+  RunMemory memory;
   for (uint64_t step = 1; step < 40; ++step) {
     run.add_step(loss_of(step, turns));
     if (step % 3 == 1) continue;  // two steps at once, now and then
@@ -330,7 +338,8 @@ TEST(Analysis, FollowsAGrowingTrace) {
     ASSERT_TRUE(live.refresh());
     for (int again = 0; again < 2; ++again) {  // then nothing is new
       ASSERT_TRUE(followed.update(live.snapshot()));
-      ASSERT_EQ(analyzed(followed.context(), followed.steps(), followed.analysis()), analyzed(live.snapshot())) << "step " << step;
+      ASSERT_EQ(analyzed(followed.context(), followed.steps(), followed.analysis(), memory), analyzed(live.snapshot()))
+          << "step " << step;
     }
   }
 }

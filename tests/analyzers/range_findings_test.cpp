@@ -605,6 +605,7 @@ TEST(RangeFindings, GradientsThatEndAtTheSmallestNumberAreCutOff) {
   add("fits", lognormal(random, -15, 1, 1000));
   const uint32_t cut = add("cut", small);
   add("unfelt", large_too);
+  add("nothing", std::vector<double>(1000, 0x1p-30));
   trace.end_step();
   const Report report = analyze_all(trace.read());
   const Finding* const finding = find_finding(report, "range.gradients_cut_off");
@@ -617,6 +618,7 @@ TEST(RangeFindings, GradientsThatEndAtTheSmallestNumberAreCutOff) {
     smallest += std::abs(value) > 0x1p-25 && std::abs(value) < 1.5 * 0x1p-24;
   }
   ASSERT_EQ(finding->evidence.size(), 1u);
+  EXPECT_THAT(finding->title, testing::HasSubstr("1 more gradient tensor is 0 throughout: `nothing matmul in backward`."));
   EXPECT_EQ(finding->evidence[0].values[0].value, Cell(smallest / (1000 - zeros)));
   EXPECT_EQ(finding->evidence[0].values[1].value, Cell(zeros / 1000));
 

@@ -1,5 +1,7 @@
 """Calls and each other: inputs, backward ops and their forward ops, whose gradients there are, roles and ids."""
 
+import os
+import re
 import tempfile
 import unittest
 
@@ -18,6 +20,22 @@ if torch is not None:
         def forward(self, x):
             x = functional.gelu(self.norm(self.first(x)))
             return self.head(self.drop(self.up(self.second(x)).flatten(1)))
+
+    class Orders(nn.Module):
+        """Ops of ATen that read in another order than the functions they compute, or where a number stands for a tensor."""
+
+        def __init__(self):
+            super().__init__()
+            self.conv, self.norm, self.group = nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.GroupNorm(2, 4)
+            self.rows = nn.LayerNorm(4)
+            self.bias = nn.Parameter(torch.zeros(4))
+            self.head = nn.Linear(4, 5)
+
+        def forward(self, x):
+            x = functional.max_pool2d(self.group(self.norm(self.conv(x))), 2).mean((2, 3))
+            x = functional.layer_norm(self.rows(x), (4,), None, self.bias)
+            x = torch.where(x > 0, 2 ** x, x)
+            return self.head(x)
 
     class Transformer(nn.Module):
         def __init__(self):
@@ -78,8 +96,57 @@ def run_steps(make, data, autocast=None, steps=2):
     return run, gradients
 
 
+def functions_of_format():
+    """By name, what the documents say that each function reads and makes."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "trace_format.md")
+    with open(path, encoding="utf-8") as file:
+        table = file.read().split("\n## Functions\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (\w+) \| ([^|]*) \| ([^|]*) \|", table, re.MULTILINE)
+    return {name: [re.findall(r"\w+", each) for each in (inputs, outputs)] for name, inputs, outputs in rows}
+
+
 @unittest.skipIf(torch is None, NEEDS_TORCH)
 class Graph(Case):
+    def test_inputs_stand_where_their_function_has_them(self):
+        """What an input is by the table of functions, its producer has to be."""
+        table = functions_of_format()
+        seen = set()
+        run, _ = run_steps(Orders, lambda: torch.randn(3, 3, 9, 9))
+        calls = run.made[0].steps[1].calls
+        made = {call.id: call for call in run.made[0].steps[0].calls + calls}
+        for call in calls:
+            inputs = table.get(call.call.function, [[]])[0]
+            for meaning, value in zip(inputs, call.call.inputs):
+                if value.op == 0:
+                    continue
+                producer = made[value.op]
+                told = producer.outputs[value.slot].label if value.slot in producer.outputs else None
+                outputs = table.get(producer.call.function, [[], []])[1]
+                what = f"{call.call.name} of {call.call.module} reads as {meaning}: {producer.call.name}"
+                if meaning in ("weight", "bias"):
+                    self.assertEqual((told.role, "bias" in told.parameter), ("weight", meaning == "bias"), what)
+                elif meaning == "gradient":
+                    self.assertEqual(producer.call.phase, "backward", what)
+                elif meaning in ("mean", "inverse_deviation", "index", "running_mean", "running_variance"):
+                    self.assertEqual(outputs[value.slot] if outputs != ["value"] else meaning, meaning, what)
+                elif meaning == "exponent" or meaning == "value" and "gradient" in inputs:
+                    self.assertTrue(told is None or told.role in ("activation", "input", "state", "buffer", "loss"), what)
+                else:
+                    continue
+                seen.add((call.call.function, meaning))
+        for function in ("batch_norm_backward", "layer_norm_backward", "group_norm_backward"):
+            self.assertLessEqual({(function, each) for each in ("gradient", "value", "mean", "inverse_deviation")}, seen)
+        self.assertLessEqual({("batch_norm_backward", "weight"), ("layer_norm", "bias"), ("max_pool_backward", "index"),
+                              ("convolution_backward_weight", "value"), ("pow", "exponent")}, seen)
+
+    def test_orders_name_arguments_that_the_ops_have(self):
+        from ulpscope.torch.functions import _READS
+
+        for name, arguments in _READS.items():
+            packet = getattr(torch.ops.aten, name)
+            known = {each.name for overload in packet.overloads() for each in getattr(packet, overload)._schema.arguments}
+            self.assertLessEqual(set(arguments), known, name)
+
     def test_backward_ops_have_their_forward_ops(self):
         for name, (make, data) in models().items():
             for autocast in (None, torch.bfloat16):

@@ -106,6 +106,22 @@ class Steps(Case):
                     optimizer.zero_grad()
         return self.recorded(run), losses
 
+    def test_losses_that_are_scaled_one_after_the_other(self):
+        """Each is told with the scale in it, also where the first backward pass is over."""
+        scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+        optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        (x, y), = batches(1)
+        with recording(self.model, optimizer, scaler) as run:
+            first, second = self.loss(self.model(x), y), self.model(x).square().mean()
+            scaler.scale(first).backward()
+            scaler.scale(second).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        step, = run.made[0].steps
+        scaled = [call for call in step.calls if call.call.function == "scale"]
+        self.assertEqual([(call.outputs[0].values.item(), call.outputs[0].label.role, call.outputs[0].label.scale) for call in scaled],
+                         [(256 * first.item(), "loss", 256.0), (256 * second.item(), "loss", 256.0)])
+
     def test_scaler_that_skips(self):
         scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1)
         steps, losses = self.scaled([torch.optim.SGD(self.model.parameters(), 0.1)], scaler, 1)

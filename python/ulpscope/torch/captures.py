@@ -5,6 +5,7 @@ from typing import Any, Dict, List, Optional, Sequence
 import torch
 
 from .._library import Node, Value
+from .functions import Read
 
 _MOST_TERMS = 8  # of a sum: the largest
 _PRODUCTS = frozenset(("mm", "addmm", "bmm", "baddbmm"))
@@ -50,11 +51,11 @@ def _terms(first: torch.Tensor, second: torch.Tensor) -> List[int]:
     return sorted(sizes.topk(min(_MOST_TERMS, sizes.numel())).indices.tolist())
 
 
-def nodes_of(base: str, arguments: Dict[str, Any], output: torch.Tensor, reads: Sequence[torch.Tensor],
+def nodes_of(base: str, arguments: Dict[str, Any], output: torch.Tensor, reads: Sequence[Read],
              makers: Sequence[Optional[Value]], overwritten: Sequence[bool]) -> List[Node]:
     """The first element of an output that is not finite, and its operands; nothing where they are none that are understood.
 
-    `reads`: the tensors in the order in which the function reads them; `makers`: the output that each was.
+    `reads`: the tensors as the function reads them; `makers`: the output that each was.
     """
     if any(arguments.get(name, 1) != 1 for name in ("alpha", "beta")):  # operands have weights, which nodes have no place for
         return []
@@ -63,24 +64,24 @@ def nodes_of(base: str, arguments: Dict[str, Any], output: torch.Tensor, reads: 
     value = float(output[tuple(index)].double())
 
     def operand(read: int, at: Sequence[int], term: int = -1) -> Node:
-        return _node(reads[read], at, read, makers[read], overwritten[read], term)
+        return _node(reads[read].tensor, at, reads[read].number, makers[read], overwritten[read], term)
 
     nodes: List[Node] = []
     terms = 0
     if base in _PRODUCTS:
         batch, (row, column) = index[:-2], index[-2:]
-        rows, columns = reads[0][(*batch, row)], reads[1][(*batch, slice(None), column)]
+        rows, columns = reads[0].tensor[(*batch, row)], reads[1].tensor[(*batch, slice(None), column)]
         terms = rows.numel()
         for term in _terms(rows, columns):
             nodes += [operand(0, (*batch, row, term), term), operand(1, (*batch, term, column), term)]
         for read in range(2, len(reads)):
-            added = _broadcast(index, reads[read].shape)
+            added = _broadcast(index, reads[read].tensor.shape)
             if added is None:
                 return []
             nodes.append(operand(read, added))
     else:
-        for read, tensor in enumerate(reads):
-            at = _broadcast(index, tensor.shape)
+        for read, each in enumerate(reads):
+            at = _broadcast(index, each.tensor.shape)
             if at is None:
                 return []
             nodes.append(operand(read, at))

@@ -3,13 +3,14 @@
 import os
 import sys
 from types import FrameType
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .._library import Call, Label, Node, Refused, Tensor, Value
 from . import backward, captures, functions, updates
+from .functions import tensors_in
 from .values import CONSTANT, DTYPES, GRADIENTS, KEPT, UNMADE, Found, Made, storage_of, unreadable
 
 _NOT_RECORDED = frozenset(("prim", "_c10d_functional", "c10d_functional", "fsdp", "profiler", "debugprims"))
@@ -19,6 +20,8 @@ _CLIPS = frozenset(("mul", "div", "clamp", "clamp_min", "clamp_max", "copy", "mi
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _WRAPPERS = ("contextlib.py", "functools.py")
+_BATCH_NORM_OUTPUTS = 3  # its values, and the mean and the inverse deviation of the batch; the buffers come behind
+_NOT_RECORDED_VALUE = Value(0, 0)  # an input in whose place no recorded output stands
 
 
 class Place(NamedTuple):
@@ -33,19 +36,9 @@ class _Row(NamedTuple):
 
     name: str
     bound: Dict[str, Any]
-    reads: List[torch.Tensor]
-    positions: Tuple[int, ...]
+    reads: List[functions.Read]
     outputs: List[Tuple[int, torch.Tensor]]
-    written: bool
-
-
-def tensors_in(value: Any) -> List[torch.Tensor]:
-    """Tensors of an argument or a result, lists and tuples looked into."""
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [each for item in value for each in tensors_in(item)]
-    return []
+    written: FrozenSet[int]  # slots of arguments that the op changed
 
 
 def on_host(tensor: torch.Tensor) -> Tensor:
@@ -219,8 +212,7 @@ class Mode(TorchDispatchMode):
             self._record(schema, row, place, task)
 
     def _source_buffers(self, schema: functions.Schema, bound: Dict[str, Any]) -> None:
-        self._session.source_buffers([tensor for argument in schema.arguments if argument.is_tensor and self._reads(schema, argument)
-                                      for tensor in tensors_in(bound[argument.name])])
+        self._session.source_buffers([read.tensor for read in schema.reads(bound)])
 
     def _is_kept(self, tensor: torch.Tensor) -> bool:
         made = self._session.values.find(tensor).last
@@ -332,20 +324,15 @@ class Mode(TorchDispatchMode):
     def _rows(self, schema: functions.Schema, bound: Dict[str, Any], written: List[torch.Tensor],
               outputs: List[torch.Tensor]) -> List[_Row]:
         if not schema.is_list:
-            reads = [tensor for argument in schema.arguments if argument.is_tensor and self._reads(schema, argument)
-                     for tensor in tensors_in(bound[argument.name])]
-            order = schema.order
-            if order is not None and len(reads) == len(order):
-                positions = tuple(order.index(index) for index in range(len(reads)))
-                reads = [reads[index] for index in order]
-            else:
-                positions = tuple(range(len(reads)))
-            made = list(enumerate(written)) if written else list(enumerate(outputs))
-            if functions.function_of(schema.name, bound) == "batch_norm" and not written and bound.get("training"):
-                for slot, name in ((3, "running_mean"), (4, "running_var")):
-                    if isinstance(bound.get(name), torch.Tensor):
-                        made.append((slot, bound[name]))
-            return [_Row(schema.name, bound, reads, positions, made, bool(written))]
+            changed = {storage_of(tensor) for tensor in written}
+            made = [tensor for tensor in outputs if storage_of(tensor) not in changed]
+            if functions.function_of(schema.name, bound) == "batch_norm":
+                # Some overloads do not say that they write their buffers.
+                if bound.get("training", bool(written)):
+                    written = tensors_in([bound.get("running_mean"), bound.get("running_var")])
+                made = made[:_BATCH_NORM_OUTPUTS]
+            slots = frozenset(range(len(made), len(made) + len(written)))
+            return [_Row(schema.name, bound, schema.reads(bound), list(enumerate(made + written)), slots)]
         rows = []
         lists = [argument for argument in schema.arguments
                  if argument.is_tensor and isinstance(bound[argument.name], (list, tuple))]
@@ -355,20 +342,13 @@ class Mode(TorchDispatchMode):
             for argument in lists:
                 given = bound[argument.name]
                 element[argument.name] = given[index] if index < len(given) else None
-            reads = [tensor for argument in schema.arguments if argument.is_tensor and self._reads(schema, argument)
-                     for tensor in tensors_in(element[argument.name])]
             if changed:
-                made = list(enumerate(tensor for argument in changed for tensor in tensors_in(element[argument.name])))
+                made = [tensor for argument in changed for tensor in tensors_in(element[argument.name])]
             else:
-                made = [(0, outputs[index])] if index < len(outputs) else []
-            rows.append(_Row(schema.name, element, reads, tuple(range(len(reads))), made, bool(changed)))
+                made = outputs[index:index + 1]
+            rows.append(_Row(schema.name, element, schema.reads(element), list(enumerate(made)),
+                             frozenset(range(len(made))) if changed else frozenset()))
         return rows
-
-    @staticmethod
-    def _reads(schema: functions.Schema, argument: functions.Argument) -> bool:
-        if argument.out or not schema.reads_values:
-            return False
-        return not (argument.written and schema.overwrites)
 
     def _record(self, schema: functions.Schema, row: _Row, place: Place, task: int) -> None:
         session = self._session
@@ -378,7 +358,8 @@ class Mode(TorchDispatchMode):
         label = Label()
         edge: Optional[backward.Edge] = None
         node = torch._C._current_autograd_node() if task != -1 else None
-        found = [session.values.find(tensor) for tensor in row.reads]
+        reads = list(row.reads)
+        found = [session.values.find(read.tensor) for read in reads]
         made = [each.last for each in found]
         if place.phase == "backward":
             label = Label("activation_gradient", scale=self._scale if task != -1 else 1.0)
@@ -403,13 +384,13 @@ class Mode(TorchDispatchMode):
                     session.unmapped.update([node.name()])
             if parameter:
                 forward_id, module = 0, session.module_of(parameter)
-        elif function == "mul" and place.phase == "loss":
+        elif function == "mul" and place.phase in ("loss", "scaling"):
             scaler = session.scaler_of_call()
             if scaler is not None:
                 function = "scale"
-                for tensor in row.reads[1:]:
-                    session.values.write(tensor, CONSTANT)
-                row.reads[1:], found[1:], made[1:] = [], [], []
+                for read in reads[1:]:
+                    session.values.write(read.tensor, CONSTANT)
+                reads, found, made = reads[:1], found[:1], made[:1]
                 scaled_by = session.scale_in_force(scaler)
                 label, place = Label("loss", scale=scaled_by), place._replace(phase="scaling")
         elif place.phase == "scaling":
@@ -417,7 +398,8 @@ class Mode(TorchDispatchMode):
             if gradient is not None:
                 label = Label(scale=gradient.scale)
                 parameter, module = gradient.parameter, session.module_of(gradient.parameter)
-        if schema.base == "copy" and row.reads and row.outputs and row.reads[0].dtype != row.outputs[0][1].dtype:
+        first = reads[0].tensor if reads else None
+        if schema.base == "copy" and first is not None and row.outputs and first.dtype != row.outputs[0][1].dtype:
             function = "cast"
         source = made[0] if made else None
         if function == "cast":
@@ -426,18 +408,20 @@ class Mode(TorchDispatchMode):
                 label = Label("weight_cast", parameter)
             elif source is not None and source.role == "loss":
                 label = Label("loss", scale=source.scale)
-            if not (row.reads and row.reads[0].dtype in DTYPES and row.outputs and row.outputs[0][1].dtype in DTYPES):
-                function = "copy" if row.reads and row.outputs and row.reads[0].dtype == row.outputs[0][1].dtype else "other"
-            elif row.reads[0].dtype == row.outputs[0][1].dtype:
+            if first is None or not row.outputs:
+                function = "other"
+            elif first.dtype not in DTYPES or row.outputs[0][1].dtype not in DTYPES:
+                function = "copy" if first.dtype == row.outputs[0][1].dtype else "other"
+            elif first.dtype == row.outputs[0][1].dtype:
                 function = "copy"
             if parameter:
                 module = session.module_of(parameter)
-        inputs, unknown = self._inputs(row.reads, found, place)
+        inputs, unknown = self._inputs(reads, found, place)
         labels = []
         for slot, tensor in row.outputs:
             of_output = label
             before = session.values.find(tensor).last
-            if (row.written or slot >= 3) and before is not None and before.role in KEPT and place.phase != "backward":
+            if slot in row.written and before is not None and before.role in KEPT and place.phase != "backward":
                 of_output = Label(before.role, before.parameter, before.name, before.scale)
                 if before.role in GRADIENTS and place.phase == "scaling" and schema.base == "mul":
                     function = "clip_norm"
@@ -455,17 +439,18 @@ class Mode(TorchDispatchMode):
         if captures.is_explained(schema.base, schema.overload):
             def explain(tensor: torch.Tensor) -> List[Node]:
                 makers = [None if each.last is None or each.last.step < 0 else each.last.value for each in found]
-                memory = {storage_of(written) for _, written, _ in labels} if row.written else set()
-                return captures.nodes_of(schema.base, row.bound, tensor, row.reads, makers,
-                                         [storage_of(read) in memory for read in row.reads])
-        results = self._emit(call, labels, row.reads[0] if function == "cast" and narrows(row.reads[0], labels[0][1]) else None, explain)
+                memory = {storage_of(written) for slot, written, _ in labels if slot in row.written}
+                return captures.nodes_of(schema.base, row.bound, tensor, reads, makers,
+                                         [storage_of(read.tensor) in memory for read in reads])
+        cast_from = first if function == "cast" and first is not None and narrows(first, labels[0][1]) else None
+        results = self._emit(call, labels, cast_from, explain)
         if not results:
             return
         result = results[0]
         if function == "cast":
             result.source = source
         elif scaled_by is not None:
-            result.source, result.unscaled_loss = source, session.number_in(row.reads[0])
+            result.source, result.unscaled_loss = source, session.number_in(reads[0].tensor)
         if schema.base in ("div", "mul") and isinstance(row.bound.get("other"), (int, float)) and row.bound["other"]:
             result.divisor = float(row.bound["other"]) if schema.base == "div" else 1.0 / float(row.bound["other"])
         if edge is not None and not parameter:
@@ -483,19 +468,21 @@ class Mode(TorchDispatchMode):
         """The node that autograd made for this op, if it made one."""
         nodes, sequence = self._session.nodes, self._sequence() - 1
         given: List[int] = []
-        position = 0
+        numbers: Dict[str, List[int]] = {}
+        for read in row.reads:
+            numbers.setdefault(read.argument, []).append(read.number)
         for argument in schema.arguments:
             if not argument.is_tensor:
                 continue
             value = row.bound[argument.name]
             if value is None:
                 given.append(-1)
-            for tensor in tensors_in(value):
+            for index, tensor in enumerate(tensors_in(value)):
                 if tensor.dtype in DTYPES:
-                    given.append(row.positions[position] if position < len(row.positions) else -1)
-                position += 1
+                    read_as = numbers.get(argument.name, [])
+                    given.append(read_as[index] if index < len(read_as) else -1)
         node = backward.Node(made.value.op, module, None, made.role == "weight_cast", tuple(given),
-                             row.written and any(tensor._is_view() for _, tensor in row.outputs))
+                             any(tensor._is_view() for slot, tensor in row.outputs if slot in row.written))
         tensors = tensors_in(list(row.bound.values()))
         if self._makes_node(tensors):
             nodes.add(sequence, node)
@@ -512,8 +499,8 @@ class Mode(TorchDispatchMode):
             return None
         if node is not None and node._sequence_nr() != watch.last:
             return None
-        for tensor in row.reads:
-            edge = watch.handed_on.get(storage_of(tensor))
+        for read in row.reads:
+            edge = watch.handed_on.get(storage_of(read.tensor))
             if edge is not None:
                 return edge
         return None
@@ -536,19 +523,20 @@ class Mode(TorchDispatchMode):
         merged = self._attributes[key] = functions.attributes_of_all(self._attributes.get(key, attributes), attributes)
         return merged
 
-    def _inputs(self, reads: Sequence[torch.Tensor], found: List[Found], place: Place) -> Tuple[List[Value], bool]:
+    def _inputs(self, reads: Sequence[functions.Read], found: List[Found], place: Place) -> Tuple[List[Value], bool]:
         session = self._session
         inputs: List[Value] = []
         others: List[Value] = []
         unknown = False
-        for tensor, each in zip(reads, found):
+        for read, each in zip(reads, found):
             if each.last is CONSTANT and not each.others:
                 continue
+            tensor = read.tensor
             if place.phase == "loss" and session.is_new_input(each.last):
                 target = session.source(tensor, "input", "", "target")
                 each = Found(target, (), target is not None)
             if each.last is not None and each.last.step >= 0:
-                inputs.append(each.last.value)
+                inputs += [_NOT_RECORDED_VALUE] * (read.number - len(inputs)) + [each.last.value]
                 others += [made.value for made in each.others if made.step >= 0]
             unknown = unknown or (not each.complete and tensor.dtype in DTYPES and tensor.numel() > 0)
         return inputs + others, unknown

@@ -2,6 +2,8 @@
 
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+import torch
+
 Product = Tuple[int, int, int, int, int]
 
 # Names of ATen, without the underscore of what is in place and without _foreach_. Names that both know need no row.
@@ -120,8 +122,36 @@ _SAME_NAME = frozenset("""
     matmul linear convolution max
 """.split())
 
-# Positions in the op's list of tensors, in the order in which the function reads them.
-_ORDERS: Dict[str, Tuple[int, ...]] = {name: (1, 2, 0) for name in ("addmm", "addmv", "addbmm", "baddbmm")}
+# The op's arguments in the order of the function's inputs (docs/trace_format.md, Functions), where the op has another one, or where a
+# number may stand in the place of a tensor. Tensors that are not named come behind, as the op has them.
+_READS: Dict[str, Tuple[str, ...]] = {
+    "addmm": ("mat1", "mat2", "self"),
+    "addmv": ("mat", "vec", "self"),
+    "addbmm": ("batch1", "batch2", "self"),
+    "baddbmm": ("batch1", "batch2", "self"),
+    "add": ("self", "other"),
+    "sub": ("self", "other"),
+    "mul": ("self", "other"),
+    "div": ("self", "other"),
+    "pow": ("self", "exponent"),
+    "where": ("condition", "self", "other"),
+    "convolution_backward": ("grad_output", "weight", "input"),
+    "native_batch_norm_backward": ("grad_out", "input", "weight", "save_mean", "save_invstd"),
+    "batch_norm_backward": ("grad_out", "input", "weight", "save_mean", "save_var"),
+    "cudnn_batch_norm_backward": ("grad_output", "input", "weight", "save_mean", "save_var"),
+    "native_layer_norm_backward": ("grad_out", "input", "weight", "mean", "rstd"),
+    "native_group_norm_backward": ("grad_out", "input", "weight", "mean", "rstd"),
+    "_fused_rms_norm_backward": ("grad_out", "input", "weight", "rstd"),
+    "max_pool2d_with_indices_backward": ("grad_output", "indices"),
+    "max_pool3d_with_indices_backward": ("grad_output", "indices"),
+    "adaptive_max_pool2d_backward": ("grad_output", "indices"),
+    "nll_loss_backward": ("grad_output", "target"),
+    "nll_loss2d_backward": ("grad_output", "target"),
+    "_thnn_fused_lstm_cell": ("input_gates", "hidden_gates", "cx"),
+    "_thnn_fused_lstm_cell_backward_impl": ("grad_hy", "grad_cy", "workspace", "cx", "cy"),
+}
+# Of a convolution whose input takes no gradient.
+_READS_FOR_WEIGHT = ("grad_output", "input")
 
 
 def base_name(name: str) -> str:
@@ -154,9 +184,21 @@ def name_of_call(name: str, function: str) -> str:
     return function if function != "other" else "convert"
 
 
-def order_of(name: str) -> Optional[Tuple[int, ...]]:
-    """The order in which the function reads the op's tensors, where it is another."""
-    return _ORDERS.get(base_name(name))
+def tensors_in(value: Any) -> List[torch.Tensor]:
+    """Tensors of an argument or a result, lists and tuples looked into."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [each for item in value for each in tensors_in(item)]
+    return []
+
+
+class Read(NamedTuple):
+    """A tensor that an op reads."""
+
+    argument: str
+    number: int  # among the function's inputs
+    tensor: torch.Tensor
 
 
 def _count(extents: Sequence[int]) -> int:
@@ -235,7 +277,7 @@ class Schema:
         # Ops that take a tensor for its shape alone.
         self.reads_values = not (self.base.endswith("_like") or self.base.startswith("new_"))
         self.is_list = self.name.startswith(("_foreach_", "_fused_", "_amp_foreach_"))
-        self.order = order_of(self.name)
+        self.by_name = {each.name: each for each in self.arguments}
 
     def bind(self, args: Sequence[Any], kwargs: Dict[str, Any]) -> Dict[str, Any]:
         """Arguments by name; those left out have their default."""
@@ -243,6 +285,24 @@ class Schema:
         for index, each in enumerate(self.arguments):
             bound[each.name] = args[index] if index < len(args) else kwargs.get(each.name, each.default)
         return bound
+
+    def reads(self, bound: Dict[str, Any]) -> List[Read]:
+        """The tensors that the op reads, as the function counts them: what is left out or is a number keeps its place."""
+        first = _READS.get(self.base, ())
+        if self.base == "convolution_backward" and function_of(self.name, bound).endswith("weight"):
+            first = _READS_FOR_WEIGHT
+        named = [self.by_name[name] for name in first if name in self.by_name]
+        found: List[Read] = []
+        number = 0
+        for each in named + [each for each in self.arguments if each.is_tensor and each.name not in first]:
+            if each.out or not self.reads_values or (each.written and self.overwrites):
+                continue
+            value = bound[each.name]
+            for item in value if isinstance(value, (list, tuple)) else (value,):
+                if isinstance(item, torch.Tensor):
+                    found.append(Read(each.name, number, item))
+                number += 1
+        return found
 
     def attributes(self, bound: Dict[str, Any]) -> str:
         """Arguments that are no tensors and not their default, as name=value."""

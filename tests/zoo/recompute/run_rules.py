@@ -251,6 +251,40 @@ def accuracy_all_the_same(case, said):
     )
 
 
+def least_possible_loss(case):
+    """The entropy of a target that has a part of its share spread over all classes alike: no model has a lower mean loss."""
+    classes, smoothing = number_of_classes(case), float(case.f.setting("loss.label_smoothing"))
+    shares = numpy.full(classes, smoothing / classes)
+    shares[0] += 1 - smoothing
+    return float(-(shares * numpy.log(shares)).sum())
+
+
+def smoothed_far(case, said):
+    guess, least = math.log(number_of_classes(case)), least_possible_loss(case)
+    return Claim({"least": least, "guessing": guess}, little_is_left=guess - least < 0.05 * guess)
+
+
+def still_falls(case, said):
+    losses = case.f.steps.loss[~case.f.steps.broken & case.f.steps.known]
+    third = len(losses) / 3
+    middle, last = median(losses[int(third) : math.ceil(2 * third)]), median(losses[math.ceil(2 * third) :])
+    return Claim({"before": middle, "last": last, "steps": len(losses)}, it_does=last < 0.995 * middle, it_is_short=len(losses) < 200)
+
+
+def far_from_1(case, said):
+    """The first data of training that are far from 1."""
+    f, stats = case.f, case.f.tables.stats
+    for tensor, (role, kind, phase) in enumerate(zip(f.tensors.role, f.tensors.function, f.tensors.phase)):
+        if (role, kind) != ("input", "source") or phase == "evaluation":
+            continue
+        rows = numpy.flatnonzero(f.rows_of(tensor) & numpy.isin(f.rows.step, f.steps.step[~f.steps.broken]))
+        count = stats["count"][rows].astype(float).sum()
+        mean, square = stats["sum"][rows].sum() / count, stats["sum_of_squares"][rows].sum() / count
+        if not 1 / 30 <= math.sqrt(square) <= 30:
+            return {"mean": mean, "deviation": math.sqrt(square - mean * mean)}
+    return Claim(an_input_is_far_from_1=False)
+
+
 def smoothed_labels(case, said):
     return Claim({"classes": number_of_classes(case)}, nothing_is_left=float(case.f.setting("loss.label_smoothing")) > 1 - 1e-6)
 
@@ -534,7 +568,13 @@ SAID = {
     "run.update_leapt": large_update,
     "run.update_leapt.before": before_leap,
     "run.update_leapt.first": first_out_of_line,
-    "run.no_better_than_guessing.mean": told_mean_guess,
+    "loss.of_the_mean": told_mean_guess,
+    "run.no_better_than_guessing.smoothed_far": smoothed_far,
+    "run.no_better_than_guessing.yet": nothing,
+    "run.no_better_than_guessing.accuracy_yet": test_accuracy,
+    "run.no_better_than_guessing.still_falls": still_falls,
+    "advice.normalize_inputs": far_from_1,
+    "advice.standardize_these_targets": far_from_1,
     "run.no_better_than_guessing.learned_samples": test_accuracy,
     "run.no_better_than_guessing.training_losses": learned_by_heart,
     "run.no_better_than_guessing.test_set": test_accuracy,

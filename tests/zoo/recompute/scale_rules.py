@@ -344,6 +344,13 @@ SAID = {
     "scale.over_scaled.skipped": skips,
     "scale.over_scaled.saturates": saturates,
     "advice.smaller_or_dynamic_scale": lambda case, said: {"largest": math.ldexp(1, int(case.fitting.largest[1]))},
+    "advice.much_smaller_or_dynamic_scale": lambda case, said: Claim(
+        {"largest": math.ldexp(1, int(case.fitting.largest[1]))}, it_is_a_bound=case.fitting.largest[0] < case.fitting.largest[1]
+    ),
+    "advice.scale_below": lambda case, said: Claim(
+        {"largest": math.ldexp(1, int(case.fitting.largest[1]))},
+        the_run_began_above=float(case.f.tables.steps["scale_before"][0]) > math.ldexp(1, int(case.fitting.largest[1])),
+    ),
     "scale.under_scaled": too_small,
     "scale.under_scaled.smallest": lambda case, said: {"smallest": smallest(case)},
     "scale.no_scale_fits": none_fits,

@@ -207,7 +207,7 @@ def clipping(case):
 def shortened(case, said):
     norms, ratios = clipping(case)
     unit = 10.0 ** (math.floor(math.log10(ratios.min())) - 2)
-    return Claim({"ratio": math.floor(ratios.min() / unit) * unit, "steps": len(norms)}, it_is_more_than_a_thousand=ratios.min() > 1000)
+    return Claim({"ratio": math.floor(ratios.min() / unit) * unit, "steps": len(norms)}, it_is_more_than_a_hundred=ratios.min() > 100)
 
 
 def clipped_away(case, said):
@@ -224,6 +224,16 @@ def loss_stayed(case, said):
 def norms_of_gradients(case, said):
     norms, _ = clipping(case)
     return {"least": float(norms.min()), "largest": float(norms.max())}
+
+
+def clipping_shortens(case, said):
+    norms, ratios = clipping(case)
+    unit = 10.0 ** (math.floor(math.log10(ratios.min())) - 2)
+    return Claim(
+        norms_of_gradients(case, said) | {"ratio": math.floor(ratios.min() / unit) * unit},
+        it_is_ten_at_least=ratios.min() >= 10,
+        updates_are_of_SGD="sgd_update" in case.f.tensors.function,
+    )
 
 
 # By the ids of templates.
@@ -245,6 +255,7 @@ SAID = {
     "updates.clipped_away": clipped_away,
     "updates.clipped_away.loss_stayed": loss_stayed,
     "advice.norms_of_gradients_were": norms_of_gradients,
+    "advice.clipping_shortens": clipping_shortens,
     "updates.damped_by_epsilon": damped_by_eps,
     "updates.damped_by_epsilon.updates": damped_in_updates,
     "updates.damped_by_epsilon.clipping": shortened,

@@ -1,0 +1,52 @@
+#include "ulpscope/analyzers/judgements/data_moments.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/run_memory.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/training_loss.h"
+
+namespace ulpscope {
+
+double DataMoments::deviation() const { return std::sqrt(std::max(mean_square - mean * mean, 0.0)); }
+
+bool DataMoments::is_far_from_1() const {
+  constexpr double kFar = 30;
+  return mean_square > kFar * kFar || mean_square * kFar * kFar < 1;
+}
+
+std::optional<std::vector<DataMoments>> input_moments(const RunFacts& facts) {
+  const Selection& selection = facts.selection;
+  const StepRange asked = facts.context.options.steps;
+  const StepRange judged{asked.first, std::min(asked.last, facts.step_facts.broken_from())};
+  std::vector<uint32_t> targets;
+  for (const uint32_t loss : loss_ops(facts.context)) {
+    const std::span<const uint32_t> read = tensors_read_as(facts.context, loss, Meaning::target);
+    targets.insert(targets.end(), read.begin(), read.end());
+  }
+  std::vector<DataMoments> inputs;
+  for (uint32_t i = 0; i < selection.size(); ++i) {
+    const OpInfo& op = selection.op(i);
+    if (selection.tensor(i).role != Role::input || op.kind != OpKind::source || op.phase == Phase::evaluation ||
+        !is_float(selection.tensor(i).dtype))
+      continue;
+    double count = 0, sum = 0, squares = 0;
+    bool is_known = true;
+    for (const int rank : facts.context.trace.ranks()) {
+      for (const DataRow& row : facts.memory.data.rows(facts.context, i, rank)) {
+        if (row.step < judged.first || row.step >= judged.last) continue;
+        is_known = is_known && row.has_values && row.nonfinite == 0;
+        count += static_cast<double>(row.count);
+        sum += row.sum;
+        squares += row.sum_of_squares;
+      }
+    }
+    if (!is_known || !(count > 0)) return std::nullopt;
+    inputs.push_back({i, sum / count, squares / count, std::find(targets.begin(), targets.end(), i) != targets.end()});
+  }
+  return inputs;
+}
+
+}  // namespace ulpscope
