@@ -66,15 +66,17 @@ void BenchTrace::add_tables(TraceSink& sink) const {
   }
 }
 
-void BenchTrace::add_step(TraceSink& sink, uint64_t step) const {
+void BenchTrace::add_step(TraceSink& sink, uint64_t step, bool is_nan) const {
   for (uint64_t tensor = 0; tensor < rows_per_step(); ++tensor) {
     TensorRow row = rows_[(step * rows_per_step() + tensor) % rows_.size()];
     row.step = step;
+    row.statistics.nan += is_nan;
+    row.statistics.count += is_nan;
     sink.add_row(row);
   }
   StepRow row;
   row.step = step;
-  row.loss = 1.0 / static_cast<double>(step + 1);
+  row.loss = is_nan ? NAN : 1.0 / static_cast<double>(step + 1);
   row.loss_known = true;
   row.seconds = 0.01;
   sink.end_step(row);

@@ -149,6 +149,8 @@ TARGETS = [
     at_most("trace of 10^6 rows: resident with the index, MB", lambda m: m["trace/index_megabytes"], 250),
     at_most("trace of 10^6 rows: then one tensor's history with histograms, s", lambda m: m["trace/history_seconds"], 0.01),
     at_most("trace: following 10^4 new rows, s", lambda m: m["trace/follow_seconds"], 0.02),
+    at_most("trace of 10^6 rows, NaN from its middle on: following 10^4 new rows and the report, s",
+            lambda m: m["trace/follow_failed_report_seconds"], 0.02),
     at_most("a window that follows a run slows it down by", lambda m: m["gui/slow_down"], 0.05),
     *[target for tensors in GUI_TENSORS for target in gui_targets(tensors)],
     *[at_most(f"{preset}: a recorded step while those before it are kept / one", lambda m, preset=preset: m[f"causes/ring/{preset}"], 1.05)

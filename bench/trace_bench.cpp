@@ -1,5 +1,5 @@
 // What a recording costs: bytes a tensor row, CPU time of the producer and of the writer, and the time to open, to read, to index
-// and to follow a trace.
+// to follow a trace, and to follow the report of a run that failed.
 //   trace_bench [ROWS]... [--keep FILE] [--json]      100000 and 1000000 rows; --keep leaves the last trace, --json prints an
 //   object a trace
 #include <fmt/core.h>
@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "bench_trace.h"
+#include "ulpscope/analyzers/report/report.h"
+#include "ulpscope/analyzers/verbs/all_findings.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/trace/run_set.h"
 #include "ulpscope/trace/sink.h"
@@ -53,8 +55,10 @@ double resident_bytes() {
   return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
 }
 
-// Refreshing and reading 10,000 rows that were committed since, of a trace that is being written: the middle of several times.
-double follow(const std::string& path, const BenchTrace& source) {
+// Refreshing, and look(snapshot, first new step), 10,000 rows that were committed since, of a trace that is being written: the
+// middle of several times. `before`: steps that it has by then. From step `nan_from` on it has failed.
+template <typename Look>
+double follow(const std::string& path, const BenchTrace& source, uint64_t before, uint64_t nan_from, Look&& look) {
   constexpr uint64_t kSteps = 10000 / kRowsPerStep + 1, kTimes = 9;
   const std::string live = path + ".live";
   TraceOptions options;
@@ -63,19 +67,35 @@ double follow(const std::string& path, const BenchTrace& source) {
   source.add_tables(*sink);
   std::optional<RunSet> run;
   std::vector<double> times;
+  uint64_t step = 0;
   for (uint64_t time = 0; time <= kTimes; ++time) {
-    for (uint64_t step = time * kSteps; step < (time + 1) * kSteps; ++step) source.add_step(*sink, step);
+    const uint64_t first = step;
+    for (; step < before + (time + 1) * kSteps; ++step) source.add_step(*sink, step, step >= nan_from);
     sink->flush();
     if (!run) run.emplace(live);
     times.push_back(seconds_of([&] {
       run->refresh();
-      run->snapshot().visit_rows({time * kSteps, UINT64_MAX}, [](std::span<const TensorRow>) { return true; });
+      look(run->snapshot(), first);
     }));
   }
   sink->close();
   std::filesystem::remove(live);
   std::sort(times.begin() + 1, times.end());
   return times[1 + kTimes / 2];
+}
+
+double follow_rows(const std::string& path, const BenchTrace& source) {
+  return follow(path, source, 0, UINT64_MAX, [](const Snapshot& trace, uint64_t first) {
+    trace.visit_rows({first, UINT64_MAX}, [](std::span<const TensorRow>) { return true; });
+  });
+}
+
+// Of a run that is NaN from its middle on.
+double follow_failed_report(const std::string& path, const BenchTrace& source, uint64_t steps) {
+  ReportAnalysis analysis{ReportOptions{}};
+  return follow(path, source, steps, steps / 2, [&](const Snapshot& trace, uint64_t) {
+    if (!analysis.report(trace).verdict) throw Error(ErrorKind::failed, "nothing was judged");
+  });
 }
 
 Figures measure(uint64_t rows_wanted, const BenchTrace& source, const std::string& path) {
@@ -136,7 +156,8 @@ Figures measure(uint64_t rows_wanted, const BenchTrace& source, const std::strin
           {"history_seconds", history},               // of one tensor, then
           {"column_seconds", column},
           {"visit_indexed_seconds", again},
-          {"follow_seconds", follow(path, source)}};
+          {"follow_seconds", follow_rows(path, source)},
+          {"follow_failed_report_seconds", follow_failed_report(path, source, steps)}};
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 #include "ulpscope/emulation/magnitude_thresholds.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <tuple>
 
 namespace ulpscope {
 namespace {
@@ -32,12 +35,7 @@ MagnitudeThreshold between(double low, double high, bool low_is_even, const Roun
   return {low, low};
 }
 
-}  // namespace
-
-double MagnitudeThreshold::perhaps_above() const { return std::nextafter(surely_below, HUGE_VAL); }
-double MagnitudeThreshold::surely_above() const { return std::nextafter(perhaps_below, HUGE_VAL); }
-
-MagnitudeThresholds magnitude_thresholds(const FloatFormat& format, const Rounding& rounding) {
+MagnitudeThresholds compute_thresholds(const FloatFormat& format, const Rounding& rounding) {
   const double smallest = format.smallest_positive(), normal = format.smallest_normal(), largest = format.largest_finite();
   const MagnitudeThreshold first = between(0, smallest, true, rounding);
   // The encoding below that of the smallest normal number is zero, or has a fraction of ones.
@@ -45,6 +43,38 @@ MagnitudeThresholds magnitude_thresholds(const FloatFormat& format, const Roundi
   const bool flushes = rounding.subnormals == SubnormalResults::flush && format.exponent_bits > 0;
   const double next = largest + std::ldexp(1.0, format.largest_exponent() - format.fraction_bits);
   return {flushes ? below_normal : first, below_normal, between(largest, next, format.largest_is_even(), rounding)};
+}
+
+// All of both that thresholds depend on.
+auto key_of(const FloatFormat& format, const Rounding& rounding) {
+  return std::tuple(format.exponent_bits, format.fraction_bits, format.bias, format.special_values, format.zero_field,
+                    format.last_encoding, rounding.mode, rounding.subnormals, rounding.random_bits);
+}
+
+// std::nextafter upwards, of what is not negative.
+double next_above(double magnitude) {
+  return magnitude < HUGE_VAL ? std::bit_cast<double>(std::bit_cast<uint64_t>(magnitude) + 1) : magnitude;
+}
+
+}  // namespace
+
+double MagnitudeThreshold::perhaps_above() const { return next_above(surely_below); }
+double MagnitudeThreshold::surely_above() const { return next_above(perhaps_below); }
+
+MagnitudeThresholds magnitude_thresholds(const FloatFormat& format, const Rounding& rounding) {
+  // Whoever reads a trace asks for the same few of each of its rows.
+  struct Known {
+    decltype(key_of(format, rounding)) key{};  // without exponent bits and fraction bits: of no format
+    MagnitudeThresholds thresholds{};
+  };
+  thread_local std::array<Known, 8> known;
+  thread_local size_t next = 0;
+  const auto key = key_of(format, rounding);
+  const auto found = std::find_if(known.begin(), known.end(), [&](const Known& one) { return one.key == key; });
+  if (found != known.end()) return found->thresholds;
+  Known& made = known[next++ % known.size()];
+  made = {key, compute_thresholds(format, rounding)};
+  return made.thresholds;
 }
 
 }  // namespace ulpscope

@@ -12,17 +12,18 @@ constexpr uint64_t kMostBytes = uint64_t{1} << 30;
 
 }  // namespace
 
-uint64_t total_of(const ExponentHistogram& histogram) {
+uint64_t total_of(const ExponentHistogram& histogram, size_t begin, size_t end) {
   // Where no count has one of the eight highest bits, 255 of them add up without a carry out.
   static_assert(ExponentHistogram::kBins < 256);
   uint64_t total = 0, bits = 0;
-  for (const uint64_t count : histogram.bins) {
+  const std::span bins = std::span(histogram.bins).subspan(begin, end - begin);
+  for (const uint64_t count : bins) {
     total += count;
     bits |= count;
   }
   if (bits >> 56 != 0) {
     total = 0;
-    for (const uint64_t count : histogram.bins) total = sum_of({total, count});
+    for (const uint64_t count : bins) total = sum_of({total, count});
   }
   return sum_of({total, histogram.below_range, histogram.above_range});
 }

@@ -114,8 +114,8 @@ class HeldTexts {
 
 // Where TensorRow's histogram is among its columns.
 inline constexpr size_t kHistogramColumn = column_named<TensorRow>("histogram");
-// UINT64_MAX where it is more.
-uint64_t total_of(const ExponentHistogram& histogram);
+// UINT64_MAX where it is more. `begin`, `end`: the bins besides which all are 0.
+uint64_t total_of(const ExponentHistogram& histogram, size_t begin = 0, size_t end = ExponentHistogram::kBins);
 
 class Decoder {
  public:
@@ -125,7 +125,12 @@ class Decoder {
 
   // Row `row` of the block, whose histogram stays as it is where the block has none. Throws Error (unreadable).
   template <typename Row>
-  void decode(const Block& block, size_t row, Row& out) const;
+  void decode(const Block& block, size_t row, Row& out) const {
+    decode_rows(block, row, std::span(&out, 1));
+  }
+  // Those from row `first` on, column by column.
+  template <typename Row>
+  void decode_rows(const Block& block, size_t first, std::span<Row> out) const;
   // The same, but what cannot be of a column is the value of a new row instead, and so are columns that are `lost`, of which the
   // block has some bytes. `lost` has then all of them.
   template <typename Row>
@@ -134,6 +139,9 @@ class Decoder {
  private:
   template <typename Row, typename Column>
   void decode_column(const Block& block, size_t row, const Column& column, size_t index, Row& out) const;
+  // Throws where fields of the row do not fit together.
+  template <typename Row>
+  void check_rules(const Block& block, size_t row, const Row& out) const;
   // Of table captures: the node that comes after that of the row before; 0 where there is none.
   uint32_t next_node(const Block& block, size_t row) const;
 
@@ -153,10 +161,7 @@ inline void Decoder::decode_column(const Block& block, size_t row, const Column&
   if constexpr (std::is_same_v<Field, ExponentHistogram>) {
     if (block.columns[index].empty()) return;
     field.bins.fill(0);
-    const uint64_t begin = row == 0 ? block.histograms_begin : block.value<uint64_t>(index, row - 1);
-    const uint64_t end = block.value<uint64_t>(index, row);
-    const std::span bytes = std::span(block.histograms).subspan(begin - block.histograms_begin, end - begin);
-    if (!decode_histogram(bytes, field)) fail("has a damaged histogram");
+    if (!decode_histogram(block.histogram(index, row), field)) fail("has a damaged histogram");
   } else {
     const Type value = block.value<Type>(index, row);
     if constexpr (Storage<Field>::kind == ValueKind::text) {
@@ -218,8 +223,15 @@ void Decoder::decode_around(const Block& block, size_t row, std::vector<bool>& l
 }
 
 template <typename Row>
-void Decoder::decode(const Block& block, size_t row, Row& out) const {
-  for_each_column<Row>([&](const auto& column, auto index) { decode_column(block, row, column, index, out); });
+void Decoder::decode_rows(const Block& block, size_t first, std::span<Row> out) const {
+  for_each_column<Row>([&](const auto& column, auto index) {
+    for (size_t i = 0; i < out.size(); ++i) decode_column(block, first + i, column, index, out[i]);
+  });
+  for (size_t i = 0; i < out.size(); ++i) check_rules(block, first + i, out[i]);
+}
+
+template <typename Row>
+void Decoder::check_rules(const Block& block, size_t row, const Row& out) const {
   const auto check = [&](const char* name, const char* expected, bool holds) {
     if (holds) return;
     const auto& columns = block.table->columns;
@@ -238,8 +250,11 @@ void Decoder::decode(const Block& block, size_t row, Row& out) const {
   std::apply([&](const auto&... rule) { (check(rule.column, rule.expected, rule.holds(out)), ...); }, Rules<Row>::all);
   if constexpr (std::is_same_v<Row, TensorRow>) {
     // Without histograms their column was not read.
-    if (out.known == StatisticsLevel::values && !block.columns[kHistogramColumn].empty())
-      check("histogram", "the finite nonzero elements", total_of(out.statistics.histogram) == out.statistics.finite_nonzero());
+    if (out.known == StatisticsLevel::values && !block.columns[kHistogramColumn].empty()) {
+      const auto [begin, end] = encoded_bins(block.histogram(kHistogramColumn, row));
+      check("histogram", "the finite nonzero elements",
+            total_of(out.statistics.histogram, begin, end) == out.statistics.finite_nonzero());
+    }
   }
   if constexpr (std::is_same_v<Row, CaptureRow>)
     check("node", "0, or one more than the row before has", out.node == 0 || out.node == next_node(block, row));

@@ -16,5 +16,12 @@ inline constexpr size_t kLargestHistogram = 2 + 10 * ExponentHistogram::kBins;
 size_t encode_histogram(const ExponentHistogram& histogram, uint8_t* out);
 // False where `bytes` is no encoded histogram. Bins must be zero before.
 bool decode_histogram(std::span<const uint8_t> bytes, ExponentHistogram& histogram);
+// The bins that such bytes are of: begin <= bin < end.
+struct EncodedBins {
+  size_t begin = 0, end = 0;
+};
+inline EncodedBins encoded_bins(std::span<const uint8_t> bytes) {
+  return bytes.empty() ? EncodedBins{} : EncodedBins{bytes[0], bytes[1] + size_t{1}};
+}
 
 }  // namespace ulpscope

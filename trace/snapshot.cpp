@@ -376,7 +376,7 @@ void Snapshot::visit_history(uint32_t tensor, StepRange range, const std::functi
     const Decoder decoder = part.decoder();
     for (size_t begin = 0; begin < block.rows; begin += kSpanRows) {
       rows.resize(std::min(kSpanRows, block.rows - begin));
-      for (size_t i = 0; i < rows.size(); ++i) decoder.decode(block, begin + i, rows[i]);
+      decoder.decode_rows(block, begin, std::span(rows));
       if (!give(*view_, part, std::span(rows), visit)) return false;
     }
     return true;

@@ -38,6 +38,11 @@ struct Block {
     std::memcpy(&value, columns[column].data() + row * sizeof(T), sizeof(T));
     return value;
   }
+  // The bytes of a row's histogram, whose ends the column of that number has.
+  std::span<const uint8_t> histogram(size_t column, size_t row) const {
+    const uint64_t begin = row == 0 ? histograms_begin : value<uint64_t>(column, row - 1);
+    return std::span(histograms).subspan(begin - histograms_begin, value<uint64_t>(column, row) - begin);
+  }
   // In the table.
   uint64_t row_number(size_t row) const { return first + (places.empty() ? row : places[row]); }
 };

@@ -120,11 +120,16 @@ void visit_stored(const PartView& part, uint64_t first, uint64_t last, bool hist
       rows.resize(std::min(kSpanRows, count - begin));
       size_t filled = 0;
       uint64_t texts = 0;
-      for (; filled < rows.size() && texts <= kSpanTextBytes; ++filled) {
-        Row& row = rows[filled];
-        decoder.decode(block, begin + filled, row);
-        order.check(*part.file, block, begin + filled, row);
-        texts += text_bytes(row);
+      if constexpr (std::is_same_v<Row, TensorRow>) {  // without texts
+        decoder.decode_rows(block, begin, std::span(rows));
+        for (; filled < rows.size(); ++filled) order.check(*part.file, block, begin + filled, rows[filled]);
+      } else {
+        for (; filled < rows.size() && texts <= kSpanTextBytes; ++filled) {
+          Row& row = rows[filled];
+          decoder.decode(block, begin + filled, row);
+          order.check(*part.file, block, begin + filled, row);
+          texts += text_bytes(row);
+        }
       }
       if (!visit(std::span<Row>(rows).first(filled))) return;
       begin += filled;

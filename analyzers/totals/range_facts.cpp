@@ -87,8 +87,10 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
   facts.starved_rows += row.input.nonzero > 0 && row.input.flushed == row.input.nonzero;
   if (!is_float(tensor.dtype)) return;
   const FloatFormat& format = *info(tensor.dtype).format;
-  if (row.known == StatisticsLevel::values && !skipped)
-    facts.kept_headroom = std::fmin(facts.kept_headroom, headroom(format, row.statistics.largest));
+  if (row.known == StatisticsLevel::values && !skipped && row.statistics.largest > facts.kept_largest) {
+    facts.kept_largest = row.statistics.largest;
+    facts.kept_headroom = headroom(format, facts.kept_largest);
+  }
   if (read_in_fp16_ && is_computed_gradient(tensor.role) && read_in_fp16_->contains(block.part, row.tensor)) {
     Rounding flushing = rounding_of(tensor, binary16);
     flushing.subnormals = SubnormalResults::flush;

@@ -110,8 +110,11 @@ void RangeTotals::add(const TensorRow& row, const TensorInfo& tensor, std::span<
     const double quantization = row.quantization_scale, both = quantization * row.scale;
     recorded.add(statistics.smallest / quantization, statistics.largest / quantization);
     unscaled.add(statistics.smallest / both, statistics.largest / both);
-    if (is_float(tensor.dtype))
+    if (is_float(tensor.dtype) && (statistics.largest > largest_since_ || tensor.dtype != of_dtype_)) {
+      largest_since_ = statistics.largest;
+      of_dtype_ = tensor.dtype;
       least_headroom = std::fmin(least_headroom, headroom(*info(tensor.dtype).format, statistics.largest));
+    }
     // Until a row contains a loss scale, the true histogram is the recorded one.
     if (has_scale && !true_histogram) {
       true_histogram = histogram ? std::make_unique<ExponentHistogram>(*histogram) : std::make_unique<ExponentHistogram>();

@@ -64,6 +64,11 @@ struct RangeTotals {
   void append(const RangeTotals& later) { add(later); }
   void beside(const RangeTotals& other) { add(other); }
   uint64_t nonfinite() const { return nan + infinities; }
+
+ private:
+  // Rows whose magnitudes are no larger have no less headroom.
+  double largest_since_ = 0;
+  DType of_dtype_ = DType::f32;  // since a row of another type came
 };
 
 // The share of the elements that the recorded roundings took there (flushed, subnormal, overflowed): Unknown where no backend

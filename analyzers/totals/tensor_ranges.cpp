@@ -104,6 +104,7 @@ void TensorRanges::beside(const TensorRanges& other) {
   read_in_fp16 += other.read_in_fp16;
   raised += other.raised;
   kept_headroom = std::fmin(kept_headroom, other.kept_headroom);
+  kept_largest = std::max(kept_largest, other.kept_largest);
   zeros.beside(other.zeros);
 }
 

@@ -73,6 +73,7 @@ struct TensorRanges {
   RoundingBounds read_in_fp16;      // of rows that an op would read as zero where they were subnormal in FP16, without their scale
   CountBounds raised;               // elements that to nearest would be zero, and are not
   double kept_headroom = kUnknown;  // the least, of steps that were not skipped
+  double kept_largest = 0;          // the magnitude that it is of, as stored
   ZeroTail zeros;
 
   void append(const TensorRanges& later);
