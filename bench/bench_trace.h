@@ -17,7 +17,7 @@ class BenchTrace {
   uint64_t rows_per_step() const { return static_cast<uint64_t>(tensors_); }
   // Once, before the first step.
   void add_tables(TraceSink& sink) const;
-  // `is_nan`: its loss, and an element of each tensor.
+  // `is_nan`: its loss is NaN, and so is an element of each tensor.
   void add_step(TraceSink& sink, uint64_t step, bool is_nan = false) const;
 
  private:

@@ -90,7 +90,7 @@ double follow_rows(const std::string& path, const BenchTrace& source) {
   });
 }
 
-// Of a run that is NaN from its middle on.
+// The run is NaN from its middle on.
 double follow_failed_report(const std::string& path, const BenchTrace& source, uint64_t steps) {
   ReportAnalysis analysis{ReportOptions{}};
   return follow(path, source, steps, steps / 2, [&](const Snapshot& trace, uint64_t) {

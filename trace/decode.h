@@ -114,7 +114,7 @@ class HeldTexts {
 
 // Where TensorRow's histogram is among its columns.
 inline constexpr size_t kHistogramColumn = column_named<TensorRow>("histogram");
-// UINT64_MAX where it is more. `begin`, `end`: the bins besides which all are 0.
+// UINT64_MAX where it is more. `begin`, `end`: the bins outside of which all are 0.
 uint64_t total_of(const ExponentHistogram& histogram, size_t begin = 0, size_t end = ExponentHistogram::kBins);
 
 class Decoder {
@@ -128,7 +128,7 @@ class Decoder {
   void decode(const Block& block, size_t row, Row& out) const {
     decode_rows(block, row, std::span(&out, 1));
   }
-  // Those from row `first` on, column by column.
+  // The same of rows from `first` on, column by column.
   template <typename Row>
   void decode_rows(const Block& block, size_t first, std::span<Row> out) const;
   // The same, but what cannot be of a column is the value of a new row instead, and so are columns that are `lost`, of which the

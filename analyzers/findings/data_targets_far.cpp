@@ -13,6 +13,9 @@ constexpr Template kTargetsFar{
     "data.targets_far",
     "The targets are far from 0, where a model's outputs begin: their mean is {mean:.4g}, their standard "
     "deviation {deviation:.4g}."};
+constexpr Template kTargetsLarge{"data.targets_far.large",
+                                 "The targets are large, and a model's outputs begin near 0: their mean is {mean:.4g}, their "
+                                 "standard deviation {deviation:.4g}."};
 constexpr Template kNotReached{"data.targets_far.not_reached",
                                "After {steps:count step} the loss is no better than that of predicting the mean."};
 constexpr Template kStandardize{"advice.standardize_targets",
@@ -25,7 +28,9 @@ void find_far_targets(const RunFacts& facts, Findings& found) {
   if (guess == nullptr || !guess->is_not_beaten() || !guess->lies_far()) return;
   found.add(
       Severity::error,
-      {kTargetsFar({{"mean", guess->mean}, {"deviation", std::sqrt(guess->loss)}}), kNotReached({{"steps", steps.count}})},
+      {(guess->mean * guess->mean > guess->loss ? kTargetsFar
+                                                : kTargetsLarge)({{"mean", guess->mean}, {"deviation", std::sqrt(guess->loss)}}),
+       kNotReached({{"steps", steps.count}})},
       {{key_of_step(facts.context.trace, steps.last.step), {{"mean_loss", guess->run_loss}, {"loss_of_the_mean", guess->loss}}}},
       kStandardize());
 }

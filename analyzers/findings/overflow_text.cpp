@@ -29,6 +29,7 @@ constexpr Template kOnOverflowFallFaster{
 constexpr Template kOnOverflowBeginLower{"advice.begin_with_lower_scale",
                                          "Begin with a lower loss scale{initial:brackets}{below}."};
 constexpr Template kBelow{"advice.scale_below", ", below {largest}"};
+constexpr Template kAtMost{"advice.scale_at_most", ", to {largest} or less"};
 constexpr Template kOnOverflowMakeDynamic{"advice.make_scale_dynamic",
                                           "Make the loss scale dynamic{dynamic:brackets}, or lower it{initial:brackets}."};
 constexpr Template kOnOverflowEnableScaling{"advice.enable_dynamic_scale",
@@ -39,16 +40,14 @@ constexpr Template kOnOverflowLowerFactorOfSgd{
 constexpr Template kOnOverflowOrBf16{"advice.or_bf16", "Or train in BF16{precision:brackets}, which has FP32's range."};
 constexpr Template kAndOthers{"place.and_others", " and {others:count other tensor}"};
 
-// The bound of the scales that fit, where the run began above it; or nothing. Gradients that were computed from infinities may need
-// less.
+}  // namespace
+
 Sentence below_fitting(const RunFacts& facts) {
   const std::optional<ExponentBounds>& largest = facts.fitting().run.largest;
   if (!largest || largest->upper == ExponentBounds::kNoUpper || !(std::log2(facts.steps().first.scale_before) > largest->upper))
     return {};
-  return kBelow({{"largest", power_value(largest->upper)}});
+  return (largest->lower == largest->upper ? kAtMost : kBelow)({{"largest", power_value(largest->upper)}});
 }
-
-}  // namespace
 
 Suspects overflowed_gradients(const RunFacts& facts, std::span<const uint32_t> tensors) {
   Suspects suspects(facts.selection);

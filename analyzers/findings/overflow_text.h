@@ -24,5 +24,9 @@ Advice lower_scale_advice(const RunFacts& facts, DType dtype);
 // A phrase on tensors beside the one that is named: " and 2 other tensors"; or nothing.
 Sentence and_others(size_t all);
 
+// A phrase, ", below 2^18": which scales fit, where the run began with a larger one; or nothing. "Below" of a bound: what was
+// computed from infinities may need less.
+Sentence below_fitting(const RunFacts& facts);
+
 }  // namespace findings
 }  // namespace ulpscope

@@ -19,7 +19,7 @@ constexpr Template kCutOff{"range.gradients_cut_off",
                            "number there is, {smallest}."};
 constexpr Template kCutOffInOthers{
     "range.gradients_cut_off.others",
-    "{tensors} of {all} gradient tensors end there in more than {limit:%} of their nonzero elements."};
+    "{tensors} of {all} gradient tensors end there in more than {limit:%} of their nonzero elements, which their norms feel."};
 constexpr Template kAllZero{"range.gradients_cut_off.all_zero",
                             "{tensors:count more gradient tensor} {tensors:either is|are} 0 "
                             "throughout: `{tensor}`{others}."};
@@ -63,7 +63,8 @@ void find_cut_off(const RunFacts& facts, Findings& found) {
     const TensorInfo& tensor = facts.selection.tensor(i);
     if (!is_gradient(tensor.role) || tensor.dtype != DType::f16) continue;
     ++all;
-    if (judged.totals.rows_with_values > 0 && judged.totals.zeros == judged.totals.elements) zero.push_back(i);
+    if (judged.totals.rows_with_values > 0 && judged.totals.elements > 0 && judged.totals.zeros == judged.totals.elements)
+      zero.push_back(i);
     const std::optional<Bottom> bottom = bottom_of(judged.totals, *info(tensor.dtype).format);
     if (!bottom) continue;
     suspects.add(bottom->share, i, {{"at_smallest_number", bottom->share, Unit::share}, {"zero", bottom->zeros, Unit::share}});

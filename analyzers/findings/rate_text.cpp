@@ -185,8 +185,17 @@ Advice why_updates_are_short(const RunFacts& facts) {
                                     {"full", full},
                                     {"warmup", why.lower(settings.now(SettingKind::warmup))}});
   }
-  const double taken = rates.empty() ? 0 : settings.number(SettingKind::weight_decay).value_or(0) * most->value;
-  if (taken > kSmall) why.text += kDecayDraws({{"decay", why.lower(settings.now(SettingKind::weight_decay))}, {"product", taken}});
+  return why + why_weights_shrink(facts);
+}
+
+Advice why_weights_shrink(const RunFacts& facts) {
+  constexpr double kMuch = 0.01;  // of a weight in a step: half of it is gone after 69
+  const SettingNames& settings = facts.context.settings;
+  const std::vector<LearningRate>& rates = facts.learning_rates();
+  Advice why;
+  if (rates.empty()) return why;
+  const double taken = settings.number(SettingKind::weight_decay).value_or(0) * largest_of(rates, rates.end())->value;
+  if (taken > kMuch) why.text = kDecayDraws({{"decay", why.lower(settings.now(SettingKind::weight_decay))}, {"product", taken}});
   return why;
 }
 

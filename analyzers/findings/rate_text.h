@@ -26,6 +26,9 @@ Advice shorten_updates(const RunFacts& facts, std::optional<uint32_t> weight, ui
 // to mend it; or nothing.
 Advice why_updates_are_short(const RunFacts& facts);
 
+// Says so where weight decay takes more than 1% of each weight in a step; or nothing.
+Advice why_weights_shrink(const RunFacts& facts);
+
 // A phrase: ", or lower the loss factor (loss.factor, now 1e+06)", where it has one above 1 that makes gradients larger; or
 // nothing. The change is noted in `advice`.
 Sentence or_lower_loss_factor(const RunFacts& facts, Advice& advice);

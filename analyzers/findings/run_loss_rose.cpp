@@ -15,8 +15,8 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kLossRose{"run.loss_rose",
-                             "The loss rose from {lowest:.4g}, its lowest median over {steps} steps (from step {step} on), to "
-                             "{last:.4g} over the last {steps}."};
+                             "The loss rose from {lowest:.4g}, the lowest median of its blocks of {steps} steps (that from step "
+                             "{step} on), to {last:.4g} over the last {steps}."};
 constexpr Template kLowerRateBefore{"advice.lower_rate_before",
                                     "Let the learning rate{rate:brackets} decay from step {step} on, by a schedule."};
 constexpr Template kComparisonTells{
@@ -62,8 +62,8 @@ void find_rise(const RunFacts& facts, Findings& found) {
   if (behind.size() < kSteps || !(rank_sum_deviations(lowest->losses, behind) > kDeviations)) return;
   const double end = median(last_losses(steps, kSteps));
   if (!std::isfinite(end) || !is_much(steps.first.loss, lowest->median, std::min(end, median(behind)))) return;
-  Advice advice;
-  advice.text = kLowerRateBefore({{"rate", advice.lower(learning_rate_now(facts))}, {"step", ordinal(lowest->first_step)}});
+  Advice advice = why_weights_shrink(facts);
+  advice.text += kLowerRateBefore({{"rate", advice.lower(learning_rate_now(facts))}, {"step", ordinal(lowest->first_step)}});
   if (rounds_to_narrow(facts.selection))
     advice.text += kComparisonTells({{"precision", context.settings.now(SettingKind::precision)}});
   found.add(Severity::warning,

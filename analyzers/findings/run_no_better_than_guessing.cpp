@@ -40,6 +40,8 @@ constexpr Template kNoBetterThanGuessing{"run.no_better_than_guessing", "The run
 constexpr Template kWorseThanGuessing{"run.no_better_than_guessing.worse", "The run ended worse than guessing: {comparison}."};
 constexpr Template kHardlyBetterThanGuessing{"run.no_better_than_guessing.hardly_better",
                                              "The run ended hardly better than guessing: {comparison}."};
+constexpr Template kWrongByFar{"run.no_better_than_guessing.wrong_by_far",
+                               "Test accuracy is {accuracy:.3g%}: what the model gets wrong costs that much."};
 constexpr Template kAccuracyAllTheSame{"run.no_better_than_guessing.accuracy", "Test accuracy is {accuracy:.3g%}."};
 constexpr Template kLowerRateOfPeak{"advice.lower_rate_of_peak",
                                     "Lower the learning rate{rate:brackets}, or warm it up: the loss rose from {first:.4g} (step "
@@ -47,11 +49,12 @@ constexpr Template kLowerRateOfPeak{"advice.lower_rate_of_peak",
 constexpr Template kSmoothedFar{"run.no_better_than_guessing.smoothed_far",
                                 "The labels are smoothed so far that even a model that knows them all has a loss of {least:.6g}; "
                                 "guessing has {guessing:.6g}."};
-constexpr Template kNotYet{"run.no_better_than_guessing.yet", "Not better than guessing yet, but learning: {comparison}."};
-constexpr Template kAccuracyNotYet{
-    "run.no_better_than_guessing.accuracy_yet",
-    "Not better than guessing yet, but learning: test accuracy is {accuracy:.3g%}, and guessing among "
-    "{classes} classes gives {guessing_accuracy:.3g%}."};
+constexpr Template kNotYet{"run.no_better_than_guessing.yet", "The run is not better than guessing yet: {comparison}."};
+constexpr Template kHardlyYet{"run.no_better_than_guessing.hardly_yet",
+                              "The run is hardly better than guessing yet: {comparison}."};
+constexpr Template kAccuracyNotYet{"run.no_better_than_guessing.accuracy_yet",
+                                   "The run is not better than guessing yet: test accuracy is {accuracy:.3g%}, and guessing among "
+                                   "{classes} classes gives {guessing_accuracy:.3g%}."};
 constexpr Template kLossesStillFall{"run.no_better_than_guessing.still_falls",
                                     "The loss still falls: its median is {before:.4g} over the middle third of {steps} steps, and "
                                     "{last:.4g} over the last."};
@@ -59,6 +62,8 @@ constexpr Template kTrainLonger{"advice.train_longer", "Train for more steps."};
 constexpr Template kLookAtRate{"advice.look_at_rate", "Check the learning rate{rate:brackets} and its schedule."};
 constexpr Template kNormalizeInputs{"advice.normalize_inputs",
                                     "Normalize the inputs: {place} has mean {mean:.3g} and standard deviation {deviation:.3g}."};
+constexpr Template kConstantInputs{"advice.constant_inputs",
+                                   "Check the data: every element of {place} is {value:.4g}, so that samples look alike."};
 constexpr Template kStandardizeTargets{
     "advice.standardize_these_targets",
     "Standardize the targets: {place} has mean {mean:.3g} and standard deviation {deviation:.3g}."};
@@ -92,7 +97,12 @@ Advice advice_on_learning(const RunFacts& facts) {
   const Sentence look = kLookAtRate({{"rate", rate}});
   const auto inputs = input_moments(facts);
   if (!inputs) return Sentences{look, kFeaturesSaturate()};
-  const auto far = std::find_if(inputs->begin(), inputs->end(), [](const DataMoments& input) { return input.is_far_from_1(); });
+  const auto constant = std::find_if(inputs->begin(), inputs->end(),
+                                     [](const DataMoments& input) { return input.is_constant() && !input.is_target; });
+  if (constant != inputs->end() && inputs->size() <= 2)
+    return Sentences{kConstantInputs({{"place", tensor_place(facts.selection, constant->tensor)}, {"value", constant->mean}})};
+  const auto far = std::find_if(inputs->begin(), inputs->end(),
+                                [](const DataMoments& input) { return !input.is_constant() && input.is_far_from_1(); });
   if (far == inputs->end()) return look;
   return Sentences{
       (far->is_target ? kStandardizeTargets : kNormalizeInputs)(
@@ -104,17 +114,17 @@ Advice advice_on_learning(const RunFacts& facts) {
 // short.
 Sentence losses_still_fall(const RunFacts& facts) {
   constexpr uint64_t kShort = 200;      // steps
-  constexpr double kDeviations = -2.5;  // of Mann and Whitney's U: one in 160 by chance
+  constexpr double kDeviations = 2.5;   // of Mann and Whitney's U: one in 160 by chance
   constexpr double kLeastFall = 0.005;  // of the loss, in a third of the run
   const StepRange asked = facts.context.options.steps;
   const std::vector<StepLoss> losses = losses_of(facts, {asked.first, std::min(asked.last, facts.step_facts.broken_from())});
-  if (losses.size() < kLeastJudged || losses.size() >= kShort || was_thrown_up(facts.judged_steps()) ||
+  if (facts.broke() || losses.size() < kLeastJudged || losses.size() >= kShort || was_thrown_up(facts.judged_steps()) ||
       !why_updates_are_short(facts).text.empty())
     return {};
   std::vector<double> middle, last;
   for (size_t i = losses.size() / 3; i < losses.size(); ++i) (3 * i < 2 * losses.size() ? middle : last).push_back(losses[i].loss);
   const double before = median(middle), now = median(last);
-  if (!(now < (1 - kLeastFall) * before) || rank_sum_deviations(middle, last) > kDeviations) return {};
+  if (!(now < (1 - kLeastFall) * before) || rank_sum_deviations(middle, last) > -kDeviations) return {};
   return kLossesStillFall({{"before", before}, {"last", now}, {"steps", losses.size()}});
 }
 
@@ -129,7 +139,8 @@ std::optional<double> test_accuracy(const Snapshot& trace) {
   return accuracy->value;
 }
 
-// So many times the loss of guessing is told as worse. Some samples of a test set may be right then: the others are wrong for sure.
+// A loss that is so many times that of guessing is told as worse. Some samples of a test set may be right then: the others are
+// wrong for sure.
 constexpr double kWorse = 2;
 
 // Against one number for all targets.
@@ -211,16 +222,19 @@ void find_guessing(const RunFacts& facts, Findings& found) {
   const Sentence comparison =
       kLossesOfGuessing({{"losses", kEndLosses}, {"least", least}, {"classes", classes}, {"guessing", guess}});
   std::vector<Evidence> evidence{{last_step, {{"least_loss", least}, {"loss_of_guessing", guess}}}};
-  if (const Sentence falls = losses_still_fall(facts); !falls.empty() && !is_worse) {
-    found.add(Severity::info, {kNotYet({{"comparison", comparison}}), falls}, std::move(evidence), kTrainLonger());
+  if (const Sentence falls = losses_still_fall(facts); !falls.empty() && !is_worse && !is_smoothed_far) {
+    Sentences title{(least < guess || accuracy ? kHardlyYet : kNotYet)({{"comparison", comparison}}), falls};
+    if (accuracy) title += kAccuracyAllTheSame({{"accuracy", {*accuracy, Unit::share}}});
+    found.add(Severity::info, std::move(title), std::move(evidence), kTrainLonger());
     return;
   }
-  Sentences title = (is_worse    ? kWorseThanGuessing
-                     : !accuracy ? kNoBetterThanGuessing
-                                 : kHardlyBetterThanGuessing)({{"comparison", comparison}});
-  if (accuracy) title += kAccuracyAllTheSame({{"accuracy", {*accuracy, Unit::share}}});
+  const bool is_hardly_better = accuracy || (is_smoothed_far && least < guess);
+  Sentences title = (is_worse           ? kWorseThanGuessing
+                     : is_hardly_better ? kHardlyBetterThanGuessing
+                                        : kNoBetterThanGuessing)({{"comparison", comparison}});
+  if (accuracy) title += (guesses ? kAccuracyAllTheSame : kWrongByFar)({{"accuracy", {*accuracy, Unit::share}}});
   if (is_smoothed_far) title += kSmoothedFar({{"least", guessing->least}, {"guessing", guess}});
-  found.add(Severity::error, std::move(title), std::move(evidence),
+  found.add(guesses ? Severity::error : Severity::warning, std::move(title), std::move(evidence),
             is_smoothed_far ? Advice(kSmoothLabelsLess()) : advice_on_learning(facts));
 }
 

@@ -1,3 +1,4 @@
+#include "ulpscope/analyzers/findings/overflow_text.h"
 #include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
@@ -11,15 +12,15 @@ constexpr Template kStepsSkipped{"scale.backoffs", "{skipped} of {steps:count st
 constexpr Template kBeganTooHigh{"scale.backoffs.began_too_high",
                                  "The first {leading:count skip} brought the loss scale down from {from} to {to}."};
 constexpr Template kBeginWithSmallerScale{"advice.begin_with_smaller_scale",
-                                          "Start with a smaller loss scale{initial:brackets}{factor}."};
+                                          "Start with a smaller loss scale{initial:brackets}{below}{factor}."};
 
 void find_backoffs(const RunFacts& facts, Findings& found) {
   const ScaleJudgement& scale = facts.scale();
   const StepTotals& steps = facts.steps();
   if (scale.scaling != LossScaling::scaled || scale.collapsed() || scale.no_step_was_taken() || steps.skipped.empty()) return;
   // A scale that comes down to one that fits costs a few steps of many, and a short run has few.
-  constexpr size_t kFew = 10;
-  const bool many = 5 * steps.skipped.size() > steps.count && steps.skipped.size() >= kFew;
+  constexpr size_t kLeastMany = 10;
+  const bool many = 5 * steps.skipped.size() > steps.count && steps.skipped.size() >= kLeastMany;
   const bool began_too_high = 2 * steps.leading_skips > steps.skipped.size() && steps.lowest_scale < steps.first.scale_before;
   Sentences title = kStepsSkipped(
       {{"skipped", steps.skipped.size()}, {"steps", steps.count}, {"share", share_value(steps.skipped.size(), steps.count)}});
@@ -31,7 +32,8 @@ void find_backoffs(const RunFacts& facts, Findings& found) {
   Advice advice;
   if (many && began_too_high) {
     const Setting initial = advice.lower(facts.context.settings.now_or_name(SettingKind::scale_initial));
-    advice.text = kBeginWithSmallerScale({{"initial", initial}, {"factor", or_lower_loss_factor(facts, advice)}});
+    advice.text = kBeginWithSmallerScale(
+        {{"initial", initial}, {"below", below_fitting(facts)}, {"factor", or_lower_loss_factor(facts, advice)}});
   } else if (many) {
     title += steep_growth(facts);
     advice = grow_by_less(facts);

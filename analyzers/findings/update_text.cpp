@@ -52,10 +52,12 @@ Sentence stochastic_rounding(const SettingNames& settings, Advice& advice) {
   return math.empty() ? kStochasticOps({{"ops", ops}}) : kStochasticOpsWithMath({{"ops", ops}, {"math", math}});
 }
 
-Value shortened_by(const Clipping& clipping) {
-  const double unit = std::pow(10.0, std::floor(std::log10(clipping.least)) - 2);
-  return {std::floor(clipping.least / unit) * unit, Unit::ratio};
+double floored(double ratio) {
+  const double unit = std::pow(10.0, std::floor(std::log10(ratio)) - 2);
+  return std::floor(ratio / unit) * unit;
 }
+
+Value shortened_by(const Clipping& clipping) { return {floored(clipping.least), Unit::ratio}; }
 
 Advice clip_less(const RunFacts& facts) {
   const SettingNames& settings = facts.context.settings;

@@ -22,6 +22,8 @@ void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limi
 // change is noted in `advice`.
 Sentence stochastic_rounding(const SettingNames& settings, Advice& advice);
 
+// A bound from below with three digits.
+double floored(double ratio);
 // How many times clipping made gradients shorter, at least: three digits.
 Value shortened_by(const Clipping& clipping);
 // A phrase that begins a sentence: "Clip to a larger norm (clipping.norm, now 1e-05)", of what the run clips by.

@@ -41,11 +41,12 @@ void find_clipped_away(const RunFacts& facts, Findings& found) {
   if (!(last >= 0.99 * first && last <= 1.1 * first)) return;
   Advice advice = clip_less(facts);
   advice.text.begin_with(kNormsWere, {{"least", clipping.least_norm}, {"largest", clipping.largest_norm}});
-  found.add_judged(Severity::error,
-                   {kClippedAway({{"ratio", shortened_by(clipping)}, {"steps", clipping.steps}}),
-                    kLossDidNotFall({{"first", first}, {"last", last}})},
-                   {{key_of_step(facts.context.trace, steps.last.step), {{"clipped_by_at_least", clipping.least, Unit::ratio}}}},
-                   std::move(advice), std::move(extent));
+  found.add_judged(
+      Severity::error,
+      {kClippedAway({{"ratio", shortened_by(clipping)}, {"steps", clipping.steps}}),
+       kLossDidNotFall({{"first", first}, {"last", last}})},
+      {{key_of_step(facts.context.trace, steps.last.step), {{"clipped_by_at_least", floored(clipping.least), Unit::ratio}}}},
+      std::move(advice), std::move(extent));
 }
 
 }  // namespace

@@ -12,6 +12,11 @@ namespace ulpscope {
 
 double DataMoments::deviation() const { return std::sqrt(std::max(mean_square - mean * mean, 0.0)); }
 
+bool DataMoments::is_constant() const {
+  constexpr double kRounding = 1e-10;
+  return mean_square - mean * mean <= kRounding * mean_square;
+}
+
 bool DataMoments::is_far_from_1() const {
   constexpr double kFar = 30;
   return mean_square > kFar * kFar || mean_square * kFar * kFar < 1;
@@ -23,14 +28,14 @@ std::optional<std::vector<DataMoments>> input_moments(const RunFacts& facts) {
   const StepRange judged{asked.first, std::min(asked.last, facts.step_facts.broken_from())};
   std::vector<uint32_t> targets;
   for (const uint32_t loss : loss_ops(facts.context)) {
-    const std::span<const uint32_t> read = tensors_read_as(facts.context, loss, Meaning::target);
+    const std::span<const uint32_t> read = sources_read_as(facts.context, loss, Meaning::target);
     targets.insert(targets.end(), read.begin(), read.end());
   }
   std::vector<DataMoments> inputs;
   for (uint32_t i = 0; i < selection.size(); ++i) {
     const OpInfo& op = selection.op(i);
     if (selection.tensor(i).role != Role::input || op.kind != OpKind::source || op.phase == Phase::evaluation ||
-        !is_float(selection.tensor(i).dtype))
+        !is_float(selection.tensor(i).dtype) || facts.context.masks.may_be(i))
       continue;
     double count = 0, sum = 0, squares = 0;
     bool is_known = true;

@@ -15,6 +15,7 @@ struct DataMoments {
   bool is_target = false;  // a loss reads it as what a model is to give
 
   double deviation() const;
+  bool is_constant() const;  // all elements are the same number, as far as sums of FP32 numbers in FP64 tell
   // By a factor of 30: standardized numbers are near 1, as are pixels between 0 and 1, and bytes between 0 and 255 are not.
   bool is_far_from_1() const;
 };

@@ -33,11 +33,13 @@ double entropy_of_smoothed(double classes, double smoothing) {
   return -(own > 0 ? own * std::log(own) : 0) - (other > 0 ? (classes - 1) * other * std::log(other) : 0);
 }
 
-// By a factor, after it was computed.
+// By a factor, after it was computed, and perhaps after a cast.
 bool is_multiplied(const AnalysisContext& context, uint32_t loss) {
   const std::span<const GraphEdge> uses = context.trace.graph().uses(loss);
   return std::any_of(uses.begin(), uses.end(), [&](const GraphEdge& edge) {
-    return context.trace.ops()[edge.consumer].phase == Phase::loss && edge.slot == 0;
+    const OpInfo& consumer = context.trace.ops()[edge.consumer];
+    if (consumer.phase != Phase::loss || edge.slot != 0) return false;
+    return !has_trait(consumer.function, kSameValues) || (edge.consumer > loss && is_multiplied(context, edge.consumer));
   });
 }
 
@@ -52,7 +54,7 @@ std::optional<MeanGuess> mean_guess_of(const RunFacts& facts) {
   const AnalysisContext& context = facts.context;
   const auto loss = mean_loss_op(context, {OpFunction::mse});
   if (!loss || is_multiplied(context, *loss)) return std::nullopt;
-  const std::span<const uint32_t> target = tensors_read_as(context, *loss, Meaning::target);
+  const std::span<const uint32_t> target = sources_read_as(context, *loss, Meaning::target);
   if (target.size() != 1 || context.selection.op(target.front()).kind != OpKind::source) return std::nullopt;
   std::map<uint64_t, Targets> of_steps;
   bool is_known = true;

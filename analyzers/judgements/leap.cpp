@@ -73,8 +73,11 @@ std::optional<Leap> leap_of(const RunFacts& facts) {
   const std::optional<UpdateRatio>& large = facts.updates().whole().first_large;
   if (!large) return std::nullopt;
   auto& kept = facts.memory.first_large;
-  if (!kept || kept->update != *large) kept = {*large, leap_with(facts, *large)};
-  return kept->leap;
+  if (kept && kept->update == *large) return kept->leap;
+  const std::optional<Leap> leap = leap_with(facts, *large);
+  // Until there are as many of them as count, the first losses are not what later looks will see.
+  if (facts.steps().first_losses.size() == StepTotals::kFirstLosses) kept = {*large, leap};
+  return leap;
 }
 
 }  // namespace ulpscope

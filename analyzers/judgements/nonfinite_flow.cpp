@@ -314,9 +314,7 @@ struct FollowedBeginnings::State {
       : harm(asked), is_mask(masks), next(context.parts.size()) {}
 
   // What was found holds on, and only grows.
-  bool goes_on(const AnalysisContext& context, const NonfiniteHarm& asked, const std::vector<bool>& masks) const {
-    return context.parts.size() == next.size() && asked == harm && masks == is_mask;
-  }
+  bool goes_on(const NonfiniteHarm& asked, const std::vector<bool>& masks) const { return asked == harm && masks == is_mask; }
   // Takes what is new, or all where ranks exchange values.
   void take(const AnalysisContext& context);
 
@@ -389,15 +387,16 @@ FollowedBeginnings::~FollowedBeginnings() = default;
 
 std::vector<NonfiniteBeginning> FollowedBeginnings::find(const AnalysisContext& context, const NonfiniteHarm& harm,
                                                          const std::vector<bool>& is_mask) {
-  if (!state_ || exchanges_values(context) || !state_->goes_on(context, harm, is_mask))
-    state_ = std::make_unique<State>(context, harm, is_mask);
-  state_->take(context);
-  std::vector<NonfiniteBeginning> found = state_->found;
+  // What throws on the way leaves nothing behind that has half a step.
+  std::unique_ptr<State> state = std::move(state_);
+  if (!state || !state->goes_on(harm, is_mask)) state = std::make_unique<State>(context, harm, is_mask);
+  state->take(context);
+  std::vector<NonfiniteBeginning> found = state->found;
   std::erase_if(found, [&](const NonfiniteBeginning& beginning) {
     return beginning.rows == 0 || !context.selection.contains(beginning.tensor);
   });
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  if (context.options.cancelled()) state_.reset();  // rows were left out
+  if (!context.options.cancelled() && !exchanges_values(context)) state_ = std::move(state);
   return found;
 }
 

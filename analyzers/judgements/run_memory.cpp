@@ -9,6 +9,7 @@ void RunMemory::follow(const AnalysisContext& context) {
   tables_ = context.tables();
   beginnings = {};
   data = {};
+  steps = {};
   first_large.reset();
 }
 

@@ -18,7 +18,7 @@ struct RunMemory {
   FollowedBeginnings beginnings;
   DataHistory data;
   StepHistory steps;
-  // Of the first large update, which stays the first one.
+  // The first large update stays the first one, and so does what came before it.
   struct FirstLargeUpdate {
     UpdateRatio update;
     std::optional<Leap> leap;

@@ -23,7 +23,6 @@ class StepHistory {
 
  private:
   std::vector<StepNumbers> steps_;
-  int rank_ = 0;
 };
 
 }  // namespace ulpscope

@@ -123,10 +123,15 @@ double fitted_loss(const Snapshot& trace) {
   if (std::any_of(trace.tensors().begin(), trace.tensors().end(), loses)) return kUnknown;
   double first = kUnknown;
   const Snapshot of_rank = trace.of_rank(trace.ranks().front());
-  const uint64_t step = of_rank.parts().front().steps.first;
-  visit_steps_with_losses(of_rank, {step, step + 1}, [&](std::span<const StepRow> rows) {
-    if (!rows.empty() && rows.front().loss_known) first = rows.front().loss;
-    return rows.empty();
+  std::optional<uint64_t> step;
+  of_rank.visit_steps({}, [&](std::span<const StepRow> rows) {
+    if (!rows.empty()) step = rows.front().step;
+    return !step;
+  });
+  if (!step) return kUnknown;
+  visit_steps_with_losses(of_rank, {*step, *step + 1}, [&](std::span<const StepRow> rows) {
+    if (rows.front().loss_known) first = rows.front().loss;
+    return false;
   });
   return first > 0 && std::isfinite(first) ? kNothing * std::min(first, kMost) : kUnknown;
 }

@@ -38,7 +38,7 @@ struct AnalysisContext {
   // lose is lost to nobody. docs/numerics.md, "Steps that are fitted".
   bool is_fitted(const StepRow& step) const { return step.loss_known && step.loss >= 0 && step.loss <= fitted_loss_; }
 
-  // The same of contexts that share selection, graph, masks and settings.
+  // Contexts that share selection, graph, masks and settings have the same.
   std::shared_ptr<const void> tables() const { return tables_; }
 
  private:

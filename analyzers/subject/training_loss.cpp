@@ -38,4 +38,15 @@ std::span<const uint32_t> tensors_read_as(const AnalysisContext& context, uint32
   return input ? context.graph.tensors_read_by(op, *input) : std::span<const uint32_t>();
 }
 
+std::span<const uint32_t> sources_read_as(const AnalysisContext& context, uint32_t op, Meaning meaning) {
+  std::span<const uint32_t> read = tensors_read_as(context, op, meaning);
+  // Autocast casts once, and a producer may copy before: more in a row are no data.
+  for (int casts = 0; casts < 4 && !read.empty(); ++casts) {
+    const TensorInfo& tensor = context.selection.tensor(read.front());
+    if (!has_trait(context.selection.op(read.front()).function, kSameValues)) break;
+    read = context.graph.tensors_read_by(tensor.op, 0);
+  }
+  return read;
+}
+
 }  // namespace ulpscope

@@ -29,6 +29,9 @@ class Value(NamedTuple):
     slot: int
 
 
+NOTHING = Value(0, 0)  # in the place of an output that was not recorded
+
+
 class Label(NamedTuple):
     """The part that an output plays."""
 

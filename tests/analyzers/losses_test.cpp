@@ -301,7 +301,8 @@ TEST(Overfits, WhereTheTestLossRoseWhileThatOfTrainingFell) {
 
 // Squared errors of a model that gives a constant, and of one that does not.
 // A model whose loss is the mean of squared errors; returns its targets, to which rows are added.
-uint32_t add_regression(SyntheticTrace& trace) {
+// `casts`: to a narrow type of the targets before it, and of the loss behind it.
+uint32_t add_regression(SyntheticTrace& trace, bool casts = false) {
   TensorInfo output, target, loss;
   target.role = Role::input;
   target.name = "targets";
@@ -315,14 +316,19 @@ uint32_t add_regression(SyntheticTrace& trace) {
   mse.function = OpFunction::mse;
   trace.add_output(mse, loss);
   trace.sink().add_edge({0, 2, 0, 1, 0});
-  trace.sink().add_edge({0, 2, 1, 0, 0});
+  trace.sink().add_edge({0, 2, 1, casts ? 3u : 0u, 0});
+  if (!casts) return targets;
+  trace.add_output({4, 0, "cast", "", Phase::loss, "", {}}, {});
+  trace.add_output({5, 0, "cast", "", Phase::loss, "", {}}, {});
+  trace.sink().add_edge({0, 3, 0, 0, 0});
+  trace.sink().add_edge({0, 4, 0, 2, 0});
   return targets;
 }
 
 TEST(Guessing, TheMeanOfTheTargetsIsWhatARegressionIsComparedWith) {
   for (const double kept : {1.0, 0.9, 3.0}) {
     SyntheticTrace trace;
-    const uint32_t targets = add_regression(trace);
+    const uint32_t targets = add_regression(trace, kept == 1);
     for (int step = 0; step < 60; ++step) {
       const double spread = step % 2 == 0 ? 1 : 3;  // around 2: the mean costs 1 and 9
       trace.add(targets, make_row({2 - spread, 2 + spread}, DType::f32));
@@ -406,12 +412,19 @@ TEST(Guessing, InputsThatAreFarFrom1AreNamed) {
   }
 }
 
+TEST(Guessing, InputsThatAreAllOneNumberAreNamed) {
+  Classification run;
+  for (int step = 0; step < 40; ++step) run.step(3, {0.7, 0.7, 0.7});
+  EXPECT_EQ(run.told(), "error run.no_better_than_guessing");
+  EXPECT_EQ(run.suggestion, "Check the data: every element of `inputs` is 0.7, so that samples look alike.");
+}
+
 // Of 8 classes, 0.99 of the share spread over all: the target is 0.01125 more likely than the others, and knowing it lowers the
 // loss by 0.0003.
 TEST(Guessing, LabelsThatAreSmoothedFarAreTheCause) {
   Classification run("label_smoothing=0.99");
   for (int step = 0; step < 40; ++step) run.step(std::log(8) + 1e-4 * (step % 3 - 1));
-  EXPECT_EQ(run.told(), "error run.no_better_than_guessing");
+  EXPECT_EQ(run.told(), "error run.no_better_than_guessing.hardly_better");
   double least = 0;
   for (int i = 0; i < 8; ++i) {
     const double share = 0.99 / 8 + (i == 0 ? 0.01 : 0);

@@ -4,7 +4,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 
-from .._library import Node, Value
+from .._library import NOTHING, Node, Value
 from .functions import Read
 
 _MOST_TERMS = 8  # of a sum: the largest
@@ -40,7 +40,7 @@ def _broadcast(index: Sequence[int], shape: Sequence[int]) -> Optional[List[int]
 
 def _node(tensor: torch.Tensor, index: Sequence[int], operand: int, made_by: Optional[Value], overwritten: bool,
           term: int = -1) -> Node:
-    return Node(made_by or Value(0, 0), tuple(tensor.shape), _element_of(index, tensor.shape),
+    return Node(made_by or NOTHING, tuple(tensor.shape), _element_of(index, tensor.shape),
                 float(tensor[tuple(index)].double()), 0, operand, term, 0, overwritten)
 
 
@@ -87,5 +87,5 @@ def nodes_of(base: str, arguments: Dict[str, Any], output: torch.Tensor, reads: 
             nodes.append(operand(read, at))
         other = arguments.get("other")
         if len(reads) == 1 and isinstance(other, (int, float)):
-            nodes.append(Node(Value(0, 0), (), 0, float(other), 0, 1, -1, 0, False))
-    return [Node(Value(0, 0), tuple(output.shape), flat, value, -1, -1, -1, terms, False), *nodes]
+            nodes.append(Node(NOTHING, (), 0, float(other), 0, 1, -1, 0, False))
+    return [Node(NOTHING, tuple(output.shape), flat, value, -1, -1, -1, terms, False), *nodes]

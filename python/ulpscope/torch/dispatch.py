@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, NamedTuple, Optional, S
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .._library import Call, Label, Node, Refused, Tensor, Value
+from .._library import NOTHING, Call, Label, Node, Refused, Tensor, Value
 from . import backward, captures, functions, updates
 from .functions import tensors_in
 from .values import CONSTANT, DTYPES, GRADIENTS, KEPT, UNMADE, Found, Made, storage_of, unreadable
@@ -21,7 +21,6 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _WRAPPERS = ("contextlib.py", "functools.py")
 _BATCH_NORM_OUTPUTS = 3  # its values, and the mean and the inverse deviation of the batch; the buffers come behind
-_NOT_RECORDED_VALUE = Value(0, 0)  # an input in whose place no recorded output stands
 
 
 class Place(NamedTuple):
@@ -208,7 +207,7 @@ class Mode(TorchDispatchMode):
                 elif not (session.steps.optimizing and self._is_kept(tensor)):
                     session.values.forget(tensor)
             return
-        for row in self._rows(schema, bound, written, outputs):
+        for row in self._rows(schema, bound, written, result):
             self._record(schema, row, place, task)
 
     def _source_buffers(self, schema: functions.Schema, bound: Dict[str, Any]) -> None:
@@ -321,19 +320,34 @@ class Mode(TorchDispatchMode):
             total = sum(updates.squares(list(bound["self"])))
             session.steps.norms(total, total)
 
-    def _rows(self, schema: functions.Schema, bound: Dict[str, Any], written: List[torch.Tensor],
-              outputs: List[torch.Tensor]) -> List[_Row]:
-        if not schema.is_list:
+    @staticmethod
+    def _fresh(schema: functions.Schema, bound: Dict[str, Any], written: List[torch.Tensor], result: Any) -> List[Any]:
+        """The outputs by their slots that are none of what the op changed; None where one was not asked for."""
+        given = list(result) if isinstance(result, (list, tuple)) else [result]
+        made: List[Any] = [each if isinstance(each, torch.Tensor) else None for each in given]
+        if any(isinstance(each, (list, tuple)) for each in given):
+            made = list(tensors_in(given))
+        if schema.base == "convolution_backward" and not functions.gives_gradient_of_input(bound):
+            made = made[1:]
+        if written:
             changed = {storage_of(tensor) for tensor in written}
-            made = [tensor for tensor in outputs if storage_of(tensor) not in changed]
+            made = [each for each in made if each is not None and storage_of(each) not in changed]
+        return made
+
+    def _rows(self, schema: functions.Schema, bound: Dict[str, Any], written: List[torch.Tensor],
+              result: Any) -> List[_Row]:
+        if not schema.is_list:
+            made = self._fresh(schema, bound, written, result)
             if functions.function_of(schema.name, bound) == "batch_norm":
-                # Some overloads do not say that they write their buffers.
-                if bound.get("training", bool(written)):
-                    written = tensors_in([bound.get("running_mean"), bound.get("running_var")])
+                # Some overloads do not say that they write their buffers, and others write none outside of training.
+                is_training = bound.get("training", bool(written))
+                written = tensors_in([bound.get("running_mean"), bound.get("running_var")]) if is_training else []
                 made = made[:_BATCH_NORM_OUTPUTS]
             slots = frozenset(range(len(made), len(made) + len(written)))
-            return [_Row(schema.name, bound, schema.reads(bound), list(enumerate(made + written)), slots)]
+            told = [(slot, tensor) for slot, tensor in enumerate(made + written) if tensor is not None]
+            return [_Row(schema.name, bound, schema.reads(bound), told, slots)]
         rows = []
+        outputs = tensors_in(result)
         lists = [argument for argument in schema.arguments
                  if argument.is_tensor and isinstance(bound[argument.name], (list, tuple))]
         changed = [argument for argument in lists if argument.written]
@@ -361,6 +375,7 @@ class Mode(TorchDispatchMode):
         reads = list(row.reads)
         found = [session.values.find(read.tensor) for read in reads]
         made = [each.last for each in found]
+        scaler = session.scaler_of_call() if function == "mul" and place.phase in ("loss", "scaling") else None
         if place.phase == "backward":
             label = Label("activation_gradient", scale=self._scale if task != -1 else 1.0)
             if node is not None and node.name() == backward.ACCUMULATE_GRAD:
@@ -384,15 +399,13 @@ class Mode(TorchDispatchMode):
                     session.unmapped.update([node.name()])
             if parameter:
                 forward_id, module = 0, session.module_of(parameter)
-        elif function == "mul" and place.phase in ("loss", "scaling"):
-            scaler = session.scaler_of_call()
-            if scaler is not None:
-                function = "scale"
-                for read in reads[1:]:
-                    session.values.write(read.tensor, CONSTANT)
-                reads, found, made = reads[:1], found[:1], made[:1]
-                scaled_by = session.scale_in_force(scaler)
-                label, place = Label("loss", scale=scaled_by), place._replace(phase="scaling")
+        elif scaler is not None:
+            function = "scale"
+            for read in reads[1:]:
+                session.values.write(read.tensor, CONSTANT)
+            reads, found, made = reads[:1], found[:1], made[:1]
+            scaled_by = session.scale_in_force(scaler)
+            label, place = Label("loss", scale=scaled_by), place._replace(phase="scaling")
         elif place.phase == "scaling":
             gradient = next((each for each in made if each is not None and each.role in GRADIENTS), None)
             if gradient is not None:
@@ -536,10 +549,13 @@ class Mode(TorchDispatchMode):
                 target = session.source(tensor, "input", "", "target")
                 each = Found(target, (), target is not None)
             if each.last is not None and each.last.step >= 0:
-                inputs += [_NOT_RECORDED_VALUE] * (read.number - len(inputs)) + [each.last.value]
+                inputs += [NOTHING] * (read.number - len(inputs)) + [each.last.value]
                 others += [made.value for made in each.others if made.step >= 0]
             unknown = unknown or (not each.complete and tensor.dtype in DTYPES and tensor.numel() > 0)
-        return inputs + others, unknown
+        if others:  # behind all that the function counts
+            last = max(read.number for read in reads)
+            inputs += [NOTHING] * (last + 1 - len(inputs)) + others
+        return inputs, unknown
 
     def _emit(self, call: Call, outputs: List[Tuple[int, torch.Tensor, Label]], cast_from: Optional[torch.Tensor],
               explain: Optional[Callable[[torch.Tensor], List[Node]]] = None) -> List[Made]:

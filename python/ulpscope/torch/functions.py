@@ -147,10 +147,9 @@ _READS: Dict[str, Tuple[str, ...]] = {
     "adaptive_max_pool2d_backward": ("grad_output", "indices"),
     "nll_loss_backward": ("grad_output", "target"),
     "nll_loss2d_backward": ("grad_output", "target"),
-    "_thnn_fused_lstm_cell": ("input_gates", "hidden_gates", "cx"),
     "_thnn_fused_lstm_cell_backward_impl": ("grad_hy", "grad_cy", "workspace", "cx", "cy"),
 }
-# Of a convolution whose input takes no gradient.
+# The order of a convolution's backward whose input takes no gradient.
 _READS_FOR_WEIGHT = ("grad_output", "input")
 
 
@@ -161,6 +160,11 @@ def base_name(name: str) -> str:
     return name[:-1] if name.endswith("_") and not name.endswith("__") else name
 
 
+def gives_gradient_of_input(arguments: Dict[str, Any]) -> bool:
+    """Of the backward op of a convolution."""
+    return bool(arguments.get("output_mask", [True])[0])
+
+
 def function_of(name: str, arguments: Dict[str, Any]) -> str:
     """The function that an op computes; `other` where a trace has no word for it."""
     base = base_name(name)
@@ -169,7 +173,7 @@ def function_of(name: str, arguments: Dict[str, Any]) -> str:
     if base == "convolution" and arguments.get("transposed"):
         return "transposed_convolution"
     if base == "convolution_backward":
-        of_input = bool(arguments.get("output_mask", [True])[0])
+        of_input = gives_gradient_of_input(arguments)
         return ("transposed_" if arguments.get("transposed") else "") + (
             "convolution_backward_input" if of_input else "convolution_backward_weight")
     if base in _SAME_NAME:
@@ -277,7 +281,8 @@ class Schema:
         # Ops that take a tensor for its shape alone.
         self.reads_values = not (self.base.endswith("_like") or self.base.startswith("new_"))
         self.is_list = self.name.startswith(("_foreach_", "_fused_", "_amp_foreach_"))
-        self.by_name = {each.name: each for each in self.arguments}
+        self._order = self._order_of(_READS.get(self.base, ()))
+        self._order_for_weight = self._order_of(_READS_FOR_WEIGHT)
 
     def bind(self, args: Sequence[Any], kwargs: Dict[str, Any]) -> Dict[str, Any]:
         """Arguments by name; those left out have their default."""
@@ -288,21 +293,29 @@ class Schema:
 
     def reads(self, bound: Dict[str, Any]) -> List[Read]:
         """The tensors that the op reads, as the function counts them: what is left out or is a number keeps its place."""
-        first = _READS.get(self.base, ())
-        if self.base == "convolution_backward" and function_of(self.name, bound).endswith("weight"):
-            first = _READS_FOR_WEIGHT
-        named = [self.by_name[name] for name in first if name in self.by_name]
+        order = self._order
+        if self.base == "convolution_backward" and not gives_gradient_of_input(bound):
+            order = self._order_for_weight
         found: List[Read] = []
         number = 0
-        for each in named + [each for each in self.arguments if each.is_tensor and each.name not in first]:
-            if each.out or not self.reads_values or (each.written and self.overwrites):
-                continue
+        for each in order:
             value = bound[each.name]
-            for item in value if isinstance(value, (list, tuple)) else (value,):
-                if isinstance(item, torch.Tensor):
-                    found.append(Read(each.name, number, item))
-                number += 1
+            if isinstance(value, (list, tuple)):
+                for tensor in tensors_in(value):
+                    found.append(Read(each.name, number, tensor))
+                    number += 1
+                continue
+            if isinstance(value, torch.Tensor):
+                found.append(Read(each.name, number, value))
+            number += 1
         return found
+
+    def _order_of(self, first: Sequence[str]) -> List[Argument]:
+        by_name = {each.name: each for each in self.arguments}
+        named = [by_name[name] for name in first if name in by_name]
+        others = [each for each in self.arguments if each.is_tensor and each.name not in first]
+        return [each for each in named + others
+                if not each.out and self.reads_values and not (each.written and self.overwrites)]
 
     def attributes(self, bound: Dict[str, Any]) -> str:
         """Arguments that are no tensors and not their default, as name=value."""

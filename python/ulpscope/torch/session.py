@@ -424,6 +424,8 @@ class Session:
             if frame is None:
                 return None
             if frame.f_code.co_filename == _GRAD_SCALER:
+                if frame.f_code.co_name not in ("scale", "apply_scale"):
+                    return None  # it steps or unscales, and hooks of the user's may multiply there
                 while frame is not None and "self" not in frame.f_locals:
                     frame = frame.f_back
                 return None if frame is None else frame.f_locals["self"]

@@ -5,7 +5,7 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from .._library import Value
+from .._library import NOTHING, Value
 
 DTYPES: Dict[torch.dtype, str] = {
     torch.float64: "f64",
@@ -59,8 +59,8 @@ class Made:
 
 
 # Memory that no recorded op made: of `empty`, which may hold anything, and zeros.
-UNMADE = Made(0, Value(0, 0), -1, "", "", "", "", "", "", 1.0)
-CONSTANT = Made(0, Value(0, 0), -1, "", "", "", "", "", "", 1.0)
+UNMADE = Made(0, NOTHING, -1, "", "", "", "", "", "", 1.0)
+CONSTANT = Made(0, NOTHING, -1, "", "", "", "", "", "", 1.0)
 
 
 class Found(NamedTuple):

@@ -224,6 +224,7 @@ SAID = {
     "data.outlier.step_skipped": outliers_skipped,
     "data.outlier.scale_fell": lambda case, said: {"scale": lowest_scale(case)},
     "data.targets_far": far_targets,
+    "data.targets_far.large": far_targets,
     "data.targets_far.not_reached": lambda case, said: {"steps": int((~case.f.steps.broken).sum())},
     "advice.export_lists_batch": lambda case, said: {"step": case.finding["evidence"][0]["key"]["step"]},
 }

@@ -571,6 +571,10 @@ SAID = {
     "loss.of_the_mean": told_mean_guess,
     "run.no_better_than_guessing.smoothed_far": smoothed_far,
     "run.no_better_than_guessing.yet": nothing,
+    "run.no_better_than_guessing.hardly_yet": nothing,
+    "run.no_better_than_guessing.wrong_by_far": lambda case, said: Claim(
+        {"accuracy": case.f.metric("test_accuracy")}, it_is_right_often=case.f.metric("test_accuracy") >= 2 / number_of_classes(case)
+    ),
     "run.no_better_than_guessing.accuracy_yet": test_accuracy,
     "run.no_better_than_guessing.still_falls": still_falls,
     "advice.normalize_inputs": far_from_1,

@@ -347,6 +347,7 @@ SAID = {
     "advice.much_smaller_or_dynamic_scale": lambda case, said: Claim(
         {"largest": math.ldexp(1, int(case.fitting.largest[1]))}, it_is_a_bound=case.fitting.largest[0] < case.fitting.largest[1]
     ),
+    "advice.scale_at_most": lambda case, said: {"largest": math.ldexp(1, int(case.fitting.largest[1]))},
     "advice.scale_below": lambda case, said: Claim(
         {"largest": math.ldexp(1, int(case.fitting.largest[1]))},
         the_run_began_above=float(case.f.tables.steps["scale_before"][0]) > math.ldexp(1, int(case.fitting.largest[1])),

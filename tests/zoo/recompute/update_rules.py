@@ -204,10 +204,14 @@ def clipping(case):
     return s["gradient_norm"][mine], s["gradient_norm"][mine] / s["clipped_gradient_norm"][mine]
 
 
+def floored(ratio):
+    unit = 10.0 ** (math.floor(math.log10(ratio)) - 2)
+    return math.floor(ratio / unit) * unit
+
+
 def shortened(case, said):
     norms, ratios = clipping(case)
-    unit = 10.0 ** (math.floor(math.log10(ratios.min())) - 2)
-    return Claim({"ratio": math.floor(ratios.min() / unit) * unit, "steps": len(norms)}, it_is_more_than_a_hundred=ratios.min() > 100)
+    return Claim({"ratio": floored(ratios.min()), "steps": len(norms)}, it_is_more_than_a_hundred=ratios.min() > 100)
 
 
 def clipped_away(case, said):
@@ -228,9 +232,8 @@ def norms_of_gradients(case, said):
 
 def clipping_shortens(case, said):
     norms, ratios = clipping(case)
-    unit = 10.0 ** (math.floor(math.log10(ratios.min())) - 2)
     return Claim(
-        norms_of_gradients(case, said) | {"ratio": math.floor(ratios.min() / unit) * unit},
+        norms_of_gradients(case, said) | {"ratio": floored(ratios.min())},
         it_is_ten_at_least=ratios.min() >= 10,
         updates_are_of_SGD="sgd_update" in case.f.tensors.function,
     )
@@ -271,7 +274,7 @@ RULES = {
     "updates.biased": Rule(values=LOST_VALUES, all_of=lost_parameters, first=first_lost),
     "updates.decay_lost": Rule(values=DECAY_VALUES, all_of=decayed, first=first_decay_lost),
     "updates.clipped_away": Rule(
-        values={"clipped_by_at_least": lambda case, *_: float(clipping(case)[1].min())},
+        values={"clipped_by_at_least": lambda case, *_: floored(clipping(case)[1].min())},
         place=lambda case, tensor, _: Step(int(case.f.steps.step[~case.f.steps.broken][-1])),
         first=lambda case: int(case.f.steps.step[0]),
     ),
