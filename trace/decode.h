@@ -128,7 +128,7 @@ class Decoder {
   void decode(const Block& block, size_t row, Row& out) const {
     decode_rows(block, row, std::span(&out, 1));
   }
-  // The same of rows from `first` on, column by column.
+  // Decodes the rows from `first` on, column by column.
   template <typename Row>
   void decode_rows(const Block& block, size_t first, std::span<Row> out) const;
   // The same, but what cannot be of a column is the value of a new row instead, and so are columns that are `lost`, of which the

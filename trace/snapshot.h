@@ -32,6 +32,7 @@ struct StepRange {
   uint64_t first = 0;
   uint64_t last = UINT64_MAX;
 
+  bool contains(uint64_t step) const { return step >= first && step < last; }
   bool operator==(const StepRange&) const = default;
 };
 

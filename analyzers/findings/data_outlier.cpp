@@ -85,11 +85,10 @@ struct Outliers {
 };
 
 std::optional<Outliers> outliers_of(const RunFacts& facts, uint32_t tensor) {
-  const StepRange steps = facts.context.options.steps;
   std::vector<Batch> batches;
   for (const int32_t rank : facts.context.trace.ranks())
     for (const DataRow& row : facts.memory.data.rows(facts.context, tensor, rank))
-      if (row.has_values && row.step >= steps.first && row.step < steps.last)
+      if (row.has_values && facts.context.options.asks_for(row.step))
         batches.push_back({row.step, rank, row.micro_batch, row.largest});
   std::stable_sort(batches.begin(), batches.end(), [](const Batch& a, const Batch& b) { return a.step < b.step; });
   const size_t n = batches.size();
@@ -303,11 +302,7 @@ Sentence skipped_for_outliers(const RunFacts& facts, const std::set<uint64_t>& s
 void find_outliers(const RunFacts& facts, Findings& found) {
   const Snapshot& trace = facts.context.trace;
   for (uint32_t i = 0; i < facts.selection.size(); ++i) {
-    const TensorInfo& tensor = facts.selection.tensor(i);
-    const OpInfo& op = facts.selection.op(i);
-    if (!facts.selection.contains(i) || tensor.role != Role::input || op.kind != OpKind::source || op.phase == Phase::evaluation ||
-        !is_float(tensor.dtype))
-      continue;
+    if (!facts.selection.contains(i) || !is_training_data(facts.selection, i)) continue;
     const std::optional<Outliers> outliers = outliers_of(facts, i);
     if (!outliers) continue;
     const Batch& first = outliers->batches.front();

@@ -7,6 +7,7 @@
 
 #include "ulpscope/analyzers/findings/nonfinite_text.h"
 #include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/findings/update_text.h"
 #include "ulpscope/analyzers/judgements/gradient_judgement.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
@@ -103,11 +104,9 @@ Advice lower_scale_advice(const RunFacts& facts, DType dtype) {
   }
   if (settings.number(SettingKind::loss_factor).value_or(1) > 1) {
     const SettingMention factor = settings.now(SettingKind::loss_factor);
-    const std::vector<OpInfo>& ops = facts.context.trace.ops();
-    const auto is_sgd = [](const OpInfo& op) { return op.function == OpFunction::sgd_update; };
     // Updates of SGD are as much smaller: without another learning rate that is another training, and nothing to try.
-    advice.text += std::any_of(ops.begin(), ops.end(), is_sgd) ? kOnOverflowLowerFactorOfSgd({{"factor", factor}})
-                                                               : kOnOverflowLowerFactor({{"factor", advice.lower(factor)}});
+    advice.text += uses_sgd(facts) ? kOnOverflowLowerFactorOfSgd({{"factor", factor}})
+                                   : kOnOverflowLowerFactor({{"factor", advice.lower(factor)}});
   }
   if (!has_wide_range) {
     advice.note({.kind = SettingKind::precision, .value = std::string(settings.words().bf16)});

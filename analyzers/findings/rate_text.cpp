@@ -64,11 +64,6 @@ std::optional<std::pair<double, double>> rates_with(const RunFacts& facts, uint3
   return rates;
 }
 
-bool uses_sgd(const RunFacts& facts) {
-  const std::vector<OpInfo>& ops = facts.context.trace.ops();
-  return std::any_of(ops.begin(), ops.end(), [](const OpInfo& op) { return op.function == OpFunction::sgd_update; });
-}
-
 bool updates_follow_gradients(const RunFacts& facts) {
   return !(facts.context.settings.number(SettingKind::clip_norm).value_or(0) > 0) && uses_sgd(facts);
 }

@@ -116,8 +116,7 @@ Sentence losses_still_fall(const RunFacts& facts) {
   constexpr uint64_t kShort = 200;      // steps
   constexpr double kDeviations = 2.5;   // of Mann and Whitney's U: one in 160 by chance
   constexpr double kLeastFall = 0.005;  // of the loss, in a third of the run
-  const StepRange asked = facts.context.options.steps;
-  const std::vector<StepLoss> losses = losses_of(facts, {asked.first, std::min(asked.last, facts.step_facts.broken_from())});
+  const std::vector<StepLoss> losses = losses_of(facts, facts.judged_range());
   if (facts.broke() || losses.size() < kLeastJudged || losses.size() >= kShort || was_thrown_up(facts.judged_steps()) ||
       !why_updates_are_short(facts).text.empty())
     return {};
@@ -206,7 +205,7 @@ void find_guessing(const RunFacts& facts, Findings& found) {
               {{last_step, {{"loss_of_guessing", guess}, {"least_possible_loss", guessing->least}}}}, kSmoothLabelsLess());
     return;
   }
-  // Of what little is left to win, batches may differ by more.
+  // Batches may differ by more than what little is left to win.
   constexpr double kLittle = 0.05;
   const bool is_smoothed_far = won < kLittle * guess;
   const bool is_as_bad =

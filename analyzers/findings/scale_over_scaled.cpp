@@ -57,7 +57,7 @@ void find_over_scaled(const RunFacts& facts, Findings& found) {
         kSmallerScaleThatStays({{"settings", Value::list({initial, settings.switched(SettingKind::scale_dynamic, false)})}});
   } else {
     const Setting dynamic = advice.set(settings.switched(SettingKind::scale_dynamic, true));
-    // Of a step that overflowed the trace has a bound only: what was computed from an infinity has no magnitude.
+    // The trace has only a bound of a step that overflowed: what was computed from an infinity has no magnitude.
     const Template& lower = largest->lower == largest->upper ? kSmallerOrDynamicScale : kMuchSmallerOrDynamicScale;
     advice.text = lower({{"largest", bound}, {"initial", initial}, {"dynamic", dynamic}});
   }

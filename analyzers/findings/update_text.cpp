@@ -5,6 +5,7 @@
 
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
 
 namespace ulpscope::findings {
 
@@ -50,6 +51,11 @@ Sentence stochastic_rounding(const SettingNames& settings, Advice& advice) {
   if (ops.empty()) return {};
   const SettingMention math = settings.changed(SettingKind::update_math, settings.words().parameter_math, settings.words().fp32);
   return math.empty() ? kStochasticOps({{"ops", ops}}) : kStochasticOpsWithMath({{"ops", ops}, {"math", math}});
+}
+
+bool uses_sgd(const RunFacts& facts) {
+  const std::vector<OpInfo>& ops = facts.context.trace.ops();
+  return std::any_of(ops.begin(), ops.end(), [](const OpInfo& op) { return op.function == OpFunction::sgd_update; });
 }
 
 double floored(double ratio) {

@@ -22,6 +22,8 @@ void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limi
 // change is noted in `advice`.
 Sentence stochastic_rounding(const SettingNames& settings, Advice& advice);
 
+bool uses_sgd(const RunFacts& facts);
+
 // A bound from below with three digits.
 double floored(double ratio);
 // How many times clipping made gradients shorter, at least: three digits.

@@ -4,6 +4,12 @@
 
 namespace ulpscope {
 
+bool is_training_data(const Selection& selection, uint32_t tensor) {
+  const OpInfo& op = selection.op(tensor);
+  const TensorInfo& info = selection.tensor(tensor);
+  return op.kind == OpKind::source && op.phase != Phase::evaluation && info.role == Role::input && is_float(info.dtype);
+}
+
 const std::vector<DataRow>& DataHistory::rows(const AnalysisContext& context, uint32_t tensor, int rank) {
   std::vector<DataRow>& rows = rows_[{tensor, rank}];
   const uint64_t next = rows.empty() ? 0 : rows.back().step + 1;

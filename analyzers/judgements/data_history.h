@@ -1,4 +1,4 @@
-// What the rows of data say of the numbers that a model is trained on, in a run that may grow.
+// The numbers that a model is trained on, in a run that may grow: a few for each batch.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,10 @@
 namespace ulpscope {
 
 struct AnalysisContext;
+class Selection;
+
+// Whether a tensor is of floating-point numbers that come in for training: features, targets that are no labels, masks.
+bool is_training_data(const Selection& selection, uint32_t tensor);
 
 struct DataRow {
   uint64_t step = 0;
@@ -21,8 +25,8 @@ struct DataRow {
 // Rows of tensors, of which each is read once.
 class DataHistory {
  public:
-  // Of all steps, in order. `context`: of the same trace each time, which may have grown by rows of the same tensors. What is given
-  // changes with the next call for the same tensor and rank.
+  // The rows of all steps, in order. `context`: of the same trace each time, which may have grown by rows of the same tensors. What
+  // is given changes with the next call for the same tensor and rank.
   const std::vector<DataRow>& rows(const AnalysisContext& context, uint32_t tensor, int rank);
 
  private:

@@ -24,8 +24,7 @@ bool DataMoments::is_far_from_1() const {
 
 std::optional<std::vector<DataMoments>> input_moments(const RunFacts& facts) {
   const Selection& selection = facts.selection;
-  const StepRange asked = facts.context.options.steps;
-  const StepRange judged{asked.first, std::min(asked.last, facts.step_facts.broken_from())};
+  const StepRange judged = facts.judged_range();
   std::vector<uint32_t> targets;
   for (const uint32_t loss : loss_ops(facts.context)) {
     const std::span<const uint32_t> read = sources_read_as(facts.context, loss, Meaning::target);
@@ -33,15 +32,12 @@ std::optional<std::vector<DataMoments>> input_moments(const RunFacts& facts) {
   }
   std::vector<DataMoments> inputs;
   for (uint32_t i = 0; i < selection.size(); ++i) {
-    const OpInfo& op = selection.op(i);
-    if (selection.tensor(i).role != Role::input || op.kind != OpKind::source || op.phase == Phase::evaluation ||
-        !is_float(selection.tensor(i).dtype) || facts.context.masks.may_be(i))
-      continue;
+    if (!is_training_data(selection, i) || facts.context.masks.may_be(i)) continue;
     double count = 0, sum = 0, squares = 0;
     bool is_known = true;
     for (const int rank : facts.context.trace.ranks()) {
       for (const DataRow& row : facts.memory.data.rows(facts.context, i, rank)) {
-        if (row.step < judged.first || row.step >= judged.last) continue;
+        if (!judged.contains(row.step)) continue;
         is_known = is_known && row.has_values && row.nonfinite == 0;
         count += static_cast<double>(row.count);
         sum += row.sum;

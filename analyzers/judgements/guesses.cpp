@@ -58,9 +58,9 @@ std::optional<MeanGuess> mean_guess_of(const RunFacts& facts) {
   if (target.size() != 1 || context.selection.op(target.front()).kind != OpKind::source) return std::nullopt;
   std::map<uint64_t, Targets> of_steps;
   bool is_known = true;
-  const StepRange judged{context.options.steps.first, std::min(context.options.steps.last, facts.step_facts.broken_from())};
+  const StepRange judged = facts.judged_range();
   for (const DataRow& row : facts.memory.data.rows(context, target.front(), context.trace.ranks().front())) {
-    if (row.step < judged.first || row.step >= judged.last) continue;
+    if (!judged.contains(row.step)) continue;
     is_known = is_known && row.has_values && row.nonfinite == 0;
     Targets& targets = of_steps[row.step];
     targets.count += static_cast<double>(row.count);

@@ -11,11 +11,9 @@ namespace ulpscope {
 
 std::vector<LearningRate> learning_rates_of(const RunFacts& facts) {
   std::vector<LearningRate> rates;
-  const StepRange asked = facts.context.options.steps;
-  const uint64_t end = std::min(asked.last, facts.step_facts.broken_from());
+  const StepRange judged = facts.judged_range();
   for (const StepNumbers& one : facts.memory.steps.steps(facts.context))
-    if (one.step >= asked.first && one.step < end && std::isfinite(one.learning_rate))
-      rates.push_back({one.step, one.learning_rate});
+    if (judged.contains(one.step) && std::isfinite(one.learning_rate)) rates.push_back({one.step, one.learning_rate});
   return rates;
 }
 

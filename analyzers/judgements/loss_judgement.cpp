@@ -142,7 +142,7 @@ Sentence LossChange::text() const {
 std::vector<StepLoss> losses_of(const RunFacts& facts, StepRange steps) {
   std::vector<StepLoss> losses;
   for (const StepNumbers& one : facts.memory.steps.steps(facts.context))
-    if (one.loss_known && one.step >= steps.first && one.step < steps.last) losses.push_back({one.step, one.loss});
+    if (one.loss_known && steps.contains(one.step)) losses.push_back({one.step, one.loss});
   return losses;
 }
 

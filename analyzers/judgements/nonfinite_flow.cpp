@@ -313,7 +313,7 @@ struct FollowedBeginnings::State {
   State(const AnalysisContext& context, const NonfiniteHarm& asked, const std::vector<bool>& masks)
       : harm(asked), is_mask(masks), next(context.parts.size()) {}
 
-  // What was found holds on, and only grows.
+  // Whether all that was found holds on, and only grows.
   bool goes_on(const NonfiniteHarm& asked, const std::vector<bool>& masks) const { return asked == harm && masks == is_mask; }
   // Takes what is new, or all where ranks exchange values.
   void take(const AnalysisContext& context);
@@ -387,7 +387,7 @@ FollowedBeginnings::~FollowedBeginnings() = default;
 
 std::vector<NonfiniteBeginning> FollowedBeginnings::find(const AnalysisContext& context, const NonfiniteHarm& harm,
                                                          const std::vector<bool>& is_mask) {
-  // What throws on the way leaves nothing behind that has half a step.
+  // An exception on the way leaves nothing behind that has half a step.
   std::unique_ptr<State> state = std::move(state_);
   if (!state || !state->goes_on(harm, is_mask)) state = std::make_unique<State>(context, harm, is_mask);
   state->take(context);

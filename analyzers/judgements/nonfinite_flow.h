@@ -56,8 +56,8 @@ bool divides(OpFunction function);
 std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, const NonfiniteHarm& harm = {},
                                                 const std::vector<bool>& is_mask = {});
 
-// The same of a run that grows, each time it is asked: reads what is new where the question is the same, and all of it where ranks
-// exchange values.
+// It finds these in a run that grows, each time it is asked: it reads what is new where the question is the same, and all of it
+// where ranks exchange values.
 class FollowedBeginnings {
  public:
   FollowedBeginnings();

@@ -1,5 +1,6 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "ulpscope/analyzers/judgements/gradient_judgement.h"
@@ -56,6 +57,9 @@ const StepTotals& RunFacts::steps() const {
 const StepTotals& RunFacts::judged_steps() const {
   if (!made_->judged_steps) made_->judged_steps = step_facts.judged();
   return *made_->judged_steps;
+}
+StepRange RunFacts::judged_range() const {
+  return {context.options.steps.first, std::min(context.options.steps.last, step_facts.broken_from())};
 }
 
 bool RunFacts::broke() const { return step_facts.broken_from() != UINT64_MAX; }

@@ -4,6 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "ulpscope/trace/snapshot.h"
+
 namespace ulpscope {
 
 struct AnalysisContext;
@@ -47,6 +49,7 @@ class RunFacts {
 
   const StepTotals& steps() const;         // that are asked for
   const StepTotals& judged_steps() const;  // those of them before the run broke
+  StepRange judged_range() const;          // that these lie in
   bool broke() const;
   const PrecisionFacts& precision() const;
   const FittingScales& fitting() const;            // which loss scales fit

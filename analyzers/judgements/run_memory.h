@@ -1,4 +1,4 @@
-// What is kept of a run that grows from one look at it to the next, so that findings read no row twice.
+// This is kept of a run that grows from one look at it to the next, so that findings read no row twice.
 #pragma once
 
 #include <memory>

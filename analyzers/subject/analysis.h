@@ -28,7 +28,7 @@ struct AnalysisOptions {
   const std::atomic<bool>* cancel = nullptr;  // set from any thread: the analyzer returns what it has, marked incomplete
   std::function<void(double)> progress;       // share of the rows seen, 0 to 1
 
-  bool asks_for(uint64_t step) const { return step >= steps.first && step < steps.last; }
+  bool asks_for(uint64_t step) const { return steps.contains(step); }
   bool restricts_steps() const { return steps.first > 0 || steps.last < UINT64_MAX; }
   bool restricts_tensors() const { return !modules.empty() || !ops.empty() || !phases.empty() || !roles.empty(); }
   bool selects() const { return restricts_steps() || restricts_tensors(); }

@@ -59,7 +59,7 @@ AnalysisOptions every_row(StepRange steps = {}) {
   return options;
 }
 
-// What the analyses say, every number of it. `memory`: of the same trace when it was shorter.
+// Gives every number that the analyses say. `memory`: of the same trace when it was shorter.
 std::string analyzed(const AnalysisContext& context, const StepFacts& steps, const All& all, RunMemory& memory) {
   Report report = info_for_report(context, steps);
   const FittingScales fitting = all.get<FittingScale>().result();

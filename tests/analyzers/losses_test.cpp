@@ -346,7 +346,7 @@ TEST(Guessing, TheMeanOfTheTargetsIsWhatARegressionIsComparedWith) {
   }
 }
 
-// Of a classifier among 8 classes, whose loss of guessing is 2.079, what is said of its losses.
+// A run of a classifier among 8 classes, whose loss of guessing is 2.079.
 class Classification {
  public:
   explicit Classification(const char* attributes = "") {
@@ -405,7 +405,7 @@ TEST(Guessing, InputsThatAreFarFrom1AreNamed) {
     Classification run;
     for (int step = 0; step < 40; ++step) run.step(3, {-size, size, 0, 0});
     EXPECT_EQ(run.told(), "error run.no_better_than_guessing");
-    // Of -s, s, 0 and 0 the variance is s^2 / 2.
+    // The variance of -s, s, 0 and 0 is s^2 / 2.
     const std::string named =
         fmt::format("Normalize the inputs: `inputs` has mean 0 and standard deviation {:.3g}.", size / std::sqrt(2));
     EXPECT_EQ(run.suggestion, fmt::format("{}Check the learning rate and its schedule.", is_named ? named + " " : ""));
@@ -419,7 +419,7 @@ TEST(Guessing, InputsThatAreAllOneNumberAreNamed) {
   EXPECT_EQ(run.suggestion, "Check the data: every element of `inputs` is 0.7, so that samples look alike.");
 }
 
-// Of 8 classes, 0.99 of the share spread over all: the target is 0.01125 more likely than the others, and knowing it lowers the
+// With 0.99 of the share spread over all 8 classes the target is 0.01125 more likely than the others, and knowing it lowers the
 // loss by 0.0003.
 TEST(Guessing, LabelsThatAreSmoothedFarAreTheCause) {
   Classification run("label_smoothing=0.99");
