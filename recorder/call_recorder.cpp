@@ -124,16 +124,6 @@ int64_t elements_in(std::span<const int64_t> shape) {
   return elements;
 }
 
-// Values of a view in logical order, as FP64.
-void read_values(const TensorView& view, int64_t begin, int64_t n, double* out) {
-  if (view.dtype == DType::f32 && is_contiguous(view)) {
-    const float* const values = view.as<const float>() + begin;
-    std::copy_n(values, n, out);
-  } else {
-    for (int64_t i = 0; i < n; ++i) out[i] = read_element(view, begin + i);
-  }
-}
-
 TensorView readable(const HostTensor& tensor, std::string_view what) {
   const TensorView view = folded(tensor);
   if (view.data == nullptr && view.size() > 0) throw usage_error("{}: expected its memory, got none", what);
@@ -185,6 +175,15 @@ TensorView folded(const HostTensor& tensor) {
   std::copy(shape.begin(), shape.end(), view.shape.begin());
   std::copy(strides.begin(), strides.end(), view.strides.begin());
   return view;
+}
+
+void read_values(const TensorView& view, int64_t begin, int64_t n, double* out) {
+  if (view.dtype == DType::f32 && is_contiguous(view)) {
+    const float* const values = view.as<const float>() + begin;
+    std::copy_n(values, n, out);
+  } else {
+    for (int64_t i = 0; i < n; ++i) out[i] = read_element(view, begin + i);
+  }
 }
 
 UpdateCounts count_update(const HostUpdate& update) {

@@ -52,6 +52,8 @@ struct HostTensor {
 // The tensor with at most kMaxRank dimensions: those that lie behind each other are one. Throws Error (usage) where there are more,
 // of a negative extent or stride, and of more elements than a trace can have.
 TensorView folded(const HostTensor& tensor);
+// The n values from `begin` on, in logical order, as FP64.
+void read_values(const TensorView& view, int64_t begin, int64_t n, double* out);
 
 // An update of a parameter w. All have one shape.
 struct HostUpdate {

@@ -22,66 +22,6 @@ class Refused(Error):
     """A call that says something that cannot be; the recording is as it was."""
 
 
-class Value(NamedTuple):
-    """Output `slot` of the op with the id `op`."""
-
-    op: int
-    slot: int
-
-
-NOTHING = Value(0, 0)  # in the place of an output that was not recorded
-
-
-class Label(NamedTuple):
-    """The part that an output plays."""
-
-    role: str = "activation"
-    parameter: str = ""
-    name: str = ""
-    scale: float = 1.0
-
-
-class Call(NamedTuple):
-    """An op call, described before it runs."""
-
-    name: str
-    phase: str
-    function: str = "other"
-    kind: str = ""
-    module: str = ""
-    attributes: str = ""
-    location: str = ""
-    parameter: str = ""
-    forward_id: int = 0
-    inputs: Sequence[Value] = ()
-    inputs_unknown: bool = False
-    product: Optional[Tuple[int, int, int, int, int]] = None
-
-
-class Tensor(NamedTuple):
-    """A tensor of the host's memory; `owner` keeps that alive."""
-
-    data: int
-    dtype: str
-    shape: Tuple[int, ...]
-    strides: Tuple[int, ...]
-    owner: Any = None
-
-
-class Node(NamedTuple):
-    """A node of how an element came about: the element itself, whose parent and operand are -1, or what it was computed from."""
-
-    made_by: Value
-    shape: Tuple[int, ...]
-    element: int
-    value: float
-    parent: int
-    operand: int
-    term: int
-    terms: int
-    overwritten: bool
-
-
 class StepResult(NamedTuple):
     """The results of a step; None: not known."""
 
@@ -111,49 +51,10 @@ class _Status(ctypes.Structure):
                 ("tensor_rows", _u64), ("refused", _u64), ("queue_fill", _double), ("why", ctypes.c_char * 512)]
 
 
-class _Value(ctypes.Structure):
-    _fields_ = [("op", _u64), ("slot", _u32)]
-
-
 class _Step(ctypes.Structure):
     _fields_ = [("size", _u32), ("known", _u32), ("loss", _double), ("learning_rate", _double), ("scale_before", _double),
                 ("scale_after", _double), ("gradient_norm", _double), ("clipped_gradient_norm", _double),
                 ("seconds", _double), ("peak_memory", _u64), ("skipped", _u8)]
-
-
-class _Call(ctypes.Structure):
-    _fields_ = [("size", _u32), ("name", _u32), ("module", _u32), ("attributes", _u32), ("location", _u32),
-                ("parameter", _u32), ("phase", _i32), ("function", _i32), ("kind", _i32), ("id", _u64), ("forward_id", _u64),
-                ("inputs", ctypes.POINTER(_Value)), ("inputs_count", _u32), ("inputs_unknown", _u8),
-                ("product", ctypes.POINTER(_i64))]
-
-
-class _Tensor(ctypes.Structure):
-    _fields_ = [("size", _u32), ("data", _pointer), ("dtype", _i32), ("rank", _i32), ("shape", ctypes.POINTER(_i64)),
-                ("strides", ctypes.POINTER(_i64))]
-
-
-class _Label(ctypes.Structure):
-    _fields_ = [("size", _u32), ("role", _i32), ("parameter", _u32), ("name", _u32), ("scale", _double)]
-
-
-class _Statistics(ctypes.Structure):
-    _fields_ = [("size", _u32), ("known", _u8), ("before_rounding", _u8), ("rounding_known", _u8), ("count", _u64),
-                ("nan", _u64), ("positive_infinity", _u64), ("negative_infinity", _u64), ("zeros", _u64), ("negatives", _u64),
-                ("smallest", _double), ("largest", _double), ("sum", _double), ("sum_of_squares", _double),
-                ("bins", _u64 * 255), ("below_range", _u64), ("above_range", _u64), ("flushed", _u64), ("subnormal", _u64),
-                ("inexact_subnormal", _u64), ("overflowed", _u64), ("rescued", _u64), ("saturated", _u64)]
-
-
-class _Node(ctypes.Structure):
-    _fields_ = [("size", _u32), ("operand", _i32), ("parent", _i64), ("term", _i64), ("terms", _i64), ("made_by", _Value),
-                ("shape", ctypes.POINTER(_i64)), ("rank", _i32), ("overwritten", _u8), ("element", _i64), ("value", _double)]
-
-
-class _Update(ctypes.Structure):
-    _fields_ = [("size", _u32), ("learning_rate", _double), ("before", ctypes.POINTER(_Tensor)),
-                ("after", ctypes.POINTER(_Tensor)), ("gradient", ctypes.POINTER(_Tensor)),
-                ("update", ctypes.POINTER(_Tensor))]
 
 
 _SIGNATURES = {
@@ -161,7 +62,6 @@ _SIGNATURES = {
     "open": [ctypes.POINTER(_Run), ctypes.POINTER(_Options), ctypes.POINTER(_pointer)],
     "close": [_pointer],
     "flush": [_pointer],
-    "intern": [_pointer, _text, ctypes.c_size_t, ctypes.POINTER(_u32)],
     "setting": [_pointer, _text, _text, _i32, ctypes.c_int],
     "metric": [_pointer, _text, _i32, _double],
     "note": [_pointer, _text],
@@ -169,18 +69,8 @@ _SIGNATURES = {
     "begin_step": [_pointer, _u64],
     "begin_pass": [_pointer, _i32, _u32, _u32],
     "end_step": [_pointer, ctypes.POINTER(_Step)],
-    "begin_op": [_pointer, ctypes.POINTER(_Call), ctypes.POINTER(_u64), ctypes.POINTER(_u64)],
-    "end_op": [_pointer, _u64],
-    "drop_op": [_pointer, _u64],
-    "output": [_pointer, _u64, _u32, ctypes.POINTER(_Tensor), ctypes.POINTER(_Label), ctypes.POINTER(_Statistics)],
-    "set_label": [_pointer, _u64, _u32, ctypes.POINTER(_Label)],
-    "set_gradient_of": [_pointer, _u64, _u32, _Value, _i32],
-    "set_update": [_pointer, _u64, _u32, ctypes.POINTER(_Update)],
-    "wants_capture": [_pointer, _u64, _u32, ctypes.POINTER(_u8)],
-    "set_capture": [_pointer, _u64, _u32, ctypes.POINTER(_Node), _u32],
-    "take_cast": [ctypes.POINTER(_Tensor), ctypes.POINTER(_Tensor), _double, ctypes.POINTER(_Statistics)],
 }
-_NAMES = ("phase", "role", "function", "kind", "setting_kind", "metric_kind", "dtype")
+_NAMES = ("phase", "role", "setting_kind", "metric_kind")
 
 
 def find_library() -> str:
@@ -248,7 +138,6 @@ class Recorder:
     def __init__(self, run: Dict[str, Any], options: Dict[str, Any]) -> None:
         self._library = load_library()
         self._handle = _pointer()
-        self._texts: Dict[str, int] = {"": 0}
         self._numbers: Dict[Tuple[str, str], int] = {}
         texts = {name: _encoded(value) if isinstance(value, str) else value for name, value in run.items()}
         paths = {name: _encoded(value) if isinstance(value, str) else value for name, value in options.items()}
@@ -302,89 +191,6 @@ class Recorder:
             step.known += 8
             step.gradient_norm, step.clipped_gradient_norm = result.norms
         self._check(self._library.ulpscope_end_step(self._handle, step))
-
-    def begin_op(self, call: Call) -> Tuple[int, int]:
-        """The call's number, by which it is told more of, and its id, by which others name its outputs."""
-        described = _structure(_Call)
-        described.name = self._text(call.name)
-        described.module = self._text(call.module)
-        described.attributes = self._text(call.attributes)
-        described.location = self._text(call.location)
-        described.parameter = self._text(call.parameter)
-        described.phase = self._number("phase", call.phase)
-        described.function = self._number("function", call.function)
-        described.kind = self._number("kind", call.kind) if call.kind else -1
-        described.forward_id = call.forward_id
-        inputs = (_Value * max(1, len(call.inputs)))(*(_Value(*value) for value in call.inputs))
-        described.inputs = inputs
-        described.inputs_count = len(call.inputs)
-        described.inputs_unknown = int(call.inputs_unknown)
-        product = None if call.product is None else _numbers(call.product)
-        if product is not None:
-            described.product = product
-        op, number = _u64(), _u64()
-        self._check(self._library.ulpscope_begin_op(self._handle, described, ctypes.byref(op), ctypes.byref(number)))
-        return op.value, number.value
-
-    def end_op(self, op: int) -> None:
-        self._check(self._library.ulpscope_end_op(self._handle, op))
-
-    def drop_op(self, op: int) -> None:
-        self._check(self._library.ulpscope_drop_op(self._handle, op))
-
-    def output(self, op: int, slot: int, tensor: Tensor, label: Label, cast_from: Optional[Tensor] = None) -> None:
-        """An output; of a cast, the values that were cast tell what its rounding did."""
-        described, statistics = self._tensor(tensor), None
-        if cast_from is not None:
-            statistics = _structure(_Statistics)
-            self._check(self._library.ulpscope_take_cast(self._tensor(cast_from), described, label.scale, statistics))
-        self._check(self._library.ulpscope_output(self._handle, op, slot, described, self._label(label), statistics))
-
-    def set_label(self, op: int, slot: int, label: Label) -> None:
-        self._check(self._library.ulpscope_set_label(self._handle, op, slot, self._label(label)))
-
-    def set_gradient_of(self, op: int, slot: int, value: Value, input_index: int) -> None:
-        self._check(self._library.ulpscope_set_gradient_of(self._handle, op, slot, _Value(*value), input_index))
-
-    def set_update(self, op: int, slot: int, learning_rate: float, before: Tensor, after: Tensor,
-                   gradient: Optional[Tensor], update: Optional[Tensor]) -> None:
-        tensors = [None if each is None else ctypes.pointer(self._tensor(each)) for each in (before, after, gradient, update)]
-        described = _structure(_Update, learning_rate=learning_rate)
-        described.before, described.after, described.gradient, described.update = tensors
-        self._check(self._library.ulpscope_set_update(self._handle, op, slot, described))
-
-    def wants_capture(self, op: int, slot: int) -> bool:
-        """Whether an output holds NaN or Inf that no input of its call had."""
-        wanted = _u8()
-        self._check(self._library.ulpscope_wants_capture(self._handle, op, slot, ctypes.byref(wanted)))
-        return bool(wanted.value)
-
-    def set_capture(self, op: int, slot: int, nodes: Sequence[Node]) -> None:
-        """How the first such element came about."""
-        described = (_Node * len(nodes))()
-        for to, node in zip(described, nodes):
-            to.size, to.operand, to.parent, to.term, to.terms = ctypes.sizeof(_Node), node.operand, node.parent, node.term, node.terms
-            to.made_by, to.shape, to.rank = _Value(*node.made_by), _numbers(node.shape), len(node.shape)
-            to.overwritten, to.element, to.value = node.overwritten, node.element, node.value
-        self._check(self._library.ulpscope_set_capture(self._handle, op, slot, described, len(nodes)))
-
-    def _tensor(self, tensor: Tensor) -> _Tensor:
-        described = _structure(_Tensor, data=tensor.data, dtype=self._number("dtype", tensor.dtype), rank=len(tensor.shape))
-        described.shape = _numbers(tensor.shape)
-        described.strides = _numbers(tensor.strides)
-        return described
-
-    def _label(self, label: Label) -> _Label:
-        return _structure(_Label, role=self._number("role", label.role), parameter=self._text(label.parameter),
-                          name=self._text(label.name), scale=label.scale)
-
-    def _text(self, text: str) -> int:
-        number = self._texts.get(text)
-        if number is None:
-            data, interned = text.encode("utf-8", "replace"), _u32()
-            self._check(self._library.ulpscope_intern(self._handle, data, len(data), ctypes.byref(interned)))
-            number = self._texts[text] = interned.value
-        return number
 
     def _number(self, enumeration: str, name: str) -> int:
         number = self._numbers.get((enumeration, name))

@@ -1,10 +1,13 @@
 """A recorder that keeps what it is told, by names, for tests of what the recording of PyTorch tells."""
 
+import ctypes
 import os
+import re
 import sys
 import unittest
 from collections import Counter
 from types import SimpleNamespace
+from typing import NamedTuple, Optional, Sequence, Tuple
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
 
@@ -13,9 +16,80 @@ try:
 except ImportError:
     torch = None
 
-from ulpscope._library import Refused
+from ulpscope._library import Refused, load_library
 
 NEEDS_TORCH = "torch is not installed"
+
+_u8, _u32, _u64, _i32, _i64, _double = (
+    ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64, ctypes.c_double)
+_text, _pointer = ctypes.c_char_p, ctypes.c_void_p
+
+
+class _Value(ctypes.Structure):
+    _fields_ = [("op", _u64), ("slot", _u32)]
+
+
+class _Call(ctypes.Structure):
+    _fields_ = [("size", _u32), ("name", _u32), ("module", _u32), ("attributes", _u32), ("location", _u32),
+                ("parameter", _u32), ("phase", _i32), ("function", _i32), ("kind", _i32), ("id", _u64), ("forward_id", _u64),
+                ("inputs", ctypes.POINTER(_Value)), ("inputs_count", _u32), ("inputs_unknown", _u8),
+                ("product", ctypes.POINTER(_i64))]
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = [("size", _u32), ("data", _pointer), ("dtype", _i32), ("rank", _i32), ("shape", ctypes.POINTER(_i64)),
+                ("strides", ctypes.POINTER(_i64))]
+
+
+class _Label(ctypes.Structure):
+    _fields_ = [("size", _u32), ("role", _i32), ("parameter", _u32), ("name", _u32), ("scale", _double)]
+
+
+class _Node(ctypes.Structure):
+    _fields_ = [("size", _u32), ("operand", _i32), ("parent", _i64), ("term", _i64), ("terms", _i64), ("made_by", _Value),
+                ("shape", ctypes.POINTER(_i64)), ("rank", _i32), ("overwritten", _u8), ("element", _i64), ("value", _double)]
+
+
+class _Update(ctypes.Structure):
+    _fields_ = [("size", _u32), ("learning_rate", _double), ("before", ctypes.POINTER(_Tensor)),
+                ("after", ctypes.POINTER(_Tensor)), ("gradient", ctypes.POINTER(_Tensor)),
+                ("update", ctypes.POINTER(_Tensor))]
+
+
+class Value(NamedTuple):
+    """Output `slot` of the op with the id `op`."""
+
+    op: int
+    slot: int
+
+
+NOTHING = Value(0, 0)  # in the place of an output that was not recorded
+
+
+class Label(NamedTuple):
+    """The part that an output plays."""
+
+    role: str = "activation"
+    parameter: str = ""
+    name: str = ""
+    scale: float = 1.0
+
+
+class Call(NamedTuple):
+    """An op call, described before it runs."""
+
+    name: str
+    phase: str
+    function: str = "other"
+    kind: str = ""
+    module: str = ""
+    attributes: str = ""
+    location: str = ""
+    parameter: str = ""
+    forward_id: int = 0
+    inputs: Sequence[Value] = ()
+    inputs_unknown: bool = False
+    product: Optional[Tuple[int, int, int, int, int]] = None
 
 
 class Recorded:
@@ -99,9 +173,8 @@ class Recorded:
             raise Refused(f"op '{recorded.call.name}': output {slot} was told twice")
         if cast_from is not None and tensor.dtype not in ("f16", "bf16"):
             raise Refused(f"a cast to {tensor.dtype}; expected one to f16 or bf16, whose roundings are counted")
-        assert tensor.data == tensor.owner.data_ptr()
         recorded.outputs[slot] = SimpleNamespace(label=label, dtype=tensor.dtype, shape=tensor.shape, cast_from=cast_from,
-                                                 values=tensor.owner.detach().clone())
+                                                 values=tensor.values)
 
     def _told(self, op, slot):
         recorded = self._ops.get(op)
@@ -120,8 +193,139 @@ class Recorded:
     def set_update(self, op, slot, learning_rate, before, after, gradient, update):
         self._told(op, slot).updates[slot] = SimpleNamespace(
             learning_rate=learning_rate,
-            **{name: None if tensor is None else tensor.owner.detach().clone()
+            **{name: None if tensor is None else tensor.values
                for name, tensor in (("before", before), ("after", after), ("gradient", gradient), ("update", update))})
+
+
+class Names:
+    """The names of the numbers of the library's enumerations: those that docs/trace_format.md has."""
+
+    def __init__(self):
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "trace_format.md")
+        with open(path, encoding="utf-8") as file:
+            self._words = sorted(set(re.findall(r"[a-z][a-z0-9_]*", file.read())))
+        self._known = {}
+
+    def __call__(self, enumeration, number):
+        if enumeration not in self._known:
+            look_up = getattr(load_library(), "ulpscope_" + enumeration)
+            look_up.argtypes, look_up.restype = [_text], _i32
+            self._known[enumeration] = {look_up(word.encode()): word for word in self._words}
+        return self._known[enumeration][number]
+
+
+NAMES = Names()
+
+
+def _values_of(tensor):
+    """A copy of the memory that a told tensor describes."""
+    shape = [tensor.shape[i] for i in range(tensor.rank)]
+    strides = [tensor.strides[i] for i in range(tensor.rank)] if tensor.strides else None
+    dtype = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}[NAMES("dtype", tensor.dtype)]
+    size = torch.empty((), dtype=dtype).element_size()
+    if 0 in shape:
+        return torch.empty(shape, dtype=dtype)
+    span = 1
+    for extent, stride in zip(shape, strides or [0] * len(shape)):
+        span += (extent - 1) * stride
+    if strides is None:
+        span = torch.Size(shape).numel()
+    memory = torch.frombuffer(bytearray(ctypes.string_at(tensor.data, span * size)), dtype=dtype)
+    return memory.view(shape) if strides is None else memory.as_strided(shape, strides).clone()
+
+
+_Op, _Slot = ctypes.c_uint64, ctypes.c_uint32
+
+
+class Calls(ctypes.Structure):
+    """ulpscope_aten_calls: functions that tell a Recorded what the library would tell a recorder."""
+
+    _fields_ = [
+        ("intern", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _pointer, ctypes.c_size_t, ctypes.POINTER(_u32))),
+        ("begin_op", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.POINTER(_Call), ctypes.POINTER(_Op), ctypes.POINTER(_Op))),
+        ("end_op", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op)),
+        ("drop_op", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op)),
+        ("output", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_Tensor), ctypes.POINTER(_Label),
+                                    ctypes.POINTER(_Tensor))),
+        ("set_label", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_Label))),
+        ("set_gradient_of", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, _Value, _i32)),
+        ("set_update", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_Update))),
+        ("wants_capture", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_u8))),
+        ("set_capture", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_Node), _u32)),
+        ("last_error", ctypes.CFUNCTYPE(_pointer)),
+    ]
+
+    @classmethod
+    def telling(cls, made):
+        """The functions that tell made[0]."""
+        texts, error = [""], ctypes.create_string_buffer(1000)
+        by_text = {"": 0}
+
+        def guarded(body):
+            def call(_, *arguments):
+                try:
+                    body(*arguments)
+                    return 0
+                except Exception as problem:  # nothing may be raised into the library
+                    error.value = str(problem).encode()[:999]
+                    return 1 if isinstance(problem, Refused) else 2
+
+            return call
+
+        def intern(data, size, number):
+            text = ctypes.string_at(data, size).decode()
+            if text not in by_text:
+                by_text[text] = len(texts)
+                texts.append(text)
+            number[0] = by_text[text]
+
+        def label_of(label):
+            given = label.contents
+            return Label(NAMES("role", given.role), texts[given.parameter], texts[given.name], given.scale)
+
+        def told(tensor):
+            if not tensor:
+                return None
+            given = tensor.contents
+            return SimpleNamespace(dtype=NAMES("dtype", given.dtype), shape=tuple(given.shape[i] for i in range(given.rank)),
+                                   values=_values_of(given))
+
+        def begin_op(call, token, identity):
+            given = call.contents
+            inputs = [Value(given.inputs[i].op, given.inputs[i].slot) for i in range(given.inputs_count)]
+            product = tuple(given.product[i] for i in range(5)) if given.product else None
+            function = "other" if given.function == -1 else NAMES("function", given.function)
+            token[0], identity[0] = made[0].begin_op(Call(
+                texts[given.name], NAMES("phase", given.phase), function, "", texts[given.module], texts[given.attributes],
+                texts[given.location], texts[given.parameter], given.forward_id, inputs, bool(given.inputs_unknown), product))
+
+        def output(op, slot, tensor, label, cast_from):
+            made[0].output(op, slot, told(tensor), label_of(label), told(cast_from))
+
+        def set_update(op, slot, update):
+            given = update.contents
+            made[0].set_update(op, slot, given.learning_rate, told(given.before), told(given.after), told(given.gradient),
+                               told(given.update))
+
+        def wants_capture(op, slot, wanted):
+            wanted[0] = made[0].wants_capture(op, slot)
+
+        bodies = {
+            "intern": intern,
+            "begin_op": begin_op,
+            "end_op": lambda op: made[0].end_op(op),
+            "drop_op": lambda op: made[0].drop_op(op),
+            "output": output,
+            "set_label": lambda op, slot, label: made[0].set_label(op, slot, label_of(label)),
+            "set_gradient_of": lambda op, slot, value, index: made[0].set_gradient_of(op, slot, Value(value.op, value.slot), index),
+            "set_update": set_update,
+            "wants_capture": wants_capture,
+            "set_capture": lambda op, slot, nodes, count: made[0].set_capture(op, slot, nodes, count),
+        }
+        types = dict(cls._fields_)
+        functions = [types[name](guarded(body)) for name, body in bodies.items()]
+        functions.append(types["last_error"](lambda: ctypes.addressof(error)))
+        return cls(*functions)
 
 
 def recording(model, optimizer=None, scaler=None, path="not_written.h5", **options):
@@ -134,8 +338,17 @@ def recording(model, optimizer=None, scaler=None, path="not_written.h5", **optio
         made.append(Recorded(run, given))
         return made[0]
 
+    make.calls = Calls.telling(made)
     started = Recording(path, model, optimizer, scaler, make_recorder=make, **options)
     started.made = made
+    tracker = started._session.tracker
+    close = tracker.close
+
+    def closing():
+        started.depth, started.unmapped = tracker.depth(), dict(tracker.counts("unmapped"))
+        close()
+
+    tracker.close = closing
     _started.append(started)
     return started
 

@@ -262,7 +262,7 @@ class Steps(Case):
         steps = self.recorded(run)
         self.assertEqual([step.number for step in steps], [0, 1, 2])
         self.assertIsNone(steps[2].result.loss)
-        self.assertEqual(run._session.stack, [])
+        self.assertEqual(run.depth, 0)
         self.assertTrue(run.made[0].closed)
 
     def test_exception_of_ours_stops_recording_alone(self):
@@ -292,7 +292,7 @@ class Steps(Case):
         step, = self.recorded(run)
         self.assertEqual(step.result.loss, loss.item())
         self.assertEqual(len(self.labels(step, "loss")), 1)
-        self.assertFalse(run._session.unmapped)
+        self.assertFalse(run.unmapped)
 
     def test_weights_changed_by_hand(self):
         with recording(self.model) as run:

@@ -16,6 +16,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .._library import Recorder, load_library
+from .fallback import Fallback
 from .session import Session, listed_optimizers, named_models, warn
 
 _METRIC_KINDS = ("other", "evaluation_loss", "evaluation_accuracy")
@@ -70,7 +71,7 @@ class Recording:
         options = dict(path=path, level=level, every=every, modules=modules, ops=ops, phases=phases, max_bytes=max_bytes,
                        overwrite=int(overwrite))
         self.path = path
-        self._session = Session(models, optimizers, scaler, options, run, accumulate, make_recorder)
+        self._session = Session(models, optimizers, scaler, options, run, accumulate, make_recorder, Fallback())
         self._handles: List[Any] = []
         self._exits = contextlib.ExitStack()
         self._closed = False
@@ -100,7 +101,8 @@ class Recording:
         self._handles.append(register_optimizer_step_pre_hook(
             lambda optimizer, args, kwargs: session.optimizer_begins(optimizer, args, kwargs)))
         self._handles.append(register_optimizer_step_post_hook(lambda optimizer, args, kwargs: session.optimizer_ends(optimizer)))
-        self._exits.enter_context(session.mode)
+        session.adapter.begin(session.tracker)
+        self._exits.callback(session.adapter.end)
 
     def _unhook(self) -> None:
         self._leave_mode()
@@ -108,7 +110,7 @@ class Recording:
             handle.remove()
 
     def _leave_mode(self) -> None:
-        """The mode is the thread's that began; in others it stays there and, muted, only hands ops on."""
+        """What looks at ops is the thread's that began; where another closes, it stays there and, muted, looks at nothing."""
         if threading.get_ident() == self._thread:
             self._exits.close()
 
@@ -126,7 +128,7 @@ class Recording:
             return
         self._closed = True
         session = self._session
-        session.muted = True
+        session.tracker.state.muted += 1  # for good
         self._unhook()
         try:
             session.close()
@@ -159,7 +161,7 @@ class Recording:
     def pause(self) -> Iterator[None]:
         """Nothing in the block is recorded, and nothing is known of the values that are written in it."""
         session = self._session
-        session.paused += 1
+        session.pause()
         try:
             yield
         finally:
@@ -173,8 +175,7 @@ _recordings: "weakref.WeakSet[Recording]" = weakref.WeakSet()
 def _leave_to_parent() -> None:
     for recording in list(_recordings):
         session = recording._session
-        session.muted, session.failed, session.recorder = True, "the process is a child of the one that records", None
-        session.lock = threading.RLock()  # another thread of the parent may have held it
+        session.leave_to_parent()
 
 
 if hasattr(os, "register_at_fork"):
@@ -192,7 +193,7 @@ class _Hook:
     def _session_of(self, module: Any) -> Optional[Session]:
         """The session that records a call: not where a shallow copy of the module, which has its hooks, is called."""
         session = self._session
-        if session is None or session.paused or self._module is None or self._module() is not module:
+        if session is None or session.tracker.state.paused or self._module is None or self._module() is not module:
             return None
         # Other threads evaluate the model, or prepare its data; but those of a backward pass compute parts of it again.
         if threading.get_ident() != session.thread and torch._C._current_graph_task_id() == -1:
@@ -211,7 +212,7 @@ class _Begins(_Hook):
         if torch.compiler.is_compiling():
             return
         session = self._session_of(module)
-        if session is not None and not session.muted:
+        if session is not None and not session.tracker.state.muted:
             session.module_begins(self._name, args, kwargs)
 
 

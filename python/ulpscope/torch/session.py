@@ -1,5 +1,7 @@
-"""A recording while it goes on: what hooks and the dispatch mode tell, as steps, passes, calls and labels."""
+"""A recording while it goes on: what hooks and ops tell, as steps and passes. The library makes calls of ops (tracker.py)."""
 
+import ctypes
+import math
 import sys
 import threading
 import warnings
@@ -9,11 +11,11 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 
 import torch
 
-from .._library import Call, Label, Refused, Value
+from .._library import Refused
 from . import backward, updates
-from .dispatch import Mode, on_host, tensors_in
+from .adapter import Adapter, line_of_user
 from .steps import Steps
-from .values import DTYPES, Made, Values, storage_of, unreadable
+from .tracker import BACKWARD, ENDED, BackwardStruct, Tracker, UpdateStruct
 
 _GRAD_SCALER = torch.amp.GradScaler.scale.__code__.co_filename
 
@@ -21,21 +23,6 @@ _GRAD_SCALER = torch.amp.GradScaler.scale.__code__.co_filename
 _CHECK = torch.amp.GradScaler._check_inf_per_device.__code__
 
 _OPTIMIZER = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
-
-
-class Entry(NamedTuple):
-    """A module that is being called."""
-
-    name: str
-    evaluating: bool
-    task: int  # the graph task in which it was called, or -1
-
-
-class Stack(threading.local):
-    """The modules that this thread is in."""
-
-    def __init__(self) -> None:
-        self.entries: List[Entry] = []
 
 
 def named_models(model: Any) -> List[Tuple[str, torch.nn.Module]]:
@@ -73,14 +60,15 @@ def listed_optimizers(given: Any) -> List[Any]:
 class Guard:
     """A block in which nothing is recorded, and from which no exception comes."""
 
-    __slots__ = ("_session", "_before")
+    __slots__ = ("_session",)
 
     def __init__(self, session: "Session") -> None:
         self._session = session
 
     def __enter__(self) -> None:
-        self._session.lock.acquire()
-        self._before, self._session.muted = self._session.muted, True
+        tracker = self._session.tracker
+        tracker.lock()
+        tracker.state.muted += 1
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
                  traceback: Optional[TracebackType]) -> bool:
@@ -91,8 +79,8 @@ class Guard:
             elif isinstance(error, Exception) and not session.failed:
                 session.fail(error)
         finally:
-            session.muted = self._before or bool(session.failed)
-            session.lock.release()
+            session.tracker.state.muted -= 1
+            session.tracker.unlock()
         return isinstance(error, Exception)
 
 
@@ -100,30 +88,23 @@ class Session:
     """The knowledge of a recording while it goes on. Nothing in it raises into the program that it records."""
 
     def __init__(self, models: List[Tuple[str, torch.nn.Module]], optimizers: List[Any], scaler: Any, options: Dict[str, Any],
-                 run: Dict[str, Any], accumulate: Optional[str], make_recorder: Callable[..., Any]) -> None:
+                 run: Dict[str, Any], accumulate: Optional[str], make_recorder: Callable[..., Any], adapter: Adapter) -> None:
         self._models, self._scaler, self._options, self._run = models, scaler, options, run
         self._make_recorder = make_recorder
         self.recorder: Any = None
-        self.muted = False
         self.thread = threading.get_ident()  # whose calls of the model are recorded
-        self.paused = 0  # how many pauses there are, one in another
         self.failed = ""
-        self.not_read: "Counter[str]" = Counter()
-        self.unmapped: "Counter[str]" = Counter()
         self.refusals: "Counter[str]" = Counter()
-        self.lock = threading.RLock()
-        self._stack = Stack()
-        self._names: Dict[int, str] = {}
+        self._names: Dict[int, str] = {}  # of parameters, by id
         self._modules: Dict[str, str] = {}
         self._sourced = False
-        self.unread: Dict[int, Tuple[torch.Tensor, str, str]] = {}  # by storage: buffers that nothing has read, and their names
-        self._inputs: Set[Value] = set()  # in this pass
-        self._copies: Dict[int, List[updates.Copy]] = {}
-        self.values = Values()
-        self.nodes = backward.Nodes()
-        self.watch = backward.Watch(self.nodes, self.name_of, self._handed_on)
-        self.mode = Mode(self)
-        self.steps = Steps(None, list(optimizers), accumulate)
+        self._started: Optional[int] = None  # the frame that made a starting gradient
+        self.adapter = adapter
+        self.tracker = Tracker(adapter.structure, self, getattr(make_recorder, "calls", None))
+        self.tracker.fail = self.fail
+        self.tracker.is_named = self._is_named
+        self._handles: Dict[int, str] = {}  # names of parameters, by the library's handles
+        self.steps = Steps(self.tracker, list(optimizers), accumulate)
         self._name_parameters(optimizers)
 
     # Names.
@@ -133,12 +114,22 @@ class Session:
             for name, module in self.modules_of(prefix, model):
                 for own, parameter in module.named_parameters(recurse=False):
                     full = f"{name}.{own}" if name else own
-                    if id(parameter) not in self._names:
-                        self._names[id(parameter)] = full
-                        self._modules[full] = name
+                    self._name_parameter(parameter, full, name)
         for number, optimizer in enumerate(optimizers):
             for index, (tensor, _) in enumerate(updates.parameters_of(optimizer)):
-                self._names.setdefault(id(tensor), f"optimizer{number}.parameter{index}")
+                self._name_parameter(tensor, f"optimizer{number}.parameter{index}", "")
+
+    def _name_parameter(self, parameter: torch.Tensor, full: str, module: str) -> None:
+        if id(parameter) in self._names:
+            return
+        self._names[id(parameter)] = full
+        self._modules.setdefault(full, module)
+        handle = self.adapter.handle(parameter)
+        self._handles[handle] = full
+        self.tracker.name_parameter(handle, self.tracker.name(full), self.tracker.name(module))
+
+    def _is_named(self, handle: int) -> bool:
+        return handle in self._handles
 
     @staticmethod
     def modules_of(prefix: str, model: torch.nn.Module) -> Iterator[Tuple[str, torch.nn.Module]]:
@@ -161,10 +152,16 @@ class Session:
         self._stop(f"{type(error).__name__}: {error}")
 
     def _stop(self, why: str) -> None:
-        where = f"in step {self.steps.number}" if self.steps.number >= 0 else "before the first step"
+        step = self.tracker.state.step
+        where = f"in step {step}" if step >= 0 else "before the first step"
         self.failed = f"ulpscope stopped recording {where}: {why}"
-        self.muted = True
+        self.tracker.state.muted += 1  # for good
         warn(self.failed)
+
+    def leave_to_parent(self) -> None:
+        """The process is a child of the one that records: the file and its writer are the parent's."""
+        self.failed, self.recorder = "the process is a child of the one that records", None
+        self.tracker.state.muted += 1  # for good
 
     def refused(self, why: str) -> None:
         self.refusals[why] += 1
@@ -183,6 +180,7 @@ class Session:
                        backoff_factor=scaler.get_backoff_factor(), growth_interval=scaler.get_growth_interval())
         self.recorder = self._make_recorder(run, self._options)
         self.steps.recorder = self.recorder
+        self.tracker.record(self.recorder)
         for optimizer in self.steps.expected[:1]:
             for name, value, kind in updates.settings_of(optimizer):
                 self.recorder.setting(name, value, kind, True)
@@ -203,7 +201,13 @@ class Session:
         return narrow.get(next(iter(types)), "fp32") if len(types) == 1 else "fp32"
 
     def close(self) -> None:
-        self.watch.release()
+        try:
+            self._close()
+        finally:
+            self.tracker.close()
+
+    def _close(self) -> None:
+        self.adapter.release()
         if self.recorder is None and not self.failed:
             self.open()
         if self.recorder is None:
@@ -216,13 +220,13 @@ class Session:
 
     def _tell(self) -> None:
         recorder = self.recorder
-        if self.not_read:
-            kinds = ", ".join(f"{kind} {count}" for kind, count in sorted(self.not_read.items()))
+        not_read, unmapped = list(self.tracker.counts("not_read")), list(self.tracker.counts("unmapped"))
+        if not_read:
+            kinds = ", ".join(f"{kind} {count}" for kind, count in not_read)
             recorder.note(f"Ops on tensors of kinds that are not read were left out: {kinds}.")
-        if self.unmapped:
-            total = sum(self.unmapped.values())
-            kinds = ", ".join(sorted(self.unmapped)[:5])
-            recorder.note(f"{total} backward ops have no known forward op: {kinds}.")
+        if unmapped:
+            kinds = ", ".join(kind for kind, _ in unmapped[:5])
+            recorder.note(f"{sum(count for _, count in unmapped)} backward ops have no known forward op: {kinds}.")
         for why, count in self.refusals.most_common(3):
             recorder.warning(f"{count} calls were refused by the recorder: {why}")
         self._ask()
@@ -235,43 +239,38 @@ class Session:
 
     # Steps and passes.
 
-    @property
-    def stack(self) -> List[Entry]:
-        return self._stack.entries
-
     def enter(self, evaluating: bool) -> None:
         """The model is called from outside of it."""
         self.open()
-        if self.steps.state == "ended" and not evaluating:
+        at = self.tracker.state
+        if at.state == ENDED and not evaluating:
             self.end_step()
         if self.failed:
             return
-        before = self.steps.state
+        before = at.state
         self.steps.forward(evaluating)
-        if before != self.steps.state or evaluating:
-            self.mode.new_pass()
-            self._inputs.clear()
-            self.values.prune()
+        if before != at.state or evaluating:
+            self.tracker.begin_pass()
         if not self._sourced:
             self._sourced = True
             self._sources()
 
     def end_step(self) -> None:
-        if not self.steps.open:
+        if not self.tracker.state.is_open:
             return
         try:
             self.steps.end()
         except Refused as refusal:
             self.refused(str(refusal))
-        self.nodes.end_step()
+        self.tracker.end_step()
         self._ask()
 
     def takes_turn(self, optimizer: Any) -> None:
         """An optimizer is about to step, or its gradients are unscaled for that."""
-        before = self.steps.number
+        before = self.tracker.state.step
         self.steps.takes_turn(optimizer)
-        if self.steps.number != before:
-            self.nodes.end_step()
+        if self.tracker.state.step != before:
+            self.tracker.end_step()
             self._ask()
 
     def _sources(self) -> None:
@@ -282,145 +281,147 @@ class Session:
                 for role, tensors in (("weight", module.named_parameters(recurse=False)),
                                       ("buffer", module.named_buffers(recurse=False))):
                     for own, tensor in tensors:
-                        if id(tensor) in seen or unreadable(tensor):
-                            continue
-                        seen.add(id(tensor))
-                        if self._has_maker(tensor):
-                            continue
-                        full = f"{name}.{own}" if name else own
-                        self._modules.setdefault(full, name)
-                        if role == "buffer":
-                            self.unread[storage_of(tensor)] = (tensor, full, own)
-                        else:
-                            self.source(tensor, role, full, own)
+                        if id(tensor) not in seen:
+                            seen.add(id(tensor))
+                            self._source(tensor, role, f"{name}.{own}" if name else own, name, own)
         for optimizer in self.steps.expected:
             for parameter, _ in updates.parameters_of(optimizer):
-                if id(parameter) not in seen and not unreadable(parameter) and not self._has_maker(parameter):
+                if id(parameter) not in seen:
                     seen.add(id(parameter))
-                    self.source(parameter, "weight", self._names[id(parameter)], "")
+                    self._source(parameter, "weight", self._names[id(parameter)], "", "")
 
-    def _has_maker(self, tensor: torch.Tensor) -> bool:
-        made = self.values.find(tensor).last
-        return made is not None and made.step >= 0
+    def _source(self, tensor: torch.Tensor, role: str, parameter: str, module: str, name: str) -> None:
+        tracker = self.tracker
+        described = self.adapter.describe([tensor])
+        if described.array[0].unreadable or tracker.has_maker(described.at(0)):
+            return
+        module = self._modules.setdefault(parameter, module)
+        role_number = tracker.library.ulpscope_role(role.encode())
+        # What nothing reads may hold anything: buffers have a row once they are read.
+        tracker.source(described.at(0), role_number, tracker.name(parameter), tracker.name(module), tracker.name(name),
+                       role == "buffer")
+
+    def pause(self) -> None:
+        self.tracker.state.paused += 1
 
     def resume(self) -> None:
         """A pause ended, in which parameters and buffers may have changed."""
-        self.paused -= 1
+        self.tracker.state.paused -= 1
         self._sourced = False
 
-    def source_buffers(self, reads: List[torch.Tensor]) -> None:
-        """Rows for buffers that are read for the first time: what nothing reads may hold anything."""
-        for tensor in reads:
-            buffer = self.unread.pop(storage_of(tensor), None)
-            if buffer is not None:
-                self.source(buffer[0], "buffer", *buffer[1:])
+    # What the library asks. Nothing is raised into it.
 
-    def source(self, tensor: torch.Tensor, role: str, parameter: str, name: str) -> Optional[Made]:
-        """A row for what no op made."""
-        call = Call("source" if parameter else name, "data", "source", "source", self.module_of(parameter), parameter=parameter)
-        made = self.mode.emit(call, [(0, tensor, Label(role, parameter, name))])
-        if role == "input":
-            self._inputs.update(each.value for each in made)
-        return made[0] if made else None
+    def on_enter(self, _: Any, evaluating: int) -> None:
+        with self.guard():
+            self.enter(bool(evaluating))
 
-    def is_new_input(self, made: Optional[Made]) -> bool:
-        """Whether nobody made a tensor, or it was the input of another pass."""
-        return made is None or (made.role == "input" and made.value not in self._inputs)
+    def on_backward(self, _: Any, makes_gradient: int, start: Any) -> None:
+        with self.guard():
+            if makes_gradient and not backward.is_starting_gradient():
+                return
+            found = backward.find_start()
+            began, self._started = self._started, None
+            if found is None:
+                return
+            answer = start.contents
+            answer.is_found, answer.is_nested, answer.is_new = 1, found.nested, began != id(found.frame)
+            if makes_gradient:
+                self._started = id(found.frame)
+            answer.scale = self._backward_begins(found) if answer.is_new else 1.0
+
+    def on_backward_ended(self, _: Any) -> None:
+        with self.guard():
+            self.adapter.release()
+
+    def on_scale_of_call(self, _: Any, scale: Any) -> int:
+        with self.guard():
+            scaler = self._scaler_of_call()
+            if scaler is not None:
+                scale[0] = float(scaler.get_scale())
+                self.steps.scale(scale[0])
+                return 1
+        return 0
+
+    def on_unscaled(self, _: Any, overflowed: int) -> int:
+        with self.guard():
+            return int(self._unscaled(bool(overflowed)))
+        return 0
+
+    def on_scaler_updated(self, _: Any, scale: float) -> None:
+        with self.guard():
+            self.steps.scaler_updated(scale)
+
+    def on_norms(self, _: Any, before: float, after: float) -> None:
+        self.steps.norms(before, after)
+
+    def on_line(self, _: Any) -> int:
+        with self.guard():
+            return self.tracker.name(line_of_user())
+        return 0
+
+    def on_refused(self, _: Any, why: bytes) -> None:
+        self.refused(why.decode("utf-8", "replace"))
+
+    def on_failed(self, _: Any, why: bytes) -> None:
+        with self.guard():
+            if not self.failed:
+                self._stop(why.decode("utf-8", "replace"))
 
     # Modules.
 
     def module_begins(self, name: str, args: Any, kwargs: Any) -> None:
+        if self.failed:
+            return
         with self.guard():
-            if self.failed:
-                return
+            tracker = self.tracker
+            at = tracker.state
             task = torch._C._current_graph_task_id()
-            evaluating = not torch.is_grad_enabled()
-            if self.stack:
-                evaluating = self.stack[-1].evaluating
-            if self.steps.quiet:  # a step that did not end, for its optimizer raised
-                self.steps.quiet, self.steps.optimizing = False, 0
-            if not self.stack and task == -1:
+            depth = tracker.depth()
+            evaluating = bool(tracker.is_evaluating()) if depth else not torch.is_grad_enabled()
+            if at.is_quiet:  # a step that did not end, for its optimizer raised
+                at.is_quiet, at.optimizing = 0, 0
+            if depth == 0 and task == -1:
                 self.enter(evaluating)
                 if self.failed:
                     return
-                for tensor in _leaves((args, kwargs)):
-                    if not unreadable(tensor) and self.is_new_input(self.values.find(tensor).last):
-                        self.source(tensor, "input", "", "input")
-            self.stack.append(Entry(name, evaluating, task))
+                given = self.adapter.describe(_leaves((args, kwargs)))
+                tracker.inputs(given.array, given.count)
+            tracker.begin_module(tracker.name(name), evaluating, task)
 
     def module_ends(self, name: str) -> None:
-        entries = self.stack
-        if any(entry.name == name for entry in entries):
-            while entries.pop().name != name:
-                pass
+        if self.failed:
+            return
+        self.tracker.end_module(self.tracker.name(name))
 
     # Backward passes.
 
-    def backward_begins(self, start: backward.Start) -> float:
+    def _backward_begins(self, start: backward.Start) -> float:
         """The loss scale in the gradients of the pass that begins."""
-        if not self.steps.open:
+        at = self.tracker.state
+        if not at.is_open:
             return 1.0
-        roots = [root for root in start.roots if root.grad_fn is not None and not unreadable(root)]
-        reaches = self.watch.follow(roots, not start.nested)
-        scale = 1.0
-        total: Optional[float] = None
-        divisor: Optional[float] = None
-        for root in roots:
-            made = self.values.find(root).last
-            if made is None or made.step < 0:
-                continue
-            scale = made.scale
-            if start.is_grad or start.nested or not reaches or root.numel() != 1:
-                continue
-            value = made.unscaled_loss if made.unscaled_loss is not None else self.number_in(root)
-            total = value if total is None else total + value
-            loss = made.source if made.function == "scale" else made
-            if loss is not None:
-                divisor = loss.divisor
-                self._label(loss, Label("loss", loss.parameter, loss.name, loss.scale))
-        if total is not None:
-            self.steps.backward(total, divisor)
-        elif reaches and not start.nested and not start.is_grad:
-            self.steps.state = "backward"
-        return scale
-
-    def _label(self, made: Made, label: Label) -> None:
-        made.role, made.parameter = label.role, label.parameter
-        if made.step == self.steps.number and self.steps.open:
-            self.recorder.set_label(made.op, made.value.slot, label)
-
-    def gradient_of(self, made: Made, value: Value, index: int) -> None:
-        if made.has_gradient_of or made.step != self.steps.number or made.parameter or made.value == value:
-            return
-        made.has_gradient_of = True
-        self.recorder.set_gradient_of(made.op, made.value.slot, value, index)
-
-    def _handed_on(self, sequence: int, index: int, edge: backward.Edge, gradient: torch.Tensor) -> None:
-        with self.guard():
-            if self.failed or self.paused or unreadable(gradient) or gradient.dtype not in DTYPES:
-                return
-            self.watch.handed_on[storage_of(gradient)] = edge
-            made = self.values.find(gradient).last
-            if made is None or made.step != self.steps.number or made.phase != "backward":
-                return
-            if edge.parameter is None:
-                target = self.watch.target(edge)
-                if target is not None:
-                    self.gradient_of(made, target, self.watch.input_of(sequence, index))
-            elif edge.parameter and made.role == "activation_gradient":
-                source = made.source
-                role = "weight_gradient"
-                if made.function == "cast" and source is not None and source.step == made.step:
-                    self._label(source, Label("weight_gradient", edge.parameter, source.name, source.scale))
-                    role = "accumulated_gradient"
-                self._label(made, Label(role, edge.parameter, made.name, made.scale))
+        described = self.adapter.describe(start.roots)
+        roots = [root for index, root in enumerate(start.roots)
+                 if root.grad_fn is not None and not described.array[index].unreadable]
+        if not start.nested:
+            self.adapter.release()
+        reaches = self.adapter.follow(roots)
+        began = BackwardStruct()
+        given = self.adapter.describe(roots)
+        takes_losses = reaches and not start.is_grad and not start.nested
+        self.tracker.begin_backward(given.array, given.count, takes_losses, began)
+        if began.has_loss:
+            self.steps.backward(began.loss, None if math.isnan(began.divisor) else began.divisor)
+        elif takes_losses:
+            at.state = BACKWARD
+        return began.scale
 
     # The scaler.
 
-    def scaler_of_call(self) -> Any:
+    def _scaler_of_call(self) -> Any:
         """The gradient scaler that multiplies the loss just now, or None."""
         frame: Optional[FrameType] = sys._getframe(1)
-        for _ in range(12):
+        for _ in range(16):
             if frame is None:
                 return None
             if frame.f_code.co_filename == _GRAD_SCALER:
@@ -432,16 +433,7 @@ class Session:
             frame = frame.f_back
         return None
 
-    def scale_in_force(self, scaler: Any) -> float:
-        scale = float(scaler.get_scale())
-        self.steps.scale(scale)
-        return scale
-
-    @staticmethod
-    def number_in(tensor: torch.Tensor) -> float:
-        return float(tensor.detach().item())
-
-    def unscaled(self, overflowed: bool) -> bool:
+    def _unscaled(self, overflowed: bool) -> bool:
         """The scaler looked at the gradients of one optimizer; says whether it unscaled them."""
         optimizer = None
         frame: Optional[FrameType] = sys._getframe(1)
@@ -458,14 +450,6 @@ class Session:
                 self.steps.overflowed.add(id(optimizer))
         return True
 
-    def scaler_updated(self, bound: Dict[str, Any]) -> None:
-        if self.steps.open:
-            self.steps.scaler_updated(updates.number(bound["self"]))
-
-    def gradient_before_clipping(self, made: Made, gradient: torch.Tensor) -> None:
-        if made.parameter not in self.steps.unclipped:
-            self.steps.unclipped[made.parameter] = updates.squares([gradient])[0] / made.scale**2
-
     # Optimizers.
 
     def _concerns(self, optimizer: Any) -> bool:
@@ -475,78 +459,73 @@ class Session:
         return any(name is not None for name in names)
 
     def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self.failed:
+            return
         with self.guard(), torch._C._DisableTorchDispatch():
-            if self.failed or self.paused or not self._concerns(optimizer):
+            at = self.tracker.state
+            if at.paused or not self._concerns(optimizer):
                 return
-            if self.steps.optimizing and _optimizers_stepping() == 1:  # the one before did not end, for it raised
-                self.steps.optimizing = 0
-            self.steps.optimizing += 1
-            if self.steps.optimizing == 1:
+            if at.optimizing and _optimizers_stepping() == 1:  # the one before did not end, for it raised
+                at.optimizing = 0
+            at.optimizing += 1
+            if at.optimizing == 1:
                 self.takes_turn(optimizer)
                 has_closure = (args[1] if len(args) > 1 else kwargs.get("closure")) is not None
-                self._copies[id(optimizer)] = updates.copies_before(optimizer, has_closure)
-                self.steps.quiet = not has_closure
+                self._keep(optimizer, has_closure)
+                at.is_quiet = not has_closure
+
+    def _keep(self, optimizer: Any, has_closure: bool) -> None:
+        """Copies of what a step reads; with a closure the gradients come later."""
+        tracker = self.tracker
+        tracker.clear_kept()
+        pairs = [(parameter, parameter.grad) for parameter, _ in updates.parameters_of(optimizer)]
+        pairs = [pair for pair in pairs if has_closure or pair[1] is not None]
+        given = self.adapter.describe([each for pair in pairs for each in pair])
+        for index, (_, gradient) in enumerate(pairs):
+            has_gradient = gradient is not None and not has_closure
+            tracker.keep(given.at(2 * index), given.at(2 * index + 1) if has_gradient else None, has_gradient)
 
     def optimizer_ends(self, optimizer: Any) -> None:
+        if self.failed:
+            return
         with self.guard(), torch._C._DisableTorchDispatch():
-            if self.failed or self.paused or not self._concerns(optimizer) or self.steps.optimizing == 0:
+            at = self.tracker.state
+            if at.paused or not self._concerns(optimizer) or at.optimizing == 0:
                 return
-            self.steps.optimizing -= 1
-            if self.steps.optimizing:  # a step() that another one called, as of a class that extends an optimizer
+            at.optimizing -= 1
+            if at.optimizing:  # a step() that another one called, as of a class that extends an optimizer
                 return
-            self.steps.quiet = False
-            copies = self._copies.pop(id(optimizer), None)
-            if copies is None or not self.steps.open:
+            at.is_quiet = 0
+            if not at.is_open:
                 return
             found, scale = getattr(optimizer, "found_inf", None), getattr(optimizer, "grad_scale", None)
             skipped = found is not None and updates.number(found) > 0
-            factor = 1.0 if scale is None else updates.number(scale)
-            rate = updates.number(optimizer.param_groups[0]["lr"])
-            before = after = 0.0
-            for copy in copies:
-                gradient = copy.gradient if copy.gradient is not None else copy.parameter.grad
-                if gradient is None or gradient.layout is not torch.strided:
-                    continue
-                name = self.name_of(copy.parameter) or ""
-                square = updates.squares([gradient])[0] / factor**2
-                after += square
-                before += self.steps.unclipped.pop(name, square)
-                if not skipped:
-                    self._update(optimizer, copy, gradient if factor == 1.0 else gradient / factor)
+            before, after = self._updated(optimizer, skipped, 1.0 if scale is None else updates.number(scale))
             self.steps.norms(before, after)
-            self.steps.step_taken(optimizer, rate, skipped)
+            self.steps.step_taken(optimizer, updates.number(optimizer.param_groups[0]["lr"]), skipped)
 
-    def _update(self, optimizer: Any, copy: updates.Copy, gradient: torch.Tensor) -> None:
-        parameter, group = copy.parameter, copy.group
-        if unreadable(parameter) or parameter.dtype not in DTYPES:
-            return
-        name, function = self.name_of(parameter) or "", updates.function_of(optimizer)
-        wide = torch.float64 if parameter.dtype is torch.float64 else torch.float32
-        asked = updates.asked_for(optimizer, copy, gradient)
-        update = None if asked is None else asked.to(wide)
-        states = [(state, value) for state, value in updates.states_of(optimizer, parameter) if value.dtype in DTYPES]
-        read = [parameter] + ([parameter.grad] if parameter.grad is not None else []) + [value for _, value in states]
-        inputs, unknown = [], False
-        for index, tensor in enumerate(read):
-            found = self.values.find(tensor)
-            if found.last is not None and found.last.step >= 0:
-                inputs.append(found.last.value)
-            elif index < 2 and not found.complete:
-                unknown = True
-        outputs = [(0, parameter, Label("weight", name))]
-        outputs += [(slot, value, Label("optimizer_state", name, state)) for slot, (state, value) in enumerate(states, 1)]
-        if update is not None:
-            outputs.append((len(outputs), update, Label("update", name)))
-        call = Call(function if function != "assign" else type(optimizer).__name__, "optimizer", function,
-                    module=self.module_of(name), parameter=name, inputs=inputs, inputs_unknown=unknown)
-        made = self.mode.emit(call, outputs)
-        if not made or made[0].value.slot != 0:
-            return
-        try:
-            self.recorder.set_update(made[0].op, 0, updates.number(group["lr"]), on_host(copy.before), on_host(parameter),
-                                     on_host(gradient), None if update is None else on_host(update))
-        except Refused as refusal:
-            self.refused(str(refusal))
+    def _updated(self, optimizer: Any, skipped: bool, factor: float) -> Tuple[float, float]:
+        """Rows for the updates of an optimizer; the squares of the gradients' norms before and after clipping."""
+        tracker = self.tracker
+        before, after = ctypes.c_double(), ctypes.c_double()
+        for group in optimizer.param_groups:
+            update = UpdateStruct(factor=factor, optimizer=tracker.name(type(optimizer).__name__))
+            updates.describe_group(optimizer, group, update)
+            parameters = list(group["params"])
+            states = [updates.states_of(optimizer, parameter) for parameter in parameters]
+            given = self.adapter.describe(
+                [each for parameter, own in zip(parameters, states)
+                 for each in (parameter, parameter.grad, *(value for _, value in own))])
+            place = 0
+            for parameter, own in zip(parameters, states):
+                names = (ctypes.c_uint32 * max(1, len(own)))(*(tracker.name(name) for name, _ in own))
+                update.parameter = given.at(place)
+                update.gradient = None if parameter.grad is None else given.at(place + 1)
+                update.states, update.state_names, update.states_count = given.at(place + 2) if own else None, names, len(own)
+                update.steps = updates.steps_of(optimizer, parameter)
+                tracker.updated(update, skipped, before, after)
+                place += 2 + len(own)
+        return before.value, after.value
 
 
 def _optimizers_stepping() -> int:
@@ -564,7 +543,7 @@ def _leaves(value: Any) -> List[torch.Tensor]:
         return [each for item in value.values() for each in _leaves(item)]
     if isinstance(value, (list, tuple)):
         return [each for item in value for each in _leaves(item)]
-    return tensors_in(value)
+    return [value] if isinstance(value, torch.Tensor) else []
 
 
 def warn(text: str) -> None:

@@ -2,11 +2,12 @@
 
 import math
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 
 from .._library import StepResult
+from .tracker import BACKWARD, ENDED, FORWARD, IDLE, State
 
 
 class Loss(NamedTuple):
@@ -42,17 +43,13 @@ def micro_batches_of(group: List[Loss]) -> int:
 class Steps:
     """The step that is recorded. A step that is complete stays open for evaluation until something of the next one begins."""
 
-    def __init__(self, recorder: Any, expected: List[Any], accumulate: Optional[str]) -> None:
-        self.recorder, self.expected, self.accumulate = recorder, expected, accumulate
-        self.number = -1
-        self.open = False
-        self.state = "idle"  # idle, forward, backward or ended
+    def __init__(self, tracker: Any, expected: List[Any], accumulate: Optional[str]) -> None:
+        self.tracker, self.expected, self.accumulate = tracker, expected, accumulate
+        self.recorder: Any = None
+        self.at: State = tracker.state
         self.loss_index = self.micro_batch = 0
-        self.optimizing = 0  # depth of optimizer.step()
-        self.quiet = False  # in one without a closure, whose ops are not looked at
         self.told_accumulation = self.told_seldom = False
         self.seldom: Set[int] = set()  # listed optimizers that others do not wait for
-        self.passes = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -65,26 +62,29 @@ class Steps:
         self.scales: Optional[Tuple[float, float]] = None
         self.learning_rate: Optional[float] = None
         self.squares: Optional[Tuple[float, float]] = None  # norms of gradients, before and after clipping
-        self.unclipped: Dict[str, float] = {}  # by parameter: the square of its gradient's norm before it was clipped
         self.loss_index = self.micro_batch = 0
 
-    def begin(self) -> None:
+    def begin(self, keeps_norms: bool = False) -> None:
         """Begins a step where none is open."""
-        if self.open:
+        at = self.at
+        if at.is_open:
             return
-        self.number += 1
+        at.step += 1
         self._clear()
-        self.open, self.state, self.started = True, "idle", time.perf_counter()
+        if not keeps_norms:
+            self.tracker.clear_norms()
+        at.is_open, at.state, self.started = 1, IDLE, time.perf_counter()
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             torch.cuda.reset_peak_memory_stats()
-        self.recorder.begin_step(self.number)
+        self.recorder.begin_step(at.step)
 
     def end(self) -> None:
         """Ends the step, if one is open."""
-        if not self.open:
+        at = self.at
+        if not at.is_open:
             return
-        seconds = (self.ended if self.state == "ended" else time.perf_counter()) - self.started
-        self.open, self.state = False, "idle"
+        seconds = (self.ended if at.state == ENDED else time.perf_counter()) - self.started
+        at.is_open, at.state = 0, IDLE
         self._decide_accumulation()
         norms = None if self.squares is None else (_root(self.squares[0]), _root(self.squares[1]))
         memory = torch.cuda.max_memory_allocated() if torch.cuda.is_available() and torch.cuda.is_initialized() else 0
@@ -93,35 +93,35 @@ class Steps:
             seconds=seconds, peak_memory=memory, skipped=bool(self.skipped) and not self.stepped))
 
     def _begin_pass(self, phase: str, micro_batch: int, loss: int) -> None:
-        self.passes += 1
+        self.at.passes += 1
         self.recorder.begin_pass(phase, micro_batch, loss)
 
     def forward(self, evaluating: bool) -> None:
         """The model is called, from outside of it."""
         if evaluating:
             self.begin()
-            if self.state in ("idle", "ended"):
+            if self.at.state in (IDLE, ENDED):
                 self._begin_pass("evaluation", self.evaluations, 0)
                 self.evaluations += 1
             return
-        if self.state == "ended":
+        if self.at.state == ENDED:
             self.end()
         self.begin()
-        if self.state == "forward":
+        if self.at.state == FORWARD:
             return
-        if self.state == "backward":
+        if self.at.state == BACKWARD:
             if self.moved_on:
                 self.loss_index, self.micro_batch = self.loss_index + 1, 0
             else:
                 self.micro_batch += 1
         self.moved_on = False
-        self.state = "forward"
+        self.at.state = FORWARD
         self._begin_pass("forward", self.micro_batch, self.loss_index)
 
     def backward(self, value: float, divisor: Optional[float]) -> None:
         """A loss goes back to the parameters of the model."""
-        self.losses.append(Loss(self.loss_index, self.micro_batch, value, divisor, self.optimizing > 0))
-        self.state = "backward"
+        self.losses.append(Loss(self.loss_index, self.micro_batch, value, divisor, self.at.optimizing > 0))
+        self.at.state = BACKWARD
 
     def scale(self, value: float) -> None:
         """The loss scale that is in force."""
@@ -142,18 +142,18 @@ class Steps:
         """An optimizer is about to step. Where it did so in this step, the listed optimizers that did not are waited for no
         longer: the step ends, and the losses since then are the next one's."""
         done = self.stepped | self.skipped
-        if not self.open or self.state != "backward" or id(optimizer) not in done or self.moved_on:
+        if not self.at.is_open or self.at.state != BACKWARD or id(optimizer) not in done or self.moved_on:
             return
         self.seldom |= {id(each) for each in self.expected} - done
         later = [loss._replace(number=0) for loss in self.losses if loss.number == self.loss_index]
         self.losses = [loss for loss in self.losses if loss.number != self.loss_index]
-        scales, unclipped = self.scales, self.unclipped
+        scales = self.scales
         if not self.told_seldom:
             self.told_seldom = True
             self.recorder.note("An optimizer that was listed steps less often than others: steps end without it.")
         self.end()
-        self.begin()
-        self.losses, self.unclipped, self.state = later, unclipped, "backward"
+        self.begin(keeps_norms=True)
+        self.losses, self.at.state = later, BACKWARD
         self.scales = None if scales is None else (scales[1], scales[1])
         self._begin_pass("forward", 0, 0)
 
@@ -173,10 +173,10 @@ class Steps:
 
     def _complete(self) -> None:
         done = self.stepped | self.skipped
-        if self.open and done and done >= {id(optimizer) for optimizer in self.expected} - self.seldom:
-            if self.state != "ended":
+        if self.at.is_open and done and done >= {id(optimizer) for optimizer in self.expected} - self.seldom:
+            if self.at.state != ENDED:
                 self.ended = time.perf_counter()
-            self.state = "ended"
+            self.at.state = ENDED
 
     def _decide_accumulation(self) -> None:
         """Decides once: the last group of an epoch may be smaller than the number that its losses were divided by."""

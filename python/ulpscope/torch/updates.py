@@ -1,17 +1,10 @@
-"""Updates of parameters: what an optimizer's step asked for, and what became of it."""
+"""Optimizers: their parameters, states and settings, and the rule by which they update."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Tuple
 
 import torch
 
-
-class Copy(NamedTuple):
-    """A parameter as it was before an optimizer's step."""
-
-    parameter: torch.Tensor
-    group: Dict[str, Any]
-    before: torch.Tensor
-    gradient: Optional[torch.Tensor]
+from .tracker import ADAM, SGD, UNKNOWN_RULE, UpdateStruct
 
 
 def number(value: Any) -> float:
@@ -23,25 +16,11 @@ def parameters_of(optimizer: Any) -> List[Tuple[torch.Tensor, Dict[str, Any]]]:
     return [(parameter, group) for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def copies_before(optimizer: Any, has_closure: bool) -> List[Copy]:
-    """Copies of what a step reads; with a closure the gradients come later."""
-    copies = []
-    for parameter, group in parameters_of(optimizer):
-        gradient = parameter.grad
-        if gradient is None and not has_closure:
-            continue
-        if parameter.layout is not torch.strided or (gradient is not None and gradient.layout is not torch.strided):
-            continue
-        copies.append(Copy(parameter, group, parameter.detach().clone(),
-                           None if has_closure or gradient is None else gradient.detach().clone()))
-    return copies
-
-
-def function_of(optimizer: Any) -> str:
-    """The function that a trace has for an optimizer's update."""
+def rule_of(optimizer: Any) -> int:
+    """The rule of an update that the library knows."""
     if type(optimizer) in (torch.optim.Adam, torch.optim.AdamW):
-        return "adam_update"
-    return "sgd_update" if type(optimizer) is torch.optim.SGD else "assign"
+        return ADAM
+    return SGD if type(optimizer) is torch.optim.SGD else UNKNOWN_RULE
 
 
 def states_of(optimizer: Any, parameter: torch.Tensor) -> List[Tuple[str, torch.Tensor]]:
@@ -51,42 +30,26 @@ def states_of(optimizer: Any, parameter: torch.Tensor) -> List[Tuple[str, torch.
             if isinstance(value, torch.Tensor) and value.shape == parameter.shape and name != "step"]
 
 
-def asked_for(optimizer: Any, copy: Copy, gradient: Optional[torch.Tensor]) -> Optional[torch.Tensor]:
-    """The update by the optimizer's rule, computed in FP64 from the states that the step left; None: not known."""
-    group, state = copy.group, optimizer.state.get(copy.parameter, {})
-    rate, decay = number(group["lr"]), number(group.get("weight_decay", 0))
-    weight = copy.before.double()
-    function = function_of(optimizer)
-    if function == "sgd_update" and gradient is not None:
-        step = -gradient.double() if group.get("maximize") else gradient.double()
-        if decay:
-            step = step + decay * weight
-        momentum, buffer = number(group.get("momentum", 0)), state.get("momentum_buffer")
-        if momentum:
-            if buffer is None:
-                return None
-            step = step + momentum * buffer.double() if group.get("nesterov") else buffer.double()
-        return -rate * step
-    if function == "adam_update":
-        first, second, count = state.get("exp_avg"), state.get("exp_avg_sq"), state.get("step")
-        if first is None or second is None or count is None:
-            return None
-        if group.get("amsgrad"):
-            second = state["max_exp_avg_sq"]
-        taken = number(count)
-        first_share, second_share = (number(beta) for beta in group["betas"])
-        mean = first.double() / (1 - first_share**taken)
-        root = (second.double() / (1 - second_share**taken)).sqrt()
-        step = mean / (root + number(group["eps"]))
-        if decay and (group.get("decoupled_weight_decay") or type(optimizer) is torch.optim.AdamW):
-            step = step + decay * weight
-        return -rate * step
-    return None
+def describe_group(optimizer: Any, group: Dict[str, Any], update: UpdateStruct) -> None:
+    """The numbers of the rule that a group's parameters have in common."""
+    update.rule = rule_of(optimizer)
+    update.learning_rate = number(group["lr"])
+    if update.rule == UNKNOWN_RULE:
+        return
+    update.weight_decay = number(group.get("weight_decay", 0))
+    update.maximize = bool(group.get("maximize"))
+    if update.rule == SGD:
+        update.momentum, update.nesterov = number(group.get("momentum", 0)), bool(group.get("nesterov"))
+        return
+    update.first_decay, update.second_decay = (number(beta) for beta in group["betas"])
+    update.epsilon = number(group["eps"])
+    update.decoupled = bool(group.get("decoupled_weight_decay")) or type(optimizer) is torch.optim.AdamW
 
 
-def squares(tensors: List[torch.Tensor]) -> List[float]:
-    """The squares of the Euclidean norms, in FP64."""
-    return [float(tensor.detach().double().square().sum().item()) for tensor in tensors]
+def steps_of(optimizer: Any, parameter: torch.Tensor) -> float:
+    """How many steps an optimizer took for a parameter; 0: it does not say."""
+    steps = optimizer.state.get(parameter, {}).get("step")
+    return 0.0 if steps is None else number(steps)
 
 
 def settings_of(optimizer: Any) -> List[Tuple[str, str, str]]:

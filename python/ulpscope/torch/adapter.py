@@ -1,0 +1,81 @@
+"""The ways in which ops of PyTorch are seen: each tells a tracker of them."""
+
+import ctypes
+import os
+import sys
+from types import FrameType
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+import torch
+
+from .tracker import AdapterStruct
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+_WRAPPERS = ("contextlib.py", "functools.py")
+
+
+class Described(NamedTuple):
+    """Tensors as the library reads them, one behind the other; `owner` keeps their memory."""
+
+    array: Any
+    count: int
+    owner: Any
+
+    def at(self, index: int) -> Any:
+        """A pointer to one of them."""
+        return ctypes.pointer(self.array[index])
+
+
+class Adapter:
+    """What both ways have in common: how tensors are described, and how a backward pass is followed."""
+
+    name = ""
+    structure: AdapterStruct
+
+    def begin(self, tracker: Any) -> None:
+        """Begins to look at ops, in this thread."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        raise NotImplementedError
+
+    def describe(self, tensors: Sequence[Optional[torch.Tensor]]) -> Described:
+        raise NotImplementedError
+
+    def handle(self, tensor: torch.Tensor) -> int:
+        """The number by which the library knows a tensor."""
+        return tensor._cdata
+
+    def follow(self, roots: List[torch.Tensor]) -> bool:
+        """Looks at what the nodes below the roots hand on; says whether a named parameter is among them."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Looks no longer."""
+        raise NotImplementedError
+
+
+_shown: Dict[str, str] = {}  # by file: how its lines are named, or an empty text where they are not
+
+
+def _show(path: str) -> str:
+    whole = os.path.abspath(path)
+    if path.startswith("<frozen") or whole.startswith((_TORCH, _PACKAGE)) or os.path.basename(path) in _WRAPPERS:
+        return ""
+    below = os.path.relpath(whole)
+    return os.path.basename(path) if below.startswith(os.pardir) else below
+
+
+def line_of_user() -> str:
+    """The innermost line outside of torch and of this package."""
+    frame: Optional[FrameType] = sys._getframe(1)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        shown = _shown.get(path)
+        if shown is None:
+            shown = _shown[path] = _show(path)
+        if shown:
+            return f"{shown}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""

@@ -1,0 +1,323 @@
+"""Ops seen by a dispatch mode: it needs no compiled code that knows torch, and costs more."""
+
+import ctypes
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from . import backward
+from .adapter import Adapter, Described
+from .tracker import (_COPY_TO_HOST, _IS_EXPIRED, _RETAIN, INTEGER, INTEGERS, NOTHING, OTHER, REAL, TENSOR, TENSORS, TEXT,
+                      AdapterStruct, ArgumentStruct, EdgeStruct, OpStruct, ParameterStruct, SchemaStruct, TensorStruct)
+
+# Numbers of c10::ScalarType.
+_TYPES = {
+    torch.uint8: 0, torch.int8: 1, torch.int16: 2, torch.int32: 3, torch.int64: 4, torch.float16: 5, torch.float32: 6,
+    torch.float64: 7, torch.bool: 11, torch.bfloat16: 15,
+}
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_i64 = ctypes.c_int64
+
+
+def unreadable(tensor: torch.Tensor) -> str:
+    """Why a tensor's memory is not read, in a word; an empty text where it is."""
+    if tensor.is_nested:
+        return "nested"
+    if type(tensor) not in _PLAIN and type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:
+        return "subclass"
+    if tensor.layout is not torch.strided:
+        return "sparse" if "sparse" in str(tensor.layout) else "other layout"
+    if tensor.is_meta:
+        return "meta"
+    if tensor.is_quantized:
+        return "quantized"
+    if tensor.is_complex() or tensor.is_conj():
+        return "complex"
+    if tensor.dtype not in _TYPES:
+        return str(tensor.dtype)[len("torch."):]
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor) or tensor.is_neg():
+        return "wrapped"
+    return ""
+
+
+class _Overload(NamedTuple):
+    """An overload that the library knows."""
+
+    number: int
+    names: List[str]
+    tensors: List[bool]
+    defaults: List[Any]
+
+
+def _argument(value: Any, described: ArgumentStruct, keep: List[Any]) -> None:
+    """Describes an argument that is no tensor."""
+    if value is None:
+        described.kind = NOTHING
+    elif isinstance(value, (bool, int)):
+        described.kind, described.integer = INTEGER, int(value)
+    elif isinstance(value, float):
+        described.kind, described.real = REAL, value
+    elif isinstance(value, str):
+        described.kind, described.text = TEXT, value.encode("utf-8", "replace")
+    elif isinstance(value, (list, tuple)) and all(isinstance(each, (bool, int)) for each in value):
+        array = (_i64 * max(1, len(value)))(*value)
+        keep.append(array)
+        described.kind, described.integers, described.count = INTEGERS, array, len(value)
+    elif isinstance(value, torch.dtype):
+        described.kind, described.text = TEXT, str(value)[len("torch."):].encode()
+    else:
+        described.kind = OTHER
+
+
+def _tensors_in(value: Any) -> List[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [each for item in value for each in _tensors_in(item)]
+    return []
+
+
+class Mode(TorchDispatchMode):
+    """Looks at ops and never changes what they do."""
+
+    def __init__(self, adapter: "Fallback") -> None:
+        super().__init__()
+        self._adapter = adapter
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Tuple[Any, ...] = (), kwargs: Optional[Dict[str, Any]] = None) -> Any:
+        kwargs = kwargs or {}
+        adapter = self._adapter
+        state = adapter.tracker.state
+        if state.muted or state.is_quiet:
+            return func(*args, **kwargs)
+        op = adapter.before(func, args, kwargs)
+        result = func(*args, **kwargs)
+        if op is not None:
+            adapter.after(op, result)
+        return result
+
+
+class _Op(NamedTuple):
+    """A call that is described."""
+
+    structure: OpStruct
+    owner: List[Any]
+
+
+class Fallback(Adapter):
+    """A dispatch mode in Python."""
+
+    name = "a dispatch mode in Python"
+
+    def __init__(self) -> None:
+        self.structure = AdapterStruct(
+            None, _RETAIN(self._retain), _IS_EXPIRED(self._is_expired), _RETAIN(self._release_storage), _COPY_TO_HOST(self._copy))
+        self._overloads: Dict[Any, _Overload] = {}
+        self._storages: Dict[int, Any] = {}  # seen since the library was called
+        self._retained: Dict[int, List[Any]] = {}  # a weak reference, and how often it is retained
+        self._live: Dict[int, torch.Tensor] = {}  # of a device, described since the library was called
+        self._copies: List[Any] = []
+        self._mode = Mode(self)
+        self._handles: List[Any] = []
+        self.tracker: Any = None
+
+    def begin(self, tracker: Any) -> None:
+        self.tracker = tracker
+        self._mode.__enter__()
+
+    def end(self) -> None:
+        self._mode.__exit__(None, None, None)
+
+    # Memory.
+
+    def _retain(self, _: Any, storage: int) -> None:
+        entry = self._retained.get(storage)
+        if entry is not None:
+            entry[1] += 1
+        elif storage in self._storages:
+            self._retained[storage] = [StorageWeakRef(self._storages[storage]), 1]
+
+    def _is_expired(self, _: Any, storage: int) -> int:
+        entry = self._retained.get(storage)
+        return int(entry is None or entry[0].expired())
+
+    def _release_storage(self, _: Any, storage: int) -> None:
+        entry = self._retained.get(storage)
+        if entry is not None:
+            entry[1] -= 1
+            if entry[1] == 0:
+                del self._retained[storage]
+
+    def _copy(self, _: Any, described: Any) -> int:
+        copy = self._live[described.contents.handle].detach().cpu().contiguous()
+        self._copies.append(copy)
+        return copy.data_ptr()
+
+    def describe(self, tensors: Sequence[Optional[torch.Tensor]]) -> Described:
+        owner: List[Any] = []
+        array = (TensorStruct * max(1, len(tensors)))()
+        for described, tensor in zip(array, tensors):
+            if tensor is None:
+                continue
+            described.is_present, described.handle = 1, tensor._cdata
+            why = unreadable(tensor)
+            if why:
+                described.unreadable = why.encode()
+                continue
+            storage = tensor.untyped_storage()
+            described.storage = number = storage._cdata
+            described.storage_bytes = storage.nbytes()
+            self._storages[number] = storage
+            described.data = tensor.data_ptr()
+            shape = tensor.shape
+            rank = described.rank = len(shape)
+            described.shape, described.strides = (_i64 * rank)(*shape), (_i64 * rank)(*tensor.stride())
+            described.type = _TYPES[tensor.dtype]
+            described.is_on_host = tensor.is_cpu
+            described.requires_grad, described.is_view = tensor.requires_grad, tensor._is_view()
+            if not tensor.is_cpu:
+                self._live[tensor._cdata] = tensor
+            owner.append(tensor)
+        return Described(array, len(tensors), owner)
+
+    def forget(self) -> None:
+        """The library returned: it reads nothing any more."""
+        self._storages.clear()
+        self._live.clear()
+        self._copies.clear()
+
+    # Ops.
+
+    def _overload(self, func: Any) -> _Overload:
+        known = self._overloads.get(func)
+        if known is not None:
+            return known
+        schema = func._schema
+        keep: List[Any] = []
+        parameters = (ParameterStruct * max(1, len(schema.arguments)))()
+        names, tensors, defaults = [], [], []
+        for described, each in zip(parameters, schema.arguments):
+            written = each.alias_info is not None and each.alias_info.is_write
+            default = each.default_value if each.has_default_value() else None
+            described.name, described.is_tensor = each.name.encode(), "Tensor" in str(each.type)
+            described.is_written, described.is_keyword = written, each.kwarg_only
+            _argument(default, described.default_value, keep)
+            names.append(each.name)
+            tensors.append(bool(described.is_tensor))
+            defaults.append(default)
+        returns_alias = any(each.alias_info is not None for each in schema.returns)
+        number = self.tracker.add_schema(SchemaStruct(
+            schema.name.encode(), parameters, len(schema.arguments), returns_alias, torch.Tag.pointwise in func.tags))
+        known = self._overloads[func] = _Overload(number, names, tensors, defaults)
+        return known
+
+    def before(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[_Op]:
+        tracker = self.tracker
+        tracker.state.muted += 1
+        try:
+            overload = self._overload(func)
+            owner: List[Any] = []
+            arguments = (ArgumentStruct * max(1, len(overload.names)))()
+            tensors: List[Optional[torch.Tensor]] = []
+            for index, described in enumerate(arguments[:len(overload.names)]):
+                name = overload.names[index]
+                value = args[index] if index < len(args) else kwargs.get(name, overload.defaults[index])
+                if isinstance(value, torch.Tensor):
+                    described.kind, described.first, described.count = TENSOR, len(tensors), 1
+                    tensors.append(value)
+                elif overload.tensors[index] and isinstance(value, (list, tuple)):
+                    described.kind, described.first, described.count = TENSORS, len(tensors), len(value)
+                    tensors += [each if isinstance(each, torch.Tensor) else None for each in value]
+                else:
+                    _argument(value, described, owner)
+            given = self.describe(tensors)
+            structure = OpStruct(overload.number, arguments, given.array, None, 0, torch.is_grad_enabled(), 0,
+                                 torch._C._current_graph_task_id(), -1, -1)
+            if structure.task != -1:
+                node = torch._C._current_autograd_node()
+                if node is not None:
+                    name = node.name()
+                    structure.node, structure.node_name = node._sequence_nr(), name.encode()
+                    variable = getattr(node, "variable", None) if name == backward.ACCUMULATE_GRAD else None
+                    structure.is_accumulate_grad = name == backward.ACCUMULATE_GRAD
+                    structure.variable = 0 if variable is None else variable._cdata
+            tracker.before(structure)
+            return _Op(structure, [owner, arguments, given])
+        except Exception as error:
+            tracker.fail(error)
+            return None
+        finally:
+            tracker.state.muted -= 1
+
+    def after(self, op: _Op, result: Any) -> None:
+        tracker = self.tracker
+        tracker.state.muted += 1
+        try:
+            given = list(result) if isinstance(result, (list, tuple)) else [result]
+            if any(isinstance(each, (list, tuple)) for each in given):
+                given = list(_tensors_in(given))
+            results = self.describe([each if isinstance(each, torch.Tensor) else None for each in given])
+            structure = op.structure
+            structure.results, structure.results_count = results.array, results.count
+            structure.made_node = torch._C._autograd._get_sequence_nr() - 1
+            tracker.after(structure)
+            self.forget()
+        except Exception as error:
+            tracker.fail(error)
+        finally:
+            tracker.state.muted -= 1
+
+    # Backward passes.
+
+    def follow(self, roots: List[torch.Tensor]) -> bool:
+        pending = [root.grad_fn for root in roots if root.grad_fn is not None]
+        seen = set(pending)
+        reaches = False
+        while pending:
+            node = pending.pop()
+            edges = (EdgeStruct * max(1, len(node.next_functions)))()
+            for edge, (below, slot) in zip(edges, node.next_functions):
+                if below is None:
+                    continue
+                edge.exists, edge.slot = 1, slot
+                if below.name() == backward.ACCUMULATE_GRAD:
+                    variable = getattr(below, "variable", None)
+                    edge.to_parameter, edge.handle = 1, 0 if variable is None else variable._cdata
+                    reaches = reaches or self.tracker.is_named(edge.handle)
+                    continue
+                edge.sequence = below._sequence_nr()
+                if below not in seen:
+                    seen.add(below)
+                    pending.append(below)
+            self._handles.append(node.register_hook(self._hook(node._sequence_nr(), edges, len(node.next_functions))))
+        return reaches
+
+    def release(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        self.tracker.end_backward()
+
+    def _hook(self, sequence: int, edges: Any, count: int) -> Any:
+        def after(gradients: Any, _: Any) -> None:
+            tracker = self.tracker
+            if tracker.state.muted:
+                return
+            tracker.state.muted += 1
+            try:
+                given = [each if isinstance(each, torch.Tensor) else None for each in gradients[:count]]
+                described = self.describe(given)
+                tracker.handed_on(sequence, edges, described.array, len(given))
+                self.forget()
+            except Exception as error:
+                tracker.fail(error)
+            finally:
+                tracker.state.muted -= 1
+
+        return after

@@ -1,0 +1,190 @@
+"""The C interface of recorder/aten/ulpscope_aten.h, which makes calls of PyTorch's ops, through ctypes."""
+
+import ctypes
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+from .._library import Error, Recorder, load_library
+
+_u8, _u32, _u64, _i32, _i64, _double = (
+    ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64, ctypes.c_double)
+_text, _pointer = ctypes.c_char_p, ctypes.c_void_p
+
+IDLE, FORWARD, BACKWARD, ENDED = range(4)  # states of the training loop
+SGD, ADAM, UNKNOWN_RULE = range(3)
+NOTHING, TENSOR, TENSORS, INTEGER, REAL, INTEGERS, TEXT, OTHER = range(8)  # kinds of arguments
+
+
+class TensorStruct(ctypes.Structure):
+    _fields_ = [("storage", _u64), ("storage_bytes", _u64), ("handle", _u64), ("data", _pointer),
+                ("shape", ctypes.POINTER(_i64)), ("strides", ctypes.POINTER(_i64)), ("unreadable", _text), ("type", _i32),
+                ("rank", _i32), ("is_present", _u8), ("is_on_host", _u8), ("requires_grad", _u8), ("is_view", _u8)]
+
+
+class ArgumentStruct(ctypes.Structure):
+    _fields_ = [("kind", _i32), ("first", _u32), ("count", _u32), ("integer", _i64), ("real", _double),
+                ("integers", ctypes.POINTER(_i64)), ("text", _text)]
+
+
+class ParameterStruct(ctypes.Structure):
+    _fields_ = [("name", _text), ("is_tensor", _u8), ("is_written", _u8), ("is_keyword", _u8),
+                ("default_value", ArgumentStruct)]
+
+
+class SchemaStruct(ctypes.Structure):
+    _fields_ = [("name", _text), ("parameters", ctypes.POINTER(ParameterStruct)), ("parameters_count", _u32),
+                ("returns_alias", _u8), ("is_pointwise", _u8)]
+
+
+class OpStruct(ctypes.Structure):
+    _fields_ = [("schema", _u32), ("arguments", ctypes.POINTER(ArgumentStruct)), ("tensors", ctypes.POINTER(TensorStruct)),
+                ("results", ctypes.POINTER(TensorStruct)), ("results_count", _u32), ("grad_enabled", _u8),
+                ("is_accumulate_grad", _u8), ("task", _i64), ("node", _i64), ("made_node", _i64), ("node_name", _text),
+                ("variable", _u64)]
+
+
+class State(ctypes.Structure):
+    """Where the training loop is; the library reads it at each op."""
+
+    _fields_ = [("step", _i64), ("passes", _i64), ("state", _i32), ("optimizing", _i32), ("muted", _i32), ("paused", _i32),
+                ("is_open", _u8), ("is_quiet", _u8)]
+
+
+class StartStruct(ctypes.Structure):
+    _fields_ = [("is_found", _u8), ("is_nested", _u8), ("is_new", _u8), ("scale", _double)]
+
+
+class BackwardStruct(ctypes.Structure):
+    _fields_ = [("scale", _double), ("loss", _double), ("divisor", _double), ("has_loss", _u8)]
+
+
+class EdgeStruct(ctypes.Structure):
+    _fields_ = [("exists", _u8), ("to_parameter", _u8), ("handle", _u64), ("sequence", _i64), ("slot", _i32)]
+
+
+class UpdateStruct(ctypes.Structure):
+    _fields_ = [("rule", _i32), ("optimizer", _u32), ("learning_rate", _double), ("weight_decay", _double),
+                ("momentum", _double), ("first_decay", _double), ("second_decay", _double), ("epsilon", _double),
+                ("steps", _double), ("maximize", _u8), ("nesterov", _u8), ("decoupled", _u8), ("factor", _double),
+                ("parameter", ctypes.POINTER(TensorStruct)), ("gradient", ctypes.POINTER(TensorStruct)),
+                ("states", ctypes.POINTER(TensorStruct)), ("state_names", ctypes.POINTER(_u32)), ("states_count", _u32)]
+
+
+_RETAIN = ctypes.CFUNCTYPE(None, _pointer, _u64)
+_IS_EXPIRED = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _u64)
+_COPY_TO_HOST = ctypes.CFUNCTYPE(_pointer, _pointer, ctypes.POINTER(TensorStruct))
+
+
+class AdapterStruct(ctypes.Structure):
+    _fields_ = [("context", _pointer), ("retain", _RETAIN), ("is_expired", _IS_EXPIRED), ("release", _RETAIN),
+                ("copy_to_host", _COPY_TO_HOST)]
+
+
+_SESSION = {
+    "enter": ctypes.CFUNCTYPE(None, _pointer, ctypes.c_int),
+    "backward": ctypes.CFUNCTYPE(None, _pointer, ctypes.c_int, ctypes.POINTER(StartStruct)),
+    "backward_ended": ctypes.CFUNCTYPE(None, _pointer),
+    "scale_of_call": ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.POINTER(_double)),
+    "unscaled": ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.c_int),
+    "scaler_updated": ctypes.CFUNCTYPE(None, _pointer, _double),
+    "norms": ctypes.CFUNCTYPE(None, _pointer, _double, _double),
+    "line": ctypes.CFUNCTYPE(_u32, _pointer),
+    "refused": ctypes.CFUNCTYPE(None, _pointer, _text),
+    "failed": ctypes.CFUNCTYPE(None, _pointer, _text),
+}
+
+
+class _SessionStruct(ctypes.Structure):
+    _fields_ = [("context", _pointer), *_SESSION.items()]
+
+
+_tensors = ctypes.POINTER(TensorStruct)
+_SIGNATURES: Dict[str, Tuple[List[Any], Any]] = {
+    "open": ([ctypes.POINTER(AdapterStruct), ctypes.POINTER(_SessionStruct), _pointer, ctypes.POINTER(_pointer)], ctypes.c_int),
+    "close": ([_pointer], None),
+    "state_of": ([_pointer], ctypes.POINTER(State)),
+    "record": ([_pointer, _pointer], None),
+    "lock": ([_pointer], None),
+    "unlock": ([_pointer], None),
+    "name": ([_pointer, _text], _u32),
+    "text": ([_pointer, _u32], _text),
+    "add_schema": ([_pointer, ctypes.POINTER(SchemaStruct)], _u32),
+    "name_parameter": ([_pointer, _u64, _u32, _u32], None),
+    "before": ([_pointer, ctypes.POINTER(OpStruct)], None),
+    "after": ([_pointer, ctypes.POINTER(OpStruct)], None),
+    "begin_pass": ([_pointer], None),
+    "end_step": ([_pointer], None),
+    "begin_module": ([_pointer, _u32, ctypes.c_int, _i64], None),
+    "end_module": ([_pointer, _u32], None),
+    "depth": ([_pointer], ctypes.c_int),
+    "is_evaluating": ([_pointer], ctypes.c_int),
+    "has_maker": ([_pointer, _tensors], ctypes.c_int),
+    "source": ([_pointer, _tensors, _i32, _u32, _u32, _u32, ctypes.c_int], None),
+    "inputs": ([_pointer, _tensors, _u32], None),
+    "begin_backward": ([_pointer, _tensors, _u32, ctypes.c_int, ctypes.POINTER(BackwardStruct)], None),
+    "handed_on": ([_pointer, _i64, ctypes.POINTER(EdgeStruct), _tensors, _u32], None),
+    "end_backward": ([_pointer], None),
+    "keep": ([_pointer, _tensors, _tensors, ctypes.c_int], None),
+    "updated": ([_pointer, ctypes.POINTER(UpdateStruct), ctypes.c_int, ctypes.POINTER(_double), ctypes.POINTER(_double)],
+                ctypes.c_int),
+    "clear_kept": ([_pointer], None),
+    "clear_norms": ([_pointer], None),
+    "not_read": ([_pointer, _u32, ctypes.POINTER(_text), ctypes.POINTER(_u64)], ctypes.c_int),
+    "unmapped": ([_pointer, _u32, ctypes.POINTER(_text), ctypes.POINTER(_u64)], ctypes.c_int),
+}
+
+
+class Tracker:
+    """The library's knowledge of a recording. Methods are the functions of ulpscope_aten.h."""
+
+    def __init__(self, adapter: AdapterStruct, session: Any, calls: Optional[ctypes.Structure]) -> None:
+        self.library = load_library()
+        for name, (arguments, result) in _SIGNATURES.items():
+            function = getattr(self.library, "ulpscope_aten_" + name)
+            function.argtypes, function.restype = arguments, result
+        self._names: Dict[str, int] = {"": 0}
+        # The library calls these as long as the tracker is open.
+        self._kept = (adapter, calls, [kind(getattr(session, "on_" + name)) for name, kind in _SESSION.items()])
+        described = _SessionStruct(None, *self._kept[2])
+        self.handle = _pointer()
+        given = None if calls is None else ctypes.addressof(calls)
+        if self.library.ulpscope_aten_open(adapter, described, given, ctypes.byref(self.handle)) != 0:
+            raise Error("libulpscope.so has no memory for a recording")
+        self.state: State = self.library.ulpscope_aten_state_of(self.handle).contents
+
+    def close(self) -> None:
+        """Frees what the library knows; nothing may be called afterwards."""
+        handle, self.handle = self.handle, _pointer()
+        self.state = State(step=-1, muted=1)
+        self.library.ulpscope_aten_close(handle)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        function = getattr(self.library, "ulpscope_aten_" + name)
+
+        def call(*arguments: Any) -> Any:
+            return function(self.handle, *arguments)
+
+        setattr(self, name, call)
+        return call
+
+    def record(self, recorder: Any) -> None:
+        """From here on, calls are told to the recorder."""
+        handle = recorder._handle if isinstance(recorder, Recorder) else None
+        self.library.ulpscope_aten_record(self.handle, handle)
+
+    def name(self, text: str) -> int:
+        number = self._names.get(text)
+        if number is None:
+            number = self._names[text] = self.library.ulpscope_aten_name(self.handle, text.encode("utf-8", "replace"))
+        return number
+
+    def text(self, name: int) -> str:
+        text: bytes = self.library.ulpscope_aten_text(self.handle, name)
+        return text.decode("utf-8", "replace")
+
+    def counts(self, what: str) -> Iterator[Tuple[str, int]]:
+        """The entries of not_read and unmapped."""
+        function, kind, count = getattr(self.library, "ulpscope_aten_" + what), _text(), _u64()
+        index = 0
+        while function(self.handle, index, ctypes.byref(kind), ctypes.byref(count)):
+            yield (kind.value or b"").decode(), count.value
+            index += 1

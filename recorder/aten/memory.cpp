@@ -1,0 +1,86 @@
+#include "ulpscope/recorder/aten/memory.h"
+
+#include <algorithm>
+
+namespace ulpscope::aten {
+namespace {
+
+constexpr size_t kMostParts = 64;  // of one storage: older ones are forgotten
+
+}  // namespace
+
+const MadePointer& constant() {
+  static const auto made = std::make_shared<Made>();
+  return made;
+}
+
+const MadePointer& unmade() {
+  static const auto made = std::make_shared<Made>();
+  return made;
+}
+
+Memory::~Memory() {
+  for (const auto& [storage, entry] : storages_) adapter_.release(adapter_.context, storage);
+}
+
+void Memory::write(const Tensor& tensor, const MadePointer& made) {
+  if (tensor.storage == 0 || count_of_elements(tensor) == 0) return;
+  const auto [at, is_new] = storages_.try_emplace(tensor.storage);
+  if (is_new) adapter_.retain(adapter_.context, tensor.storage);
+  Storage& entry = at->second;
+  if (static_cast<uint64_t>(count_of_elements(tensor) * element_size(tensor)) >= tensor.storage_bytes) {
+    entry.whole = made;
+    entry.parts.clear();
+    return;
+  }
+  const Extent extent = extent_of(tensor);
+  if (extent.is_dense)
+    std::erase_if(entry.parts, [&](const Part& part) { return part.extent.begin >= extent.begin && part.extent.end <= extent.end; });
+  entry.parts.push_back({extent, made});
+  if (entry.parts.size() > kMostParts) entry.parts.erase(entry.parts.begin());
+}
+
+void Memory::forget(const Tensor& tensor) {
+  if (storages_.erase(tensor.storage) > 0) adapter_.release(adapter_.context, tensor.storage);
+}
+
+Makers Memory::find(const Tensor& tensor) const {
+  const auto at = storages_.find(tensor.storage);
+  if (at == storages_.end() || count_of_elements(tensor) == 0) return {};
+  const Storage& entry = at->second;
+  const bool whole_is_known = entry.whole != nullptr && entry.whole != unmade();
+  if (entry.parts.empty()) return {entry.whole, {}, whole_is_known};
+  const Extent extent = extent_of(tensor);
+  std::vector<MadePointer> made;
+  bool is_complete = false;
+  uint64_t covered = 0;
+  for (auto part = entry.parts.rbegin(); part != entry.parts.rend() && !is_complete; ++part) {
+    if (part->extent.end <= extent.begin || part->extent.begin >= extent.end) continue;
+    if (std::find(made.begin(), made.end(), part->made) == made.end()) made.push_back(part->made);
+    is_complete = part->extent.is_dense && part->extent.begin <= extent.begin && part->extent.end >= extent.end;
+    if (part->extent.is_dense) covered += std::min(part->extent.end, extent.end) - std::max(part->extent.begin, extent.begin);
+  }
+  if (is_complete) {
+    is_complete = std::find(made.begin(), made.end(), unmade()) == made.end();
+  } else {
+    if (covered < extent.end - extent.begin && whole_is_known) {
+      made.push_back(entry.whole);
+      covered = extent.end - extent.begin;
+    }
+    if (made.empty()) return {entry.whole, {}, false};
+    is_complete = covered >= extent.end - extent.begin;
+  }
+  const MadePointer last = made.front();
+  made.erase(made.begin());
+  return {last, std::move(made), is_complete};
+}
+
+void Memory::prune() {
+  std::erase_if(storages_, [&](const auto& each) {
+    if (adapter_.is_expired(adapter_.context, each.first) == 0) return false;
+    adapter_.release(adapter_.context, each.first);
+    return true;
+  });
+}
+
+}  // namespace ulpscope::aten

@@ -1,0 +1,78 @@
+// Which op made what memory holds.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "ulpscope/recorder/aten/tensor.h"
+
+namespace ulpscope::aten {
+
+using Name = ulpscope_name;
+
+// An output of an op that was recorded.
+struct Made {
+  ulpscope_op op = 0;  // of its step
+  ulpscope_value value = {};
+  int64_t step = -1;
+  Phase phase = Phase::forward;
+  Name module = 0;
+  OpFunction function = OpFunction::other;
+  Role role = Role::activation;
+  Name parameter = 0, name = 0;
+  double scale = 1;
+  std::shared_ptr<Made> source;         // behind a cast: what was cast; behind a scaled loss: the loss
+  std::optional<double> unscaled_loss;  // behind a scaled loss
+  std::optional<double> divisor;        // where it is a quotient by a number
+  bool has_gradient_of = false;
+};
+using MadePointer = std::shared_ptr<Made>;
+
+// Memory that no recorded op made: constants, and memory that may hold anything.
+const MadePointer& constant();
+const MadePointer& unmade();
+inline bool is_recorded(const MadePointer& made) { return made != nullptr && made->step >= 0; }
+// Gradients, and what lives from step to step.
+inline bool is_kept(Role role) {
+  return is_gradient(role) || role == Role::weight || role == Role::buffer || role == Role::optimizer_state;
+}
+
+struct Makers {
+  MadePointer last;                 // wrote last
+  std::vector<MadePointer> others;  // wrote parts of it
+  bool is_complete = false;         // all that it holds has a maker that is known
+};
+
+class Memory {
+ public:
+  explicit Memory(const ulpscope_aten_adapter& adapter) : adapter_(adapter) {}
+  ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  // An op made all that the tensor holds.
+  void write(const Tensor& tensor, const MadePointer& made);
+  // An op made it that was not recorded.
+  void forget(const Tensor& tensor);
+  Makers find(const Tensor& tensor) const;
+  MadePointer last(const Tensor& tensor) const { return find(tensor).last; }
+  // Drops memory that was freed.
+  void prune();
+
+ private:
+  struct Part {
+    Extent extent;
+    MadePointer made;
+  };
+  struct Storage {
+    MadePointer whole;
+    std::vector<Part> parts;
+  };
+  ulpscope_aten_adapter adapter_;
+  std::unordered_map<uint64_t, Storage> storages_;
+};
+
+}  // namespace ulpscope::aten

@@ -1,0 +1,120 @@
+#include "ulpscope/recorder/aten/tensor.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ulpscope/emulation/rounding.h"
+
+namespace ulpscope::aten {
+
+std::optional<DType> dtype_of(const Tensor& tensor) {
+  switch (static_cast<ScalarType>(tensor.type)) {
+    case ScalarType::f16:
+      return DType::f16;
+    case ScalarType::f32:
+      return DType::f32;
+    case ScalarType::f64:
+      return DType::f64;
+    case ScalarType::bf16:
+      return DType::bf16;
+    default:
+      return std::nullopt;
+  }
+}
+
+int64_t element_size(const Tensor& tensor) {
+  switch (static_cast<ScalarType>(tensor.type)) {
+    case ScalarType::u8:
+    case ScalarType::i8:
+    case ScalarType::boolean:
+      return 1;
+    case ScalarType::i16:
+    case ScalarType::f16:
+    case ScalarType::bf16:
+      return 2;
+    case ScalarType::i32:
+    case ScalarType::f32:
+      return 4;
+    case ScalarType::i64:
+    case ScalarType::f64:
+      return 8;
+  }
+  return 0;
+}
+
+int64_t count_of_elements(const Tensor& tensor) {
+  int64_t count = 1;
+  for (const int64_t extent : shape_of(tensor)) count *= extent;
+  return count;
+}
+
+bool have_one_shape(const Tensor& a, const Tensor& b) { return std::ranges::equal(shape_of(a), shape_of(b)); }
+
+Extent extent_of(const Tensor& tensor) {
+  int64_t span = 1;
+  for (int32_t i = 0; i < tensor.rank; ++i) span += (tensor.shape[i] - 1) * tensor.strides[i];
+  const auto begin = reinterpret_cast<uint64_t>(tensor.data);
+  return {begin, begin + static_cast<uint64_t>(span * element_size(tensor)), count_of_elements(tensor) >= span};
+}
+
+namespace {
+
+template <typename Value>
+double value_at(const void* data, int64_t offset) {
+  Value value;
+  std::memcpy(&value, static_cast<const char*>(data) + offset * static_cast<int64_t>(sizeof value), sizeof value);
+  return static_cast<double>(value);
+}
+
+}  // namespace
+
+double element_at(const Tensor& tensor, const void* data, std::span<const int64_t> index) {
+  int64_t offset = 0;
+  for (size_t i = 0; i < index.size(); ++i) offset += index[i] * tensor.strides[i];
+  switch (static_cast<ScalarType>(tensor.type)) {
+    case ScalarType::u8:
+    case ScalarType::boolean:
+      return value_at<uint8_t>(data, offset);
+    case ScalarType::i8:
+      return value_at<int8_t>(data, offset);
+    case ScalarType::i16:
+      return value_at<int16_t>(data, offset);
+    case ScalarType::i32:
+      return value_at<int32_t>(data, offset);
+    case ScalarType::i64:
+      return value_at<int64_t>(data, offset);
+    case ScalarType::f32:
+      return value_at<float>(data, offset);
+    case ScalarType::f64:
+      return value_at<double>(data, offset);
+    case ScalarType::f16:
+    case ScalarType::bf16: {
+      uint16_t bits = 0;
+      std::memcpy(&bits, static_cast<const char*>(data) + offset * 2, sizeof bits);
+      return value_of(*info(*dtype_of(tensor)).format, bits);
+    }
+  }
+  return 0;
+}
+
+KeptTensor kept(const Tensor& tensor, const void* data) {
+  KeptTensor copy;
+  copy.shape.assign(shape_of(tensor).begin(), shape_of(tensor).end());
+  copy.dtype = *dtype_of(tensor);
+  const int64_t elements = count_of_elements(tensor), size = element_size(tensor);
+  copy.bytes.resize(static_cast<size_t>(elements * size));
+  if (elements == 0) return copy;
+  if (extent_of(tensor).is_dense) {
+    copy.strides.assign(strides_of(tensor).begin(), strides_of(tensor).end());
+    std::memcpy(copy.bytes.data(), data, copy.bytes.size());
+    return copy;
+  }
+  for (int64_t element = 0; element < elements; ++element) {
+    int64_t offset = 0, rest = element;
+    for (size_t i = copy.shape.size(); i-- > 0; rest /= copy.shape[i]) offset += rest % copy.shape[i] * tensor.strides[i];
+    std::memcpy(copy.bytes.data() + element * size, static_cast<const char*>(data) + offset * size, static_cast<size_t>(size));
+  }
+  return copy;
+}
+
+}  // namespace ulpscope::aten

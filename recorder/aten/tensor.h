@@ -1,0 +1,48 @@
+// Tensors as an adapter of PyTorch describes them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "ulpscope/recorder/aten/ulpscope_aten.h"
+#include "ulpscope/recorder/call_recorder.h"
+
+namespace ulpscope::aten {
+
+using Tensor = ulpscope_aten_tensor;
+
+// The numbers of c10::ScalarType that have statistics, or are read as numbers.
+enum class ScalarType : int32_t { u8 = 0, i8 = 1, i16 = 2, i32 = 3, i64 = 4, f16 = 5, f32 = 6, f64 = 7, boolean = 11, bf16 = 15 };
+
+// The trace's type; nothing: values of this type have no statistics.
+std::optional<DType> dtype_of(const Tensor& tensor);
+inline bool has_statistics(const Tensor& tensor) { return dtype_of(tensor).has_value(); }
+// In bytes; 0 where the type is none of ScalarType.
+int64_t element_size(const Tensor& tensor);
+int64_t count_of_elements(const Tensor& tensor);
+inline std::span<const int64_t> shape_of(const Tensor& tensor) { return {tensor.shape, static_cast<size_t>(tensor.rank)}; }
+inline std::span<const int64_t> strides_of(const Tensor& tensor) { return {tensor.strides, static_cast<size_t>(tensor.rank)}; }
+bool have_one_shape(const Tensor& a, const Tensor& b);
+
+// The bytes that a tensor spans in its memory, and whether its elements fill them.
+struct Extent {
+  uint64_t begin = 0, end = 0;
+  bool is_dense = false;
+};
+Extent extent_of(const Tensor& tensor);
+
+// The element at an index, as FP64; `data`: its tensor's memory on the host.
+double element_at(const Tensor& tensor, const void* data, std::span<const int64_t> index);
+
+// A tensor's values, kept. Strides are its own where its elements fill the memory that it spans, else they lie one behind the other.
+struct KeptTensor {
+  std::vector<std::byte> bytes;
+  std::vector<int64_t> shape, strides;
+  DType dtype = DType::f32;
+  HostTensor view() const { return {bytes.data(), dtype, shape, strides}; }
+};
+KeptTensor kept(const Tensor& tensor, const void* data);
+
+}  // namespace ulpscope::aten

@@ -1,0 +1,199 @@
+// Ops of ATen, as an adapter tells of them, into calls of a recorder: where each stands in its step, what its inputs are, and which part
+// its outputs play.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "ulpscope/recorder/aten/captures.h"
+#include "ulpscope/recorder/aten/graph.h"
+#include "ulpscope/recorder/aten/memory.h"
+#include "ulpscope/recorder/aten/schema.h"
+
+namespace ulpscope::aten {
+
+// The part that an output plays.
+struct Label {
+  Role role = Role::activation;
+  Name parameter = 0, name = 0;
+  double scale = 1;
+};
+
+// Failures of the recorder are thrown as Error.
+class Tracker {
+ public:
+  Tracker(const ulpscope_aten_adapter& adapter, const ulpscope_aten_session& session, const ulpscope_aten_calls& calls);
+  ~Tracker();
+  Tracker(const Tracker&) = delete;
+  Tracker& operator=(const Tracker&) = delete;
+
+  ulpscope_aten_state& state() { return state_; }
+  const ulpscope_aten_session& session() const { return session_; }
+  std::recursive_mutex& mutex() { return mutex_; }
+  void record(ulpscope_recorder* recorder) { recorder_ = recorder; }
+
+  Name name(std::string_view text);
+  const std::string& text(Name name) const { return names_[name].text; }
+  uint32_t add_schema(const ulpscope_aten_schema& schema);
+  void name_parameter(uint64_t handle, Name name, Name module);
+
+  void before(const ulpscope_aten_op& op);
+  void after(const ulpscope_aten_op& op);
+
+  void begin_pass();
+  void end_step() { nodes_.end_step(); }
+
+  struct Entry {
+    Name name = 0;
+    bool is_evaluating = false;
+    int64_t task = -1;
+  };
+  std::vector<Entry>& stack();  // the modules that this thread is in
+
+  bool has_maker(const Tensor& tensor) const { return is_recorded(memory_.last(tensor)); }
+  MadePointer source(const Tensor& tensor, Role role, Name parameter, Name module, Name name);
+  void source_later(const Tensor& tensor, Name parameter, Name module, Name name);
+  void inputs(std::span<const Tensor> tensors);
+
+  ulpscope_aten_backward begin_backward(std::span<const Tensor> roots, bool takes_losses);
+  void handed_on(int64_t node, std::span<const ulpscope_aten_edge> edges, std::span<const Tensor> gradients);
+  void end_backward() { handed_on_.clear(); }
+
+  void keep(const Tensor& parameter, const Tensor* gradient, bool with_gradient);
+  bool updated(const ulpscope_aten_update& update, bool is_skipped, double& before, double& after);
+  void clear_kept() { kept_.clear(); }
+  void clear_norms() { unclipped_.clear(); }
+
+  const std::map<std::string, uint64_t>& not_read() const { return not_read_; }
+  const std::map<std::string, uint64_t>& unmapped() const { return unmapped_; }
+
+ private:
+  struct Place {
+    Phase phase = Phase::forward;
+    Name module = 0;
+  };
+  struct Output {
+    uint32_t slot = 0;
+    const Tensor* tensor = nullptr;
+    bool is_written = false;  // an argument that the op changed
+  };
+  // One call to be recorded: of ops over lists, that of one element.
+  struct Row {
+    std::vector<Argument> arguments;
+    Bound bound;
+    std::vector<Read> reads;
+    std::vector<Output> outputs;
+  };
+  struct LabelledOutput {
+    uint32_t slot = 0;
+    const Tensor* tensor = nullptr;
+    Label label;
+    bool is_written = false;
+  };
+  struct Call {
+    Name name = 0;
+    Phase phase = Phase::forward;
+    OpFunction function = OpFunction::other;
+    Name module = 0, attributes = 0, location = 0, parameter = 0;
+    uint64_t forward_id = 0;
+    std::span<const ulpscope_value> inputs = {};
+    bool inputs_unknown = false;
+    std::optional<ProductShape> product = {};
+  };
+  struct NamedText {
+    std::string text;
+    std::optional<ulpscope_text> told;  // the recorder's number
+  };
+  struct Unread {
+    std::vector<int64_t> shape, strides;
+    Tensor tensor;
+    Name parameter, module, name;
+  };
+  struct Counter {
+    uint64_t pass = 0;
+    uint32_t count = 0;
+  };
+  struct Attributes {
+    uint64_t hash = 0;
+    Name text = 0;
+  };
+  struct Kept {
+    KeptTensor weight;
+    std::optional<KeptTensor> gradient;
+  };
+
+  Bound bound_of(const ulpscope_aten_op& op, const Schema& schema) const;
+  void forget_written(const Schema& schema, const Bound& bound);
+  void source_buffers(const Schema& schema, const Bound& bound);
+  void follow_backward(const Schema& schema, int64_t task);
+  std::optional<Place> place_of(const Schema& schema, const ulpscope_aten_op& op, std::span<const Tensor* const> reads,
+                                std::span<const Tensor* const> written);
+  void view(const Schema& schema, const ulpscope_aten_op& op, std::span<const Tensor* const> reads);
+  void unscale(const Schema& schema, const Bound& bound);
+  std::vector<Row> rows_of(const Schema& schema, const ulpscope_aten_op& op, const Bound& bound,
+                           std::span<const Tensor* const> written);
+  void record_row(const Schema& schema, const ulpscope_aten_op& op, const Row& row, Place place);
+  void map_node(const Schema& schema, const ulpscope_aten_op& op, const Row& row, const Made& made, Name module);
+  const ulpscope_aten_edge* sum_of(const Schema& schema, const ulpscope_aten_op& op, const Row& row) const;
+  Name location_of(Phase phase, Name module, Name name);
+  Name attributes_of(const Schema& schema, const Bound& bound, uint64_t place);
+  bool inputs_of(std::span<const Read> reads, std::vector<Makers>& makers, Phase phase, std::vector<ulpscope_value>& inputs);
+  // Tells the recorder of a call that has run; an empty list where it refused it.
+  std::vector<MadePointer> emit(const Call& call, std::span<const LabelledOutput> outputs, const Tensor* cast_from = nullptr,
+                                const std::function<std::vector<ulpscope_node>(const Tensor&, const void*)>& explained = {});
+
+  bool is_named(uint64_t handle) const { return parameters_.contains(handle); }
+  Name parameter_of(uint64_t handle) const;
+  Name module_of(Name parameter) const;
+  void forget(const Tensor& tensor) { memory_.forget(tensor); }
+  bool is_new_input(const MadePointer& made) const;
+  void set_label(Made& made, const Label& label);
+  void set_gradient_of(Made& made, const ulpscope_value& value, int32_t input);
+  std::optional<ulpscope_value> target_of(const ulpscope_aten_edge& edge) const;
+  const void* on_host(const Tensor& tensor) const;
+  double number_in(const Tensor& tensor) const;
+  double square_of_norm(const Tensor& tensor) const;
+  ulpscope_text told(Name name);
+  ulpscope_label label_of(const Label& label);
+  // False where the recorder refused; a failure is thrown.
+  bool check(int code);
+
+  ulpscope_aten_adapter adapter_;
+  ulpscope_aten_session session_;
+  ulpscope_aten_calls calls_;
+  ulpscope_recorder* recorder_ = nullptr;
+  ulpscope_aten_state state_{};
+  std::recursive_mutex mutex_;
+  std::vector<NamedText> names_;
+  std::unordered_map<std::string, Name> by_text_;
+  std::vector<Schema> schemas_;
+  Memory memory_;
+  Nodes nodes_;
+  HandedOn handed_on_;
+  std::unordered_map<uint64_t, Name> parameters_;  // by handle
+  std::unordered_map<Name, Name> modules_;         // of parameters
+  std::unordered_map<std::thread::id, std::vector<Entry>> stacks_;
+  std::unordered_map<uint64_t, Unread> unread_;  // by storage: buffers that nothing has read
+  std::vector<ulpscope_value> inputs_;           // in this pass
+  std::unordered_map<Name, double> unclipped_;   // by parameter
+  std::unordered_map<uint64_t, Kept> kept_;      // by handle of the parameter
+  std::map<std::string, uint64_t> not_read_, unmapped_;
+  int64_t task_ = -1;  // the graph task that began last
+  double scale_ = 1;   // the loss scale in the gradients of the backward pass that goes on
+  bool makes_start_ = false;  // the gradient that a backward pass begins with was made, and its graph task did not begin
+  uint64_t pass_ = 1;
+  std::unordered_map<uint64_t, Counter> located_, counted_;
+  std::unordered_map<uint64_t, Name> locations_;
+  std::unordered_map<uint64_t, Attributes> attributes_;
+};
+
+}  // namespace ulpscope::aten

@@ -1,0 +1,244 @@
+/* What PyTorch's ops mean to the recorder: an adapter tells of each op of ATen as PyTorch ran it, with the memory that it read and wrote, and
+ * from that come calls with phases, roles, inputs and labels (docs/pytorch.md). Two adapters tell the same: callbacks in C++, which need no
+ * Python for an op, and a dispatch mode in Python.
+ *
+ *   ulpscope_aten_open(&adapter, &session, &calls, &aten);      calls NULL: those of ulpscope.h
+ *   ulpscope_aten_record(aten, recorder);                       once the file is open
+ *   for each op:  ulpscope_aten_before(aten, &op);  the op runs;  ulpscope_aten_after(aten, &op);
+ *   ulpscope_aten_close(aten);
+ *
+ * The session is what follows the training loop: hooks on modules and optimizers tell it of steps and passes, and it writes down in the
+ * state, which it shares with this library, where the loop is. Nothing here throws. Where the recorder fails, the session is told, and
+ * nothing more is recorded. Pointers in structs need to live until the function returns.
+ */
+#ifndef ULPSCOPE_ATEN_H
+#define ULPSCOPE_ATEN_H
+
+#include "ulpscope/recorder/ulpscope.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct ulpscope_aten ulpscope_aten;
+typedef uint32_t ulpscope_name; /* of ulpscope_aten_name; 0: the empty text */
+
+/* A tensor as PyTorch has it. */
+typedef struct {
+  uint64_t storage;       /* a number for the memory that it is a view of; 0: it has none */
+  uint64_t storage_bytes; /* how large that is */
+  uint64_t handle;        /* by which the adapter knows the tensor */
+  const void *data;       /* its first element */
+  const int64_t *shape;
+  const int64_t *strides; /* in elements */
+  const char *unreadable; /* why its memory is not read, in a word; NULL: it is */
+  int32_t type;           /* number of its c10::ScalarType */
+  int32_t rank;
+  uint8_t is_present; /* 0: no tensor stands in this place */
+  uint8_t is_on_host, requires_grad, is_view;
+} ulpscope_aten_tensor;
+
+enum {
+  ULPSCOPE_ATEN_NOTHING = 0,
+  ULPSCOPE_ATEN_TENSOR = 1,   /* tensors[first] */
+  ULPSCOPE_ATEN_TENSORS = 2,  /* a list: `count` from tensors[first] on */
+  ULPSCOPE_ATEN_INTEGER = 3,  /* `integer`; a boolean is 0 or 1 */
+  ULPSCOPE_ATEN_REAL = 4,     /* `real` */
+  ULPSCOPE_ATEN_INTEGERS = 5, /* `count` of `integers` */
+  ULPSCOPE_ATEN_TEXT = 6,     /* `text`; a type, as "float16" */
+  ULPSCOPE_ATEN_OTHER = 7     /* what a trace has no text for */
+};
+typedef struct {
+  int32_t kind;
+  uint32_t first, count;
+  int64_t integer;
+  double real;
+  const int64_t *integers;
+  const char *text;
+} ulpscope_aten_argument;
+
+/* An argument of an overload. */
+typedef struct {
+  const char *name;
+  uint8_t is_tensor;  /* or a list of them */
+  uint8_t is_written; /* the op changes it */
+  uint8_t is_keyword; /* it is given by name only */
+  ulpscope_aten_argument default_value;
+} ulpscope_aten_parameter;
+
+typedef struct {
+  const char *name; /* with its namespace: "aten::addmm" */
+  const ulpscope_aten_parameter *parameters;
+  uint32_t parameters_count;
+  uint8_t returns_alias; /* a result is an argument or a view of one */
+  uint8_t is_pointwise;  /* the overload has the tag pointwise */
+} ulpscope_aten_schema;
+
+/* A call of an overload. */
+typedef struct {
+  uint32_t schema; /* of ulpscope_aten_add_schema */
+  const ulpscope_aten_argument *arguments; /* as many as the overload has */
+  const ulpscope_aten_tensor *tensors;     /* that arguments refer to */
+  const ulpscope_aten_tensor *results;     /* after it ran: tensors, also those in lists, in their order */
+  uint32_t results_count;
+  uint8_t grad_enabled;
+  uint8_t is_accumulate_grad; /* the node of autograd that goes on adds to a parameter's gradient */
+  int64_t task;               /* the graph task that goes on, or -1 */
+  int64_t node;               /* the sequence number of the node of autograd that goes on, or -1 */
+  int64_t made_node;          /* the sequence number of the newest node after it ran: that of the op, if it has one */
+  const char *node_name;      /* of the node that goes on, or NULL */
+  uint64_t variable;          /* of a node that adds to a parameter's gradient: the parameter's handle */
+} ulpscope_aten_op;
+
+/* What the adapter does with memory. An entry for a storage is kept from retain to release, and its number is no other's until then. */
+typedef struct {
+  void *context;
+  void (*retain)(void *context, uint64_t storage);
+  int (*is_expired)(void *context, uint64_t storage);
+  void (*release)(void *context, uint64_t storage);
+  /* The values of a tensor that lies on a device, one behind the other in the host's memory, until the function of this library returns. */
+  const void *(*copy_to_host)(void *context, const ulpscope_aten_tensor *tensor);
+} ulpscope_aten_adapter;
+
+/* Where the training loop is; the session writes it. */
+enum { ULPSCOPE_ATEN_IDLE = 0, ULPSCOPE_ATEN_FORWARD = 1, ULPSCOPE_ATEN_BACKWARD = 2, ULPSCOPE_ATEN_ENDED = 3 };
+typedef struct {
+  int64_t step;       /* the number of the step */
+  int64_t passes;     /* how many began */
+  int32_t state;      /* ULPSCOPE_ATEN_IDLE ... */
+  int32_t optimizing; /* how many calls of an optimizer's step are going on, one in another */
+  int32_t muted;      /* above 0: ops are not looked at */
+  int32_t paused;     /* above 0: what ops write is forgotten */
+  uint8_t is_open;    /* a step is open */
+  uint8_t is_quiet;   /* an optimizer steps, without a closure */
+} ulpscope_aten_state;
+
+typedef struct {
+  uint8_t is_found;  /* a call of backward() or grad() goes on */
+  uint8_t is_nested; /* in another */
+  uint8_t is_new;    /* it began since the last question, and `scale` is that of its gradients */
+  double scale;
+} ulpscope_aten_start;
+
+/* What the session is asked and told. */
+typedef struct {
+  void *context;
+  void (*enter)(void *context, int is_evaluating); /* the model is called, from outside of its modules */
+  void (*backward)(void *context, int makes_gradient, ulpscope_aten_start *start);
+  void (*backward_ended)(void *context);
+  int (*scale_of_call)(void *context, double *scale); /* 1: a gradient scaler multiplies a loss just now */
+  int (*unscaled)(void *context, int overflowed);     /* a scaler looked at gradients; 1: it unscaled them */
+  void (*scaler_updated)(void *context, double scale);
+  void (*norms)(void *context, double before, double after); /* squares of the norms of gradients */
+  ulpscope_name (*line)(void *context);                      /* the line of the user's program that runs */
+  void (*refused)(void *context, const char *why);
+  void (*failed)(void *context, const char *why);
+} ulpscope_aten_session;
+
+/* The functions of the recorder that are called. */
+typedef struct {
+  int (*intern)(ulpscope_recorder *, const char *, size_t, ulpscope_text *);
+  int (*begin_op)(ulpscope_recorder *, const ulpscope_call *, ulpscope_op *, uint64_t *);
+  int (*end_op)(ulpscope_recorder *, ulpscope_op);
+  int (*drop_op)(ulpscope_recorder *, ulpscope_op);
+  int (*output)(ulpscope_recorder *, ulpscope_op, uint32_t, const ulpscope_tensor *, const ulpscope_label *, const ulpscope_tensor *cast_from);
+  int (*set_label)(ulpscope_recorder *, ulpscope_op, uint32_t, const ulpscope_label *);
+  int (*set_gradient_of)(ulpscope_recorder *, ulpscope_op, uint32_t, ulpscope_value, int32_t);
+  int (*set_update)(ulpscope_recorder *, ulpscope_op, uint32_t, const ulpscope_update *);
+  int (*wants_capture)(ulpscope_recorder *, ulpscope_op, uint32_t, uint8_t *);
+  int (*set_capture)(ulpscope_recorder *, ulpscope_op, uint32_t, const ulpscope_node *, uint32_t);
+  const char *(*last_error)(void);
+} ulpscope_aten_calls;
+
+ULPSCOPE_EXPORT int ulpscope_aten_open(const ulpscope_aten_adapter *adapter, const ulpscope_aten_session *session,
+                                       const ulpscope_aten_calls *calls, ulpscope_aten **aten);
+ULPSCOPE_EXPORT void ulpscope_aten_close(ulpscope_aten *aten);
+ULPSCOPE_EXPORT ulpscope_aten_state *ulpscope_aten_state_of(ulpscope_aten *aten);
+/* From here on, calls are told to the recorder; NULL: to none. */
+ULPSCOPE_EXPORT void ulpscope_aten_record(ulpscope_aten *aten, ulpscope_recorder *recorder);
+/* One thread at a time is between these, and in the functions below. */
+ULPSCOPE_EXPORT void ulpscope_aten_lock(ulpscope_aten *aten);
+ULPSCOPE_EXPORT void ulpscope_aten_unlock(ulpscope_aten *aten);
+
+ULPSCOPE_EXPORT ulpscope_name ulpscope_aten_name(ulpscope_aten *aten, const char *text);
+ULPSCOPE_EXPORT const char *ulpscope_aten_text(ulpscope_aten *aten, ulpscope_name name);
+ULPSCOPE_EXPORT uint32_t ulpscope_aten_add_schema(ulpscope_aten *aten, const ulpscope_aten_schema *schema);
+/* The parameter of that handle has a name, and a module. */
+ULPSCOPE_EXPORT void ulpscope_aten_name_parameter(ulpscope_aten *aten, uint64_t handle, ulpscope_name name, ulpscope_name module);
+
+ULPSCOPE_EXPORT void ulpscope_aten_before(ulpscope_aten *aten, const ulpscope_aten_op *op);
+ULPSCOPE_EXPORT void ulpscope_aten_after(ulpscope_aten *aten, const ulpscope_aten_op *op);
+
+/* Steps and passes, as the session sees them. */
+ULPSCOPE_EXPORT void ulpscope_aten_begin_pass(ulpscope_aten *aten); /* ops are counted anew */
+ULPSCOPE_EXPORT void ulpscope_aten_end_step(ulpscope_aten *aten);
+
+/* Modules that this thread is in. `task`: the graph task in which it was called, or -1. */
+ULPSCOPE_EXPORT void ulpscope_aten_begin_module(ulpscope_aten *aten, ulpscope_name name, int is_evaluating, int64_t task);
+ULPSCOPE_EXPORT void ulpscope_aten_end_module(ulpscope_aten *aten, ulpscope_name name);
+ULPSCOPE_EXPORT int ulpscope_aten_depth(ulpscope_aten *aten);
+ULPSCOPE_EXPORT int ulpscope_aten_is_evaluating(ulpscope_aten *aten); /* the innermost module */
+
+/* Tensors that no op made. A source row is made at once; `later`: once an op reads the memory. */
+ULPSCOPE_EXPORT int ulpscope_aten_has_maker(ulpscope_aten *aten, const ulpscope_aten_tensor *tensor);
+ULPSCOPE_EXPORT void ulpscope_aten_source(ulpscope_aten *aten, const ulpscope_aten_tensor *tensor, int32_t role, ulpscope_name parameter,
+                                          ulpscope_name module, ulpscope_name name, int later);
+/* The arguments of the model: those that nobody made are inputs. */
+ULPSCOPE_EXPORT void ulpscope_aten_inputs(ulpscope_aten *aten, const ulpscope_aten_tensor *tensors, uint32_t count);
+
+/* Backward passes. `reaches`: a named parameter is below the roots. The loss is the sum of the roots that have one element. */
+typedef struct {
+  double scale;   /* that the gradients contain */
+  double loss;    /* unscaled */
+  double divisor; /* by which it was divided as a last step; NaN: by none */
+  uint8_t has_loss;
+} ulpscope_aten_backward;
+ULPSCOPE_EXPORT void ulpscope_aten_begin_backward(ulpscope_aten *aten, const ulpscope_aten_tensor *roots, uint32_t count, int takes_losses,
+                                                  ulpscope_aten_backward *backward);
+/* A node ended, and handed gradients on: to the named parameter, or to input `slot` of the node with the sequence number. */
+typedef struct {
+  uint8_t exists;       /* 0: the gradient goes nowhere */
+  uint8_t to_parameter; /* to a node that adds to a parameter's gradient */
+  uint64_t handle;      /* of that parameter */
+  int64_t sequence;
+  int32_t slot;
+} ulpscope_aten_edge;
+ULPSCOPE_EXPORT void ulpscope_aten_handed_on(ulpscope_aten *aten, int64_t node, const ulpscope_aten_edge *edges,
+                                             const ulpscope_aten_tensor *gradients, uint32_t count);
+ULPSCOPE_EXPORT void ulpscope_aten_end_backward(ulpscope_aten *aten); /* its nodes hand nothing on any more */
+
+/* An optimizer's update of a parameter. */
+enum { ULPSCOPE_ATEN_SGD = 0, ULPSCOPE_ATEN_ADAM = 1, ULPSCOPE_ATEN_UNKNOWN_RULE = 2 };
+typedef struct {
+  int32_t rule;
+  ulpscope_name optimizer; /* its class */
+  double learning_rate, weight_decay, momentum, first_decay, second_decay, epsilon, steps;
+  uint8_t maximize, nesterov, decoupled; /* decoupled weight decay */
+  double factor;                         /* the loss scale in the gradient; 1: none */
+  const ulpscope_aten_tensor *parameter, *gradient; /* gradient: NULL: none */
+  const ulpscope_aten_tensor *states;               /* of the parameter's shape */
+  const ulpscope_name *state_names;
+  uint32_t states_count;
+} ulpscope_aten_update;
+/* Keeps what a step is going to change. with_gradient 0: the gradient comes later, in a closure. */
+ULPSCOPE_EXPORT void ulpscope_aten_keep(ulpscope_aten *aten, const ulpscope_aten_tensor *parameter, const ulpscope_aten_tensor *gradient,
+                                        int with_gradient);
+/* Tells of the update of a parameter that was kept, where it was not skipped; adds up squares of the norms of its gradient, before and
+ * after clipping. 0: it was not kept. */
+ULPSCOPE_EXPORT int ulpscope_aten_updated(ulpscope_aten *aten, const ulpscope_aten_update *update, int is_skipped, double *before,
+                                          double *after);
+ULPSCOPE_EXPORT void ulpscope_aten_clear_kept(ulpscope_aten *aten);
+
+/* Squares of norms that gradients had before they were clipped are forgotten. */
+ULPSCOPE_EXPORT void ulpscope_aten_clear_norms(ulpscope_aten *aten);
+
+/* Counts that the trace tells at its end: how many ops were left out since tensors were `kind`, and how many backward ops of `kind` have
+ * no known forward op. 0: there is no entry `index`. */
+ULPSCOPE_EXPORT int ulpscope_aten_not_read(ulpscope_aten *aten, uint32_t index, const char **kind, uint64_t *count);
+ULPSCOPE_EXPORT int ulpscope_aten_unmapped(ulpscope_aten *aten, uint32_t index, const char **kind, uint64_t *count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
