@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "ulpscope/recorder/aten/ulpscope_aten.h"
+#include "ulpscope/recorder/ulpscope_aten.h"
 #include "ulpscope/recorder/call_recorder.h"
 
 namespace ulpscope::aten {

@@ -45,6 +45,7 @@ class Tracker {
   const std::string& text(Name name) const { return names_[name].text; }
   uint32_t add_schema(const ulpscope_aten_schema& schema);
   void name_parameter(uint64_t handle, Name name, Name module);
+  bool is_named(uint64_t handle) const { return parameters_.contains(handle); }
 
   void before(const ulpscope_aten_op& op);
   void after(const ulpscope_aten_op& op);
@@ -151,7 +152,6 @@ class Tracker {
   std::vector<MadePointer> emit(const Call& call, std::span<const LabelledOutput> outputs, const Tensor* cast_from = nullptr,
                                 const std::function<std::vector<ulpscope_node>(const Tensor&, const void*)>& explained = {});
 
-  bool is_named(uint64_t handle) const { return parameters_.contains(handle); }
   Name parameter_of(uint64_t handle) const;
   Name module_of(Name parameter) const;
   void forget(const Tensor& tensor) { memory_.forget(tensor); }

@@ -1,4 +1,4 @@
-#include "ulpscope/recorder/aten/ulpscope_aten.h"
+#include "ulpscope/recorder/ulpscope_aten.h"
 
 #include <exception>
 #include <memory>
@@ -78,6 +78,11 @@ uint32_t ulpscope_aten_add_schema(ulpscope_aten* aten, const ulpscope_aten_schem
 
 void ulpscope_aten_name_parameter(ulpscope_aten* aten, uint64_t handle, ulpscope_name name, ulpscope_name module) {
   guarded(aten, [&](aten::Tracker& tracker) { tracker.name_parameter(handle, name, module); });
+}
+
+int ulpscope_aten_is_named(ulpscope_aten* aten, uint64_t handle) { return aten->tracker.is_named(handle); }
+void ulpscope_aten_fail(ulpscope_aten* aten, const char* why) {
+  guarded(aten, [&](aten::Tracker& tracker) { tracker.session().failed(tracker.session().context, why); });
 }
 
 void ulpscope_aten_before(ulpscope_aten* aten, const ulpscope_aten_op* op) {

@@ -120,7 +120,10 @@ class Recorded:
         self.step.metrics.append((name, kind, value))
 
     def note(self, text):
-        self.notes.append(text)
+        if text.startswith("Ops of PyTorch were seen by"):
+            self.way = text
+        else:
+            self.notes.append(text)
 
     def warning(self, text):
         self.warnings.append(text)

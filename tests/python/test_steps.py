@@ -320,7 +320,9 @@ class Steps(Case):
                 optimizer.step()
             step, = self.recorded(run)
             again = [call.call.module for call in step.calls if call.call.phase == "recompute"]
-            self.assertEqual(again[:2], ["0", "1"])
+            # What is recomputed ends within the last op that is needed, which callbacks then see without an output.
+            self.assertIn("0", again)
+            self.assertLessEqual(set(again), {"0", "1"})
             self.assertEqual(step.result.loss, loss.item())
             gradients = {output.label.parameter for output in self.labels(step, "weight_gradient")}
             self.assertTrue({"0.weight", "2.weight"} <= gradients, gradients)

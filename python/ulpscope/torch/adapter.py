@@ -4,7 +4,7 @@ import ctypes
 import os
 import sys
 from types import FrameType
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 
@@ -13,6 +13,10 @@ from .tracker import AdapterStruct
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _WRAPPERS = ("contextlib.py", "functools.py")
+
+
+class Unavailable(Exception):
+    """Why the library for this version of PyTorch cannot be had, in a line."""
 
 
 class Described(NamedTuple):
@@ -32,20 +36,21 @@ class Adapter:
 
     name = ""
     structure: AdapterStruct
+    fail: Callable[[BaseException], None]  # ends the recording
 
     def begin(self, tracker: Any) -> None:
         """Begins to look at ops, in this thread."""
         raise NotImplementedError
 
     def end(self) -> None:
+        """Looks at ops no longer."""
         raise NotImplementedError
+
+    def close(self) -> None:
+        """Frees what the adapter holds, when the library knows the recording no longer."""
 
     def describe(self, tensors: Sequence[Optional[torch.Tensor]]) -> Described:
         raise NotImplementedError
-
-    def handle(self, tensor: torch.Tensor) -> int:
-        """The number by which the library knows a tensor."""
-        return tensor._cdata
 
     def follow(self, roots: List[torch.Tensor]) -> bool:
         """Looks at what the nodes below the roots hand on; says whether a named parameter is among them."""

@@ -250,7 +250,7 @@ class Fallback(Adapter):
             tracker.before(structure)
             return _Op(structure, [owner, arguments, given])
         except Exception as error:
-            tracker.fail(error)
+            self.fail(error)
             return None
         finally:
             tracker.state.muted -= 1
@@ -269,7 +269,7 @@ class Fallback(Adapter):
             tracker.after(structure)
             self.forget()
         except Exception as error:
-            tracker.fail(error)
+            self.fail(error)
         finally:
             tracker.state.muted -= 1
 
@@ -316,7 +316,7 @@ class Fallback(Adapter):
                 tracker.handed_on(sequence, edges, described.array, len(given))
                 self.forget()
             except Exception as error:
-                tracker.fail(error)
+                self.fail(error)
             finally:
                 tracker.state.muted -= 1
 

@@ -16,7 +16,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .._library import Recorder, load_library
-from .fallback import Fallback
+from .choice import WAYS, choose
 from .session import Session, listed_optimizers, named_models, warn
 
 _METRIC_KINDS = ("other", "evaluation_loss", "evaluation_accuracy")
@@ -30,7 +30,7 @@ class Recording:
     def __init__(self, path: Union[str, "os.PathLike[str]"], model: Any, optimizer: Any = None, scaler: Any = None, *,
                  level: str = "stats", every: int = 1, modules: str = "", ops: str = "", phases: str = "", max_bytes: int = 0,
                  overwrite: bool = False, name: str = "", precision: str = "", accumulate: Optional[str] = None,
-                 compile: str = "see", make_recorder: Callable[..., Any] = Recorder) -> None:
+                 compile: str = "see", adapter: Optional[str] = None, make_recorder: Callable[..., Any] = Recorder) -> None:
         for option, text in (("modules", modules), ("ops", ops), ("phases", phases), ("name", name), ("precision", precision)):
             if not isinstance(text, str):
                 raise TypeError(f"{option} is no str: {type(text).__name__}")
@@ -52,6 +52,8 @@ class Recording:
             raise ValueError(f'compile is neither "see" nor "eager": {compile}')
         if level not in ("health", "stats", "full"):
             raise ValueError(f'level is none of "health", "stats" and "full": {level}')
+        if adapter is not None and adapter not in WAYS:
+            raise ValueError(f"adapter is none of {', '.join(WAYS)}: {adapter}")
         if accumulate not in (None, "mean", "sum"):
             raise ValueError(f'accumulate is neither "mean" nor "sum": {accumulate}')
         models, optimizers = named_models(model), listed_optimizers(optimizer)
@@ -71,7 +73,7 @@ class Recording:
         options = dict(path=path, level=level, every=every, modules=modules, ops=ops, phases=phases, max_bytes=max_bytes,
                        overwrite=int(overwrite))
         self.path = path
-        self._session = Session(models, optimizers, scaler, options, run, accumulate, make_recorder, Fallback())
+        self._session = Session(models, optimizers, scaler, options, run, accumulate, make_recorder, *choose(adapter))
         self._handles: List[Any] = []
         self._exits = contextlib.ExitStack()
         self._closed = False

@@ -88,7 +88,8 @@ class Session:
     """The knowledge of a recording while it goes on. Nothing in it raises into the program that it records."""
 
     def __init__(self, models: List[Tuple[str, torch.nn.Module]], optimizers: List[Any], scaler: Any, options: Dict[str, Any],
-                 run: Dict[str, Any], accumulate: Optional[str], make_recorder: Callable[..., Any], adapter: Adapter) -> None:
+                 run: Dict[str, Any], accumulate: Optional[str], make_recorder: Callable[..., Any], adapter: Adapter,
+                 way: str) -> None:
         self._models, self._scaler, self._options, self._run = models, scaler, options, run
         self._make_recorder = make_recorder
         self.recorder: Any = None
@@ -99,11 +100,9 @@ class Session:
         self._modules: Dict[str, str] = {}
         self._sourced = False
         self._started: Optional[int] = None  # the frame that made a starting gradient
-        self.adapter = adapter
+        self.adapter, self._way = adapter, way
         self.tracker = Tracker(adapter.structure, self, getattr(make_recorder, "calls", None))
-        self.tracker.fail = self.fail
-        self.tracker.is_named = self._is_named
-        self._handles: Dict[int, str] = {}  # names of parameters, by the library's handles
+        self.adapter.fail = self.fail
         self.steps = Steps(self.tracker, list(optimizers), accumulate)
         self._name_parameters(optimizers)
 
@@ -124,12 +123,7 @@ class Session:
             return
         self._names[id(parameter)] = full
         self._modules.setdefault(full, module)
-        handle = self.adapter.handle(parameter)
-        self._handles[handle] = full
-        self.tracker.name_parameter(handle, self.tracker.name(full), self.tracker.name(module))
-
-    def _is_named(self, handle: int) -> bool:
-        return handle in self._handles
+        self.tracker.name_parameter(parameter._cdata, self.tracker.name(full), self.tracker.name(module))
 
     @staticmethod
     def modules_of(prefix: str, model: torch.nn.Module) -> Iterator[Tuple[str, torch.nn.Module]]:
@@ -205,6 +199,7 @@ class Session:
             self._close()
         finally:
             self.tracker.close()
+            self.adapter.close()
 
     def _close(self) -> None:
         self.adapter.release()
@@ -220,6 +215,7 @@ class Session:
 
     def _tell(self) -> None:
         recorder = self.recorder
+        recorder.note(self._way)
         not_read, unmapped = list(self.tracker.counts("not_read")), list(self.tracker.counts("unmapped"))
         if not_read:
             kinds = ", ".join(f"{kind} {count}" for kind, count in not_read)

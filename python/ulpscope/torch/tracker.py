@@ -1,4 +1,4 @@
-"""The C interface of recorder/aten/ulpscope_aten.h, which makes calls of PyTorch's ops, through ctypes."""
+"""The C interface of recorder/ulpscope_aten.h, which makes calls of PyTorch's ops, through ctypes."""
 
 import ctypes
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
@@ -109,6 +109,8 @@ _SIGNATURES: Dict[str, Tuple[List[Any], Any]] = {
     "text": ([_pointer, _u32], _text),
     "add_schema": ([_pointer, ctypes.POINTER(SchemaStruct)], _u32),
     "name_parameter": ([_pointer, _u64, _u32, _u32], None),
+    "is_named": ([_pointer, _u64], ctypes.c_int),
+    "fail": ([_pointer, _text], None),
     "before": ([_pointer, ctypes.POINTER(OpStruct)], None),
     "after": ([_pointer, ctypes.POINTER(OpStruct)], None),
     "begin_pass": ([_pointer], None),

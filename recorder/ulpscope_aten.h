@@ -14,7 +14,7 @@
 #ifndef ULPSCOPE_ATEN_H
 #define ULPSCOPE_ATEN_H
 
-#include "ulpscope/recorder/ulpscope.h"
+#include "ulpscope.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -165,6 +165,9 @@ ULPSCOPE_EXPORT const char *ulpscope_aten_text(ulpscope_aten *aten, ulpscope_nam
 ULPSCOPE_EXPORT uint32_t ulpscope_aten_add_schema(ulpscope_aten *aten, const ulpscope_aten_schema *schema);
 /* The parameter of that handle has a name, and a module. */
 ULPSCOPE_EXPORT void ulpscope_aten_name_parameter(ulpscope_aten *aten, uint64_t handle, ulpscope_name name, ulpscope_name module);
+ULPSCOPE_EXPORT int ulpscope_aten_is_named(ulpscope_aten *aten, uint64_t handle);
+/* An adapter failed: the session is told, and nothing more is recorded. */
+ULPSCOPE_EXPORT void ulpscope_aten_fail(ulpscope_aten *aten, const char *why);
 
 ULPSCOPE_EXPORT void ulpscope_aten_before(ulpscope_aten *aten, const ulpscope_aten_op *op);
 ULPSCOPE_EXPORT void ulpscope_aten_after(ulpscope_aten *aten, const ulpscope_aten_op *op);

@@ -1,0 +1,648 @@
+// Ops of PyTorch seen by callbacks of at::RecordFunction: no Python runs for an op. A shared library for one minor version of PyTorch, whose
+// inline functions are compiled into it; it links libtorch_cpu and libc10 alone, and is called through C functions.
+//
+// Ops nest: an op is the topmost call that is no composite of others, is not wrapped by autocast, and works on tensors that have memory.
+#include <ATen/autocast_mode.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
+#include <ATen/SequenceNumber.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <array>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <thread>
+#include <typeinfo>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "ulpscope_aten.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+namespace {
+
+constexpr size_t kRecordings = 4;  // at once
+constexpr uint32_t kInterface = 1;
+
+// The functions of libulpscope.so that are called.
+struct Functions {
+  uint32_t (*add_schema)(ulpscope_aten*, const ulpscope_aten_schema*);
+  void (*before)(ulpscope_aten*, const ulpscope_aten_op*);
+  void (*after)(ulpscope_aten*, const ulpscope_aten_op*);
+  void (*handed_on)(ulpscope_aten*, int64_t, const ulpscope_aten_edge*, const ulpscope_aten_tensor*, uint32_t);
+  void (*end_backward)(ulpscope_aten*);
+  int (*is_named)(ulpscope_aten*, uint64_t);
+  void (*fail)(ulpscope_aten*, const char*);
+};
+
+// ---- tensors
+
+constexpr c10::DispatchKeySet kWrappers({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot, c10::DispatchKey::FuncTorchBatched,
+                                         c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::BatchedNestedTensor,
+                                         c10::DispatchKey::FuncTorchVmapMode, c10::DispatchKey::Functionalize});
+constexpr c10::DispatchKeySet kUnusual =
+    kWrappers | c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor});
+
+const char* name_of_type(at::ScalarType type) {
+  switch (type) {
+    case at::kByte: return "uint8";
+    case at::kChar: return "int8";
+    case at::kShort: return "int16";
+    case at::kInt: return "int32";
+    case at::kLong: return "int64";
+    case at::kHalf: return "float16";
+    case at::kFloat: return "float32";
+    case at::kDouble: return "float64";
+    case at::kBool: return "bool";
+    case at::kBFloat16: return "bfloat16";
+    case at::kComplexHalf: return "complex32";
+    case at::kComplexFloat: return "complex64";
+    case at::kComplexDouble: return "complex128";
+    case at::kFloat8_e4m3fn: return "float8_e4m3fn";
+    case at::kFloat8_e5m2: return "float8_e5m2";
+    case at::kFloat8_e4m3fnuz: return "float8_e4m3fnuz";
+    case at::kFloat8_e5m2fnuz: return "float8_e5m2fnuz";
+    default: return c10::toString(type);
+  }
+}
+
+bool is_read(at::ScalarType type) {
+  switch (type) {
+    case at::kByte:
+    case at::kChar:
+    case at::kShort:
+    case at::kInt:
+    case at::kLong:
+    case at::kHalf:
+    case at::kFloat:
+    case at::kDouble:
+    case at::kBool:
+    case at::kBFloat16: return true;
+    default: return false;
+  }
+}
+
+// Why a tensor's memory is not read, in a word; nullptr: it is.
+const char* why_unreadable(const at::Tensor& tensor) {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  if (impl.key_set().has_any(kUnusual)) {
+    if (impl.key_set().has_any(kWrappers)) return impl.key_set().has(c10::DispatchKey::Python) ? "subclass" : "wrapped";
+    return tensor.is_conj() ? "complex" : "wrapped";
+  }
+  if (tensor.is_nested()) return "nested";
+  if (tensor.layout() != at::kStrided) return tensor.is_sparse() || tensor.is_sparse_csr() ? "sparse" : "other layout";
+  if (tensor.is_meta()) return "meta";
+  if (tensor.is_quantized()) return "quantized";
+  if (tensor.is_complex()) return "complex";
+  if (!is_read(tensor.scalar_type())) return name_of_type(tensor.scalar_type());
+  if (!impl.has_storage()) return "opaque";
+  return nullptr;
+}
+
+void describe(const at::Tensor& tensor, ulpscope_aten_tensor& to) {
+  std::memset(&to, 0, sizeof to);
+  if (!tensor.defined()) return;
+  to.is_present = 1;
+  to.handle = reinterpret_cast<uint64_t>(tensor.unsafeGetTensorImpl());
+  to.unreadable = why_unreadable(tensor);
+  if (to.unreadable != nullptr) return;
+  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  to.storage = reinterpret_cast<uint64_t>(storage);
+  to.storage_bytes = storage->nbytes();
+  to.data = tensor.const_data_ptr();
+  to.shape = tensor.sizes().data();
+  to.strides = tensor.strides().data();
+  to.rank = static_cast<int32_t>(tensor.dim());
+  to.type = static_cast<int32_t>(tensor.scalar_type());
+  to.is_on_host = tensor.is_cpu();
+  to.requires_grad = tensor.requires_grad();
+  to.is_view = tensor.is_view();
+}
+
+// ---- overloads
+
+struct Overload {
+  bool is_op = false;         // a call of the dispatcher, of which there may be something to tell
+  bool is_composite = false;  // its kernel calls others, which are told
+  bool writes = false;        // or may write buffers: it is looked at before it runs, too
+  bool returns = false;
+  c10::DispatchKeySet autocast;  // keys for which autocast wraps it
+  std::vector<uint8_t> is_type;  // by argument: a number of a ScalarType
+  uint32_t number = 0;
+};
+
+void argument_of(const c10::IValue& value, bool is_type, ulpscope_aten_argument& to, std::vector<ulpscope_aten_tensor>& tensors,
+                 std::vector<std::unique_ptr<int64_t[]>>& integers) {
+  std::memset(&to, 0, sizeof to);
+  const auto add_integers = [&](size_t count) {
+    integers.push_back(std::make_unique<int64_t[]>(count + 1));
+    to.kind = ULPSCOPE_ATEN_INTEGERS;
+    to.count = static_cast<uint32_t>(count);
+    to.integers = integers.back().get();
+    return integers.back().get();
+  };
+  if (value.isNone()) {
+    to.kind = ULPSCOPE_ATEN_NOTHING;
+  } else if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    // A number of Python, which the dispatcher has as a tensor.
+    if (tensor.defined() && tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+      const at::ScalarType type = tensor.scalar_type();
+      if (type == at::kDouble || type == at::kFloat) {
+        to.kind = ULPSCOPE_ATEN_REAL;
+        to.real = type == at::kDouble ? *tensor.const_data_ptr<double>() : static_cast<double>(*tensor.const_data_ptr<float>());
+        return;
+      }
+      if (type == at::kLong || type == at::kBool) {
+        to.kind = ULPSCOPE_ATEN_INTEGER;
+        to.integer = type == at::kLong ? *tensor.const_data_ptr<int64_t>() : static_cast<int64_t>(*tensor.const_data_ptr<bool>());
+        return;
+      }
+    }
+    to.kind = ULPSCOPE_ATEN_TENSOR;
+    to.first = static_cast<uint32_t>(tensors.size());
+    to.count = 1;
+    describe(tensor, tensors.emplace_back());
+  } else if (value.isInt() && is_type) {
+    to.kind = ULPSCOPE_ATEN_TEXT;
+    to.text = name_of_type(static_cast<at::ScalarType>(value.toInt()));
+  } else if (value.isInt()) {
+    to.kind = ULPSCOPE_ATEN_INTEGER;
+    to.integer = value.toInt();
+  } else if (value.isBool()) {
+    to.kind = ULPSCOPE_ATEN_INTEGER;
+    to.integer = value.toBool();
+  } else if (value.isDouble()) {
+    to.kind = ULPSCOPE_ATEN_REAL;
+    to.real = value.toDouble();
+  } else if (value.isString()) {
+    to.kind = ULPSCOPE_ATEN_TEXT;
+    to.text = value.toStringRef().c_str();
+  } else if (value.isTensorList()) {
+    to.kind = ULPSCOPE_ATEN_TENSORS;
+    to.first = static_cast<uint32_t>(tensors.size());
+    for (const auto& each : value.toTensorVector()) describe(each, tensors.emplace_back());
+    to.count = static_cast<uint32_t>(tensors.size()) - to.first;
+  } else if (value.isIntList()) {
+    const auto list = value.toIntVector();
+    std::copy(list.begin(), list.end(), add_integers(list.size()));
+  } else if (value.isBoolList()) {
+    const auto list = value.toBoolList();
+    int64_t* const to_list = add_integers(list.size());
+    for (size_t i = 0; i < list.size(); ++i) to_list[i] = list[i];
+  } else if (value.isOptionalTensorList()) {
+    to.kind = ULPSCOPE_ATEN_TENSORS;
+    to.first = static_cast<uint32_t>(tensors.size());
+    for (const std::optional<at::Tensor>& each : value.toOptionalTensorVector())
+      describe(each.has_value() ? *each : at::Tensor(), tensors.emplace_back());
+    to.count = static_cast<uint32_t>(tensors.size()) - to.first;
+  } else {
+    to.kind = ULPSCOPE_ATEN_OTHER;
+  }
+}
+
+// ---- a recording
+
+class Recording;
+std::array<Recording*, kRecordings> recordings{};
+
+// The call of an op that goes on, with its arguments, which the dispatcher does not keep.
+struct Frame : at::ObserverContext {
+  Recording* recording = nullptr;
+  const Overload* overload = nullptr;
+  std::vector<c10::IValue> inputs;
+  int64_t sequence = -1;
+  int exceptions = 0;
+};
+
+thread_local std::array<int, kRecordings> depths{};  // inside of ops that are told
+
+struct Hook : torch::autograd::FunctionPostHook {
+  Hook(Recording& owner, int64_t number, std::vector<ulpscope_aten_edge> edges_below)
+      : recording(owner), node(number), edges(std::move(edges_below)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list& inputs) override;
+  Recording& recording;
+  int64_t node;
+  std::vector<ulpscope_aten_edge> edges;
+};
+
+class Recording {
+ public:
+  explicit Recording(size_t slot) : slot_(slot) {
+    adapter_.context = this;
+    adapter_.retain = [](void* context, uint64_t storage) { static_cast<Recording*>(context)->retain(storage); };
+    adapter_.is_expired = [](void* context, uint64_t storage) { return static_cast<Recording*>(context)->is_expired(storage); };
+    adapter_.release = [](void* context, uint64_t storage) { static_cast<Recording*>(context)->release_storage(storage); };
+    adapter_.copy_to_host = [](void* context, const ulpscope_aten_tensor* tensor) {
+      return static_cast<Recording*>(context)->copy_to_host(*tensor);
+    };
+  }
+  // What the library knows is gone by now.
+  ~Recording() {
+    aten_ = nullptr;
+    end();
+  }
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
+
+  const ulpscope_aten_adapter& adapter() const { return adapter_; }
+  size_t slot() const { return slot_; }
+
+  void begin(ulpscope_aten* aten, ulpscope_aten_state* state, const Functions& functions);
+  void end() {
+    // Another thread cannot take it back; there it finds no recording from now on.
+    if (handle_ != 0 && std::this_thread::get_id() == thread_) at::removeCallback(handle_);
+    handle_ = 0;
+    release();
+    aten_ = nullptr;
+  }
+  void fail(const char* why) {
+    if (aten_ != nullptr) functions_.fail(aten_, why);
+  }
+
+  std::unique_ptr<at::ObserverContext> started(const at::RecordFunction& function);
+  void ended(const at::RecordFunction& function, Frame& frame);
+  const ulpscope_aten_tensor* describe_handles(const uint64_t* handles, uint32_t count);
+  int follow(const uint64_t* roots, uint32_t count);
+  void release();
+  void handed_on(const Hook& hook, const torch::autograd::variable_list& gradients);
+
+ private:
+  const Overload& overload_of(const at::RecordFunction& function);
+  void describe_schema(const c10::OperatorHandle& op, Overload& overload);
+  void retain(uint64_t storage);
+  int is_expired(uint64_t storage);
+  void release_storage(uint64_t storage);
+  const void* copy_to_host(const ulpscope_aten_tensor& tensor);
+  // Describes what is known before the op runs.
+  void describe_op(const Frame& frame);
+  bool is_silent() const { return aten_ == nullptr || state_->muted > 0 || state_->is_quiet; }
+
+  struct Retained {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+    int count;
+  };
+  struct Followed {
+    decltype(torch::autograd::get_current_node()) node;
+    uintptr_t hook;
+  };
+
+  size_t slot_;
+  ulpscope_aten_adapter adapter_{};
+  ulpscope_aten* aten_ = nullptr;
+  ulpscope_aten_state* state_ = nullptr;
+  Functions functions_{};
+  at::CallbackHandle handle_ = 0;
+  std::thread::id thread_;  // which has the callback
+  std::unordered_map<uint64_t, Retained> retained_;
+  std::unordered_map<const char*, Overload> overloads_;  // by the text of its name, which lives as long as the overload
+  std::unordered_map<size_t, std::string> node_names_;   // by type
+  std::vector<Followed> followed_;
+  // Of the call that is told; they keep their memory from call to call.
+  ulpscope_aten_op op_{};
+  std::vector<ulpscope_aten_argument> arguments_;
+  std::vector<ulpscope_aten_tensor> tensors_, results_, described_;
+  std::vector<std::unique_ptr<int64_t[]>> integers_;
+  std::vector<at::Tensor> copies_;
+  std::string python_node_;
+};
+
+// Runs `body`, whose failure ends the recording and nothing else.
+template <typename Body>
+void guarded(Recording& recording, const Body& body) noexcept {
+  try {
+    body();
+  } catch (const std::exception& error) {
+    recording.fail(error.what());
+  } catch (...) {
+    recording.fail("an unknown error in a callback");
+  }
+}
+
+torch::autograd::variable_list Hook::operator()(const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) {
+  guarded(recording, [&] { recording.handed_on(*this, outputs); });
+  return outputs;
+}
+
+template <size_t Slot>
+std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
+  std::unique_ptr<at::ObserverContext> frame;
+  if (Recording* const recording = recordings[Slot]) guarded(*recording, [&] { frame = recording->started(function); });
+  return frame;
+}
+
+template <size_t Slot>
+void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
+  auto* const frame = static_cast<Frame*>(context);
+  if (frame == nullptr) return;
+  --depths[Slot];
+  Recording* const recording = recordings[Slot];
+  if (recording == frame->recording) guarded(*recording, [&] { recording->ended(function, *frame); });
+}
+
+template <size_t Slot>
+at::RecordFunctionCallback callback() {
+  return at::RecordFunctionCallback(on_start<Slot>, on_end<Slot>)
+      .needsInputs(true)
+      .needsOutputs(true)
+      .scopes({at::RecordScope::FUNCTION});
+}
+
+at::RecordFunctionCallback callback_of(size_t slot) {
+  switch (slot) {
+    case 0: return callback<0>();
+    case 1: return callback<1>();
+    case 2: return callback<2>();
+    default: return callback<3>();
+  }
+}
+
+void Recording::begin(ulpscope_aten* aten, ulpscope_aten_state* state, const Functions& functions) {
+  aten_ = aten;
+  state_ = state;
+  functions_ = functions;
+  depths[slot_] = 0;
+  thread_ = std::this_thread::get_id();
+  handle_ = at::addThreadLocalCallback(callback_of(slot_));
+}
+
+const Overload& Recording::overload_of(const at::RecordFunction& function) {
+  // Overloads of one name have texts of their own.
+  const auto [at, is_new] = overloads_.try_emplace(function.name());
+  Overload& overload = at->second;
+  if (!is_new) return overload;
+  const auto name = function.operator_name();
+  const auto op = name ? c10::Dispatcher::singleton().findOp(*name) : std::nullopt;
+  if (op && op->hasSchema()) describe_schema(*op, overload);
+  return overload;
+}
+
+void Recording::describe_schema(const c10::OperatorHandle& op, Overload& overload) {
+  const c10::FunctionSchema& schema = op.schema();
+  overload.is_op = true;
+  overload.is_composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+  overload.returns = !schema.returns().empty();
+  for (const c10::DispatchKey key : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})
+    if (op.hasKernelForDispatchKey(key)) overload.autocast = overload.autocast.add(key);
+  std::vector<ulpscope_aten_parameter> parameters(schema.arguments().size());
+  std::vector<ulpscope_aten_tensor> tensors;
+  std::vector<std::unique_ptr<int64_t[]>> integers;
+  std::vector<c10::IValue> defaults(parameters.size());
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const c10::Argument& argument = schema.arguments()[i];
+    ulpscope_aten_parameter& parameter = parameters[i];
+    const std::string type = argument.real_type()->repr_str();
+    parameter.name = argument.name().c_str();
+    parameter.is_tensor = type.find("Tensor") != std::string::npos;
+    parameter.is_written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+    parameter.is_keyword = argument.kwarg_only();
+    overload.is_type.push_back(type.find("ScalarType") != std::string::npos);
+    overload.writes = overload.writes || parameter.is_written;
+    if (argument.default_value()) defaults[i] = *argument.default_value();
+    argument_of(defaults[i], overload.is_type[i] != 0, parameter.default_value, tensors, integers);
+  }
+  ulpscope_aten_schema described{};
+  described.name = schema.name().c_str();
+  described.parameters = parameters.data();
+  described.parameters_count = static_cast<uint32_t>(parameters.size());
+  for (const c10::Argument& result : schema.returns()) described.returns_alias = described.returns_alias || result.alias_info() != nullptr;
+  described.is_pointwise = op.hasTag(at::Tag::pointwise);
+  overload.writes = overload.writes || schema.name().find("batch_norm") != std::string::npos;
+  overload.number = functions_.add_schema(aten_, &described);
+}
+
+bool holds_wrapper(const c10::IValue& value) {
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    return tensor.defined() && tensor.unsafeGetTensorImpl()->key_set().has_any(kWrappers);
+  }
+  if (!value.isTensorList()) return false;
+  for (const at::Tensor& tensor : value.toTensorVector())
+    if (tensor.defined() && tensor.unsafeGetTensorImpl()->key_set().has_any(kWrappers)) return true;
+  return false;
+}
+
+std::unique_ptr<at::ObserverContext> Recording::started(const at::RecordFunction& function) {
+  if (is_silent() || depths[slot_] > 0) return nullptr;
+  const Overload& overload = overload_of(function);
+  if (!overload.is_op || overload.is_composite) return nullptr;
+  if (!overload.autocast.empty()) {
+    const c10::DispatchKeySet excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
+    for (const c10::DispatchKey key : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})
+      if (overload.autocast.has(key) && !excluded.has(key)) return nullptr;
+  }
+  const auto inputs = function.inputs();
+  for (const c10::IValue& input : inputs)
+    if (holds_wrapper(input)) return nullptr;
+  auto frame = std::make_unique<Frame>();
+  frame->recording = this;
+  frame->overload = &overload;
+  frame->inputs.assign(inputs.begin(), inputs.end());
+  frame->sequence = function.seqNr();
+  frame->exceptions = std::uncaught_exceptions();
+  ++depths[slot_];
+  if (overload.writes) {
+    describe_op(*frame);
+    functions_.before(aten_, &op_);
+  }
+  return frame;
+}
+
+void Recording::describe_op(const Frame& frame) {
+  arguments_.resize(frame.inputs.size());
+  tensors_.clear();
+  integers_.clear();
+  for (size_t i = 0; i < frame.inputs.size(); ++i)
+    argument_of(frame.inputs[i], frame.overload->is_type[i] != 0, arguments_[i], tensors_, integers_);
+  op_ = {};
+  op_.schema = frame.overload->number;
+  op_.arguments = arguments_.data();
+  op_.tensors = tensors_.data();
+  op_.grad_enabled = at::GradMode::is_enabled();
+  op_.task = torch::autograd::get_current_graph_task_id();
+  op_.node = op_.made_node = -1;
+  if (op_.task == -1) return;
+  const auto node = torch::autograd::get_current_node();
+  if (!node) return;
+  op_.node = static_cast<int64_t>(node->sequence_nr());
+  const std::type_info& type = typeid(*node);
+  if (const auto* const accumulate = dynamic_cast<const torch::autograd::AccumulateGrad*>(&*node)) {
+    op_.is_accumulate_grad = 1;
+    op_.variable = reinterpret_cast<uint64_t>(accumulate->variable.unsafeGetTensorImpl());
+    return;
+  }
+  const auto [at, is_new] = node_names_.try_emplace(type.hash_code());
+  if (is_new && std::strstr(type.name(), "PyNode") == nullptr) at->second = node->name();
+  if (at->second.empty()) python_node_ = node->name();  // each class of Python has a name of its own
+  op_.node_name = at->second.empty() ? python_node_.c_str() : at->second.c_str();
+}
+
+void Recording::ended(const at::RecordFunction& function, Frame& frame) {
+  // An op that raised made nothing.
+  if (is_silent() || std::uncaught_exceptions() > frame.exceptions) return;
+  const auto& outputs = function.outputs();
+  if (frame.overload->returns && outputs.empty()) return;
+  describe_op(frame);
+  results_.clear();
+  for (const c10::IValue& output : outputs) {
+    if (output.isTensor())
+      describe(output.toTensor(), results_.emplace_back());
+    else if (output.isTensorList())
+      for (const at::Tensor& each : output.toTensorVector()) describe(each, results_.emplace_back());
+    else
+      describe(at::Tensor(), results_.emplace_back());
+  }
+  op_.results = results_.data();
+  op_.results_count = static_cast<uint32_t>(results_.size());
+  const int64_t newest = static_cast<int64_t>(at::sequence_number::peek()) - 1;
+  // Behind the op's own node there may be one of the view that it wrote to; an op that has none leaves the number as it was.
+  op_.made_node = frame.sequence >= 0 && newest >= frame.sequence ? frame.sequence : newest;
+  functions_.after(aten_, &op_);
+  copies_.clear();
+}
+
+// ---- memory
+
+void Recording::retain(uint64_t storage) {
+  const auto at = retained_.find(storage);
+  if (at != retained_.end()) {
+    ++at->second.count;
+    return;
+  }
+  auto owned = c10::intrusive_ptr<c10::StorageImpl>::unsafe_reclaim_from_nonowning(reinterpret_cast<c10::StorageImpl*>(storage));
+  retained_.emplace(storage, Retained{c10::weak_intrusive_ptr<c10::StorageImpl>(owned), 1});
+}
+
+int Recording::is_expired(uint64_t storage) {
+  const auto at = retained_.find(storage);
+  return at == retained_.end() || at->second.storage.expired();
+}
+
+void Recording::release_storage(uint64_t storage) {
+  const auto at = retained_.find(storage);
+  if (at != retained_.end() && --at->second.count == 0) retained_.erase(at);
+}
+
+const void* Recording::copy_to_host(const ulpscope_aten_tensor& tensor) {
+  const auto owned = c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::unsafe_reclaim_from_nonowning(
+      reinterpret_cast<c10::TensorImpl*>(tensor.handle));
+  copies_.push_back(at::Tensor(owned).detach().cpu().contiguous());
+  return copies_.back().const_data_ptr();
+}
+
+const ulpscope_aten_tensor* Recording::describe_handles(const uint64_t* handles, uint32_t count) {
+  described_.resize(count + 1);
+  for (uint32_t i = 0; i < count; ++i) {
+    at::Tensor tensor;
+    if (handles[i] != 0)
+      tensor = at::Tensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::unsafe_reclaim_from_nonowning(
+          reinterpret_cast<c10::TensorImpl*>(handles[i])));
+    describe(tensor, described_[i]);
+  }
+  return described_.data();
+}
+
+// ---- backward passes
+
+int Recording::follow(const uint64_t* roots, uint32_t count) {
+  std::vector<torch::autograd::Node*> pending;
+  std::unordered_set<torch::autograd::Node*> seen;
+  bool reaches = false;
+  std::vector<decltype(torch::autograd::get_current_node())> owners;
+  for (uint32_t i = 0; i < count; ++i) {
+    const auto* const impl = reinterpret_cast<c10::TensorImpl*>(roots[i]);
+    const at::Tensor root(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::unsafe_reclaim_from_nonowning(
+        const_cast<c10::TensorImpl*>(impl)));
+    if (root.grad_fn() && seen.insert(&*root.grad_fn()).second) pending.push_back(&*root.grad_fn());
+  }
+  while (!pending.empty()) {
+    torch::autograd::Node* const node = pending.back();
+    pending.pop_back();
+    std::vector<ulpscope_aten_edge> edges;
+    for (const auto& below : node->next_edges()) {
+      ulpscope_aten_edge edge{};
+      if (below.function) {
+        edge.exists = 1;
+        edge.slot = static_cast<int32_t>(below.input_nr);
+        torch::autograd::Node* const next = &*below.function;
+        if (const auto* const accumulate = dynamic_cast<torch::autograd::AccumulateGrad*>(next)) {
+          edge.to_parameter = 1;
+          edge.handle = reinterpret_cast<uint64_t>(accumulate->variable.unsafeGetTensorImpl());
+          reaches = reaches || functions_.is_named(aten_, edge.handle) != 0;
+        } else {
+          edge.sequence = static_cast<int64_t>(next->sequence_nr());
+          if (seen.insert(next).second) pending.push_back(next);
+        }
+      }
+      edges.push_back(edge);
+    }
+    const auto number = static_cast<int64_t>(node->sequence_nr());
+    const uintptr_t hook = node->add_post_hook(std::make_unique<Hook>(*this, number, std::move(edges)));
+    followed_.push_back({node->getptr(), hook});
+  }
+  return reaches;
+}
+
+void Recording::release() {
+  for (Followed& each : followed_) each.node->del_post_hook(each.hook);
+  followed_.clear();
+  if (aten_ != nullptr) functions_.end_backward(aten_);
+}
+
+void Recording::handed_on(const Hook& hook, const torch::autograd::variable_list& gradients) {
+  if (is_silent()) return;
+  const size_t count = std::min(hook.edges.size(), gradients.size());
+  results_.resize(count);
+  for (size_t i = 0; i < count; ++i) describe(gradients[i], results_[i]);
+  functions_.handed_on(aten_, hook.node, hook.edges.data(), results_.data(), static_cast<uint32_t>(count));
+  copies_.clear();
+}
+
+}  // namespace
+
+extern "C" {
+
+EXPORT uint32_t ulpscope_fast_interface() { return kInterface; }
+
+// nullptr where as many recordings go on as there may be.
+EXPORT void* ulpscope_fast_open() {
+  for (size_t slot = 0; slot < kRecordings; ++slot)
+    if (recordings[slot] == nullptr) return recordings[slot] = new Recording(slot);
+  return nullptr;
+}
+EXPORT const ulpscope_aten_adapter* ulpscope_fast_adapter(void* recording) {
+  return &static_cast<Recording*>(recording)->adapter();
+}
+// Begins to look at the ops of this thread, and of its backward passes.
+EXPORT void ulpscope_fast_begin(void* recording, ulpscope_aten* aten, ulpscope_aten_state* state,
+                                                                const Functions* functions) {
+  static_cast<Recording*>(recording)->begin(aten, state, *functions);
+}
+// Looks at ops no longer; those that go on are not told.
+EXPORT void ulpscope_fast_end(void* recording) { static_cast<Recording*>(recording)->end(); }
+EXPORT void ulpscope_fast_close(void* recording) {
+  auto* const closed = static_cast<Recording*>(recording);
+  recordings[closed->slot()] = nullptr;
+  delete closed;
+}
+// Tensors by the addresses of their TensorImpl, valid until the next call; 0: none.
+EXPORT const ulpscope_aten_tensor* ulpscope_fast_describe(void* recording, const uint64_t* handles,
+                                                                                          uint32_t count) {
+  return static_cast<Recording*>(recording)->describe_handles(handles, count);
+}
+EXPORT int ulpscope_fast_follow(void* recording, const uint64_t* roots, uint32_t count) {
+  return static_cast<Recording*>(recording)->follow(roots, count);
+}
+EXPORT void ulpscope_fast_release(void* recording) { static_cast<Recording*>(recording)->release(); }
+}

@@ -1,0 +1,162 @@
+"""Ops seen by callbacks of PyTorch's own recording of functions, in C++: a library for the exact version of PyTorch, which comes with the
+package or is compiled at the first use."""
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from typing import Any, List, Optional, Sequence
+
+import torch
+
+from .adapter import Adapter, Described, Unavailable
+from .tracker import AdapterStruct, State, TensorStruct
+
+_INTERFACE = 1
+_FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_fast")
+_SOURCE = os.path.join(_FOLDER, "record_function.cpp")
+_REPOSITORY = os.path.join(_FOLDER, os.pardir, os.pardir, os.pardir, os.pardir, "recorder")
+_pointer, _u32, _u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
+_USED = ("add_schema", "before", "after", "handed_on", "end_backward", "is_named", "fail")  # of the library, in this order
+
+
+def _version() -> str:
+    return ".".join(torch.__version__.split("+")[0].split(".")[:2])
+
+
+def _headers() -> str:
+    """The folder of ulpscope_aten.h: the package's, or that of the repository."""
+    for folder in (_FOLDER, _REPOSITORY):
+        if os.path.exists(os.path.join(folder, "ulpscope_aten.h")):
+            return folder
+    raise Unavailable("ulpscope_aten.h is not in the package")
+
+
+def _command(compiler: str, output: str) -> List[str]:
+    root = os.path.dirname(os.path.abspath(torch.__file__))
+    abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
+    return [compiler, "-std=c++20", "-O1", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
+            "-I", _headers(), "-isystem", os.path.join(root, "include"), _SOURCE, "-o", output,
+            "-L", os.path.join(root, "lib"), "-ltorch_cpu", "-lc10"]
+
+
+def _cache() -> str:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(base, "ulpscope")
+
+
+def _key(compiler: str) -> str:
+    digest = hashlib.sha256()
+    for path in (_SOURCE, os.path.join(_headers(), "ulpscope_aten.h"), os.path.join(_headers(), "ulpscope.h")):
+        with open(path, "rb") as file:
+            digest.update(file.read())
+    digest.update("\0".join((torch.__version__, str(torch.version.git_version), compiler, *_command(compiler, ""))).encode())
+    return digest.hexdigest()[:16]
+
+
+def build(output: str) -> None:
+    """Compiles the library for the PyTorch that is installed. Raises Unavailable where that does not work."""
+    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        raise Unavailable("no C++ compiler was found")
+    folder = os.path.dirname(output)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        handle, made = tempfile.mkstemp(suffix=".so", dir=folder)
+        os.close(handle)
+    except OSError as error:
+        raise Unavailable(f"{folder} cannot be written: {error.strerror}") from error
+    try:
+        done = subprocess.run(_command(compiler, made), capture_output=True, text=True, errors="replace", check=False)
+        if done.returncode != 0:
+            said = next((line for line in done.stderr.splitlines() if "error" in line), f"it ended with {done.returncode}")
+            raise Unavailable(f"{os.path.basename(compiler)} could not compile it: {said.strip()}")
+        os.chmod(made, 0o755)
+        os.replace(made, output)  # at once, where several processes compile it
+    except OSError as error:
+        raise Unavailable(f"{compiler} cannot be run: {error.strerror}") from error
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(made)
+
+
+def find() -> str:
+    """The path of the library for this version of PyTorch, which is compiled where it has to be."""
+    prebuilt = os.path.join(_FOLDER, f"libulpscope_torch_{_version()}.so")
+    if os.path.exists(prebuilt):
+        return prebuilt
+    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++") or ""
+    path = os.path.join(_cache(), f"libulpscope_torch_{_version()}_{_key(compiler)}.so")
+    if not os.path.exists(path):
+        print(f"ulpscope: compiling callbacks for torch {_version()} into {_cache()}, once", file=sys.stderr)
+        build(path)
+    return path
+
+
+class _Functions(ctypes.Structure):
+    _fields_ = [(name, _pointer) for name in _USED]
+
+
+_SIGNATURES = {
+    "interface": ([], _u32),
+    "open": ([], _pointer),
+    "adapter": ([_pointer], ctypes.POINTER(AdapterStruct)),
+    "begin": ([_pointer, _pointer, ctypes.POINTER(State), ctypes.POINTER(_Functions)], None),
+    "end": ([_pointer], None),
+    "close": ([_pointer], None),
+    "describe": ([_pointer, ctypes.POINTER(_u64), _u32], ctypes.POINTER(TensorStruct)),
+    "follow": ([_pointer, ctypes.POINTER(_u64), _u32], ctypes.c_int),
+    "release": ([_pointer], None),
+}
+
+
+class Fast(Adapter):
+    """Callbacks in C++."""
+
+    name = "callbacks in C++"
+
+    def __init__(self, path: Optional[str] = None) -> None:
+        try:
+            library = ctypes.CDLL(path or find())
+        except OSError as error:
+            raise Unavailable(f"it could not be loaded: {error}") from error
+        for name, (arguments, result) in _SIGNATURES.items():
+            function = getattr(library, "ulpscope_fast_" + name)
+            function.argtypes, function.restype = arguments, result
+        if library.ulpscope_fast_interface() != _INTERFACE:
+            raise Unavailable("it is of another version of this package")
+        self._library = library
+        self._handle = library.ulpscope_fast_open()
+        if not self._handle:
+            raise Unavailable("four recordings go on already")
+        self.structure = library.ulpscope_fast_adapter(self._handle).contents
+
+    def begin(self, tracker: Any) -> None:
+        addresses = (ctypes.cast(getattr(tracker.library, "ulpscope_aten_" + name), _pointer) for name in _USED)
+        self._library.ulpscope_fast_begin(self._handle, tracker.handle, tracker.state, _Functions(*addresses))
+
+    def end(self) -> None:
+        if self._handle:
+            self._library.ulpscope_fast_end(self._handle)
+
+    def close(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle:
+            self._library.ulpscope_fast_close(handle)
+
+    def describe(self, tensors: Sequence[Optional[torch.Tensor]]) -> Described:
+        count = len(tensors)
+        handles = (_u64 * max(1, count))(*[0 if each is None else each._cdata for each in tensors])
+        return Described(self._library.ulpscope_fast_describe(self._handle, handles, count), count, tensors)
+
+    def follow(self, roots: List[torch.Tensor]) -> bool:
+        handles = (_u64 * max(1, len(roots)))(*[root._cdata for root in roots])
+        return bool(self._library.ulpscope_fast_follow(self._handle, handles, len(roots)))
+
+    def release(self) -> None:
+        if self._handle:
+            self._library.ulpscope_fast_release(self._handle)
