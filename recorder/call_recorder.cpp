@@ -186,6 +186,31 @@ void read_values(const TensorView& view, int64_t begin, int64_t n, double* out) 
   }
 }
 
+namespace {
+
+struct LaneTallies {
+  int64_t nonzero[kSumLanes] = {}, lost[kSumLanes] = {};
+};
+
+// Adds at most kSumLanes elements, each to its lane, so that a compiler can take several at once. Count: how many, or 0 where only `n` says.
+template <int64_t Count>
+void add_elements(const double* w, const double* stored, const double* g, const double* d, int64_t n, UpdateSums& sums,
+                  LaneTallies& counts) {
+  double *const weights = sums.lanes[UpdateSums::weight_squares], *const updates = sums.lanes[UpdateSums::update_squares],
+               *const products = sums.lanes[UpdateSums::gradient_dot_update];
+  const int64_t elements = Count > 0 ? Count : n;
+  for (int64_t lane = 0; lane < elements; ++lane) {
+    weights[lane] += w[lane] * w[lane];
+    updates[lane] += d[lane] * d[lane];
+    products[lane] += g[lane] * d[lane];
+    const bool is_nonzero = d[lane] != 0, is_same = stored[lane] == w[lane];
+    counts.nonzero[lane] += is_nonzero;
+    counts.lost[lane] += is_nonzero & is_same;
+  }
+}
+
+}  // namespace
+
 UpdateCounts count_update(const HostUpdate& update) {
   check_shapes(update.before, "the weight before the update", update.after, "the one after it");
   if (update.gradient) check_shapes(update.before, "the weight", *update.gradient, "its gradient");
@@ -211,16 +236,16 @@ UpdateCounts count_update(const HostUpdate& update) {
     read_values(after, begin, n, stored.data());
     if (gradient) read_values(*gradient, begin, n, g.data());
     if (asked) read_values(*asked, begin, n, d.data());
+    if (!asked)
+      for (int64_t i = 0; i < n; ++i) d[static_cast<size_t>(i)] = stored[static_cast<size_t>(i)] - w[static_cast<size_t>(i)];
     UpdateSums lanes;
-    for (int64_t i = 0; i < n; ++i) {
-      const auto at = static_cast<size_t>(i);
-      if (!asked) d[at] = stored[at] - w[at];
-      const int64_t lane = i % kSumLanes;
-      lanes.lanes[UpdateSums::weight_squares][lane] += w[at] * w[at];
-      lanes.lanes[UpdateSums::update_squares][lane] += d[at] * d[at];
-      lanes.lanes[UpdateSums::gradient_dot_update][lane] += g[at] * d[at];
-      tallies.nonzero += d[at] != 0;
-      tallies.lost += d[at] != 0 && stored[at] == w[at];
+    LaneTallies counts;
+    int64_t i = 0;
+    for (; i + kSumLanes <= n; i += kSumLanes) add_elements<kSumLanes>(&w[i], &stored[i], &g[i], &d[i], kSumLanes, lanes, counts);
+    if (i < n) add_elements<0>(&w[i], &stored[i], &g[i], &d[i], n - i, lanes, counts);
+    for (int64_t lane = 0; lane < kSumLanes; ++lane) {
+      tallies.nonzero += counts.nonzero[lane];
+      tallies.lost += counts.lost[lane];
     }
     for (int sum = 0; sum < UpdateSums::kSums; ++sum) {
       add_lanes(lanes.lanes[sum]);

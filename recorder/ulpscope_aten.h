@@ -215,13 +215,14 @@ enum { ULPSCOPE_ATEN_SGD = 0, ULPSCOPE_ATEN_ADAM = 1, ULPSCOPE_ATEN_UNKNOWN_RULE
 typedef struct {
   int32_t rule;
   ulpscope_name optimizer; /* its class */
-  double learning_rate, weight_decay, momentum, first_decay, second_decay, epsilon, steps;
+  double learning_rate, weight_decay, momentum, first_decay, second_decay, epsilon;
   uint8_t maximize, nesterov, decoupled; /* decoupled weight decay */
   double factor;                         /* the loss scale in the gradient; 1: none */
   const ulpscope_aten_tensor *parameter, *gradient; /* gradient: NULL: none */
-  const ulpscope_aten_tensor *states;               /* of the parameter's shape */
+  const ulpscope_aten_tensor *states;               /* those of another shape than the parameter's are left out */
   const ulpscope_name *state_names;
   uint32_t states_count;
+  const ulpscope_aten_tensor *steps; /* how many steps the optimizer took for the parameter; NULL: it does not say */
 } ulpscope_aten_update;
 /* Keeps what a step is going to change. with_gradient 0: the gradient comes later, in a closure. */
 ULPSCOPE_EXPORT void ulpscope_aten_keep(ulpscope_aten *aten, const ulpscope_aten_tensor *parameter, const ulpscope_aten_tensor *gradient,

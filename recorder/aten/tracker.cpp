@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hash.h"
@@ -74,16 +75,20 @@ HostTensor host_tensor(const Tensor& tensor, const void* data) {
 
 // Sums in FP64.
 double square_of_norm_of(const HostTensor& tensor) {
-  constexpr int64_t kBlock = 4096;
+  constexpr int64_t kBlock = 4096, kLanes = 8;
   const TensorView view = folded(tensor);
   std::vector<double> values(static_cast<size_t>(std::min(kBlock, view.size())));
-  double sum = 0;
+  double sums[kLanes] = {};
   for (int64_t begin = 0; begin < view.size(); begin += kBlock) {
     const int64_t n = std::min(kBlock, view.size() - begin);
     read_values(view, begin, n, values.data());
-    for (int64_t i = 0; i < n; ++i) sum += values[static_cast<size_t>(i)] * values[static_cast<size_t>(i)];
+    const double* const value = values.data();
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes)
+      for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += value[i + lane] * value[i + lane];
+    for (; i < n; ++i) sums[0] += value[i] * value[i];
   }
-  return sum;
+  return std::accumulate(std::begin(sums), std::end(sums), 0.0);
 }
 
 // The values, divided by a number.
@@ -952,7 +957,7 @@ bool Tracker::updated(const ulpscope_aten_update& update, bool is_skipped, doubl
   if (at == kept_.end()) return false;
   const Kept copies = std::move(at->second);
   kept_.erase(at);
-  const bool has_gradient = update.gradient != nullptr && update.gradient->unreadable == nullptr && has_statistics(*update.gradient);
+  const bool has_gradient = update.gradient != nullptr && update.gradient->is_present && update.gradient->unreadable == nullptr && has_statistics(*update.gradient);
   if (!copies.gradient && !has_gradient) return false;
   HostTensor gradient = copies.gradient ? copies.gradient->view() : host_tensor(*update.gradient, on_host(*update.gradient));
   const Name parameter = parameter_of(weight.handle);
@@ -969,10 +974,15 @@ bool Tracker::updated(const ulpscope_aten_update& update, bool is_skipped, doubl
     gradient = unscaled.view();
   }
   std::vector<OptimizerState> states;
+  const auto is_state = [&](const Tensor& state) {
+    return state.is_present && state.unreadable == nullptr && has_statistics(state) && have_one_shape(state, weight);
+  };
   for (uint32_t i = 0; i < update.states_count; ++i)
-    if (has_statistics(update.states[i])) states.push_back({text(update.state_names[i]), host_tensor(update.states[i], on_host(update.states[i]))});
+    if (is_state(update.states[i])) states.push_back({text(update.state_names[i]), host_tensor(update.states[i], on_host(update.states[i]))});
   const HostTensor before_step = copies.weight.view();
-  const std::optional<AskedUpdate> asked = asked_update(update, before_step, &gradient, states);
+  const bool says_steps = update.steps != nullptr && update.steps->is_present && update.steps->unreadable == nullptr;
+  const double steps = says_steps && count_of_elements(*update.steps) == 1 ? number_in(*update.steps) : 0;
+  const std::optional<AskedUpdate> asked = asked_update(update, steps, before_step, &gradient, states);
 
   std::vector<ulpscope_value> inputs;
   bool unknown = false;
@@ -984,11 +994,11 @@ bool Tracker::updated(const ulpscope_aten_update& update, bool is_skipped, doubl
       unknown = true;
   };
   read(weight, true);
-  if (update.gradient != nullptr) read(*update.gradient, true);
+  if (has_gradient) read(*update.gradient, true);
   std::vector<LabelledOutput> outputs{{0, &weight, {Role::weight, parameter, 0, 1}, true}};
   for (uint32_t i = 0; i < update.states_count; ++i) {
-    if (!has_statistics(update.states[i])) continue;
-    read(update.states[i], update.gradient == nullptr && i == 0);
+    if (!is_state(update.states[i])) continue;
+    read(update.states[i], !has_gradient && i == 0);
     outputs.push_back({static_cast<uint32_t>(outputs.size()), &update.states[i], {Role::optimizer_state, parameter, update.state_names[i], 1}, true});
   }
   std::vector<int64_t> strides(static_cast<size_t>(weight.rank));

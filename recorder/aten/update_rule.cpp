@@ -14,78 +14,96 @@ const OptimizerState* find(std::span<const OptimizerState> states, std::string_v
   return at == states.end() ? nullptr : &*at;
 }
 
-// Calls body(begin, n, blocks) for each block of elements, with the values of each tensor there.
-template <size_t N, typename Body>
-void for_each_block(const std::array<const HostTensor*, N>& tensors, int64_t elements, const Body& body) {
-  std::array<TensorView, N> views;
-  std::array<std::vector<double>, N> values;
-  for (size_t i = 0; i < N; ++i)
-    if (tensors[i] != nullptr) {
-      views[i] = folded(*tensors[i]);
-      values[i].resize(static_cast<size_t>(std::min(kBlock, elements)));
-    }
+// Values of a tensor, block by block, in the type that is computed in.
+template <typename Number>
+class Blocks {
+ public:
+  explicit Blocks(const HostTensor* tensor) {
+    if (tensor == nullptr) return;
+    view_ = folded(*tensor);
+    const DType own = std::is_same_v<Number, float> ? DType::f32 : DType::f64;
+    is_direct_ = view_.dtype == own && is_contiguous(view_);
+  }
+  const Number* at(int64_t begin, int64_t n) {
+    if (is_direct_) return view_.as<const Number>() + begin;
+    if (view_.data == nullptr) return nullptr;
+    wide_.resize(static_cast<size_t>(n));
+    values_.resize(static_cast<size_t>(n));
+    read_values(view_, begin, n, wide_.data());
+    std::transform(wide_.begin(), wide_.end(), values_.begin(), [](double value) { return static_cast<Number>(value); });
+    return values_.data();
+  }
+
+ private:
+  TensorView view_;
+  bool is_direct_ = false;
+  std::vector<double> wide_;
+  std::vector<Number> values_;
+};
+
+// The rules, for the elements from `begin` on, into `d`.
+template <typename Number>
+void sgd(const ulpscope_aten_update& rule, const Number* w, const Number* g, const Number* momentum, int64_t n, Number* d) {
+  const auto rate = static_cast<Number>(-rule.learning_rate), decay = static_cast<Number>(rule.weight_decay),
+             share = static_cast<Number>(rule.momentum), sign = static_cast<Number>(rule.maximize ? -1 : 1);
+  if (momentum != nullptr && !rule.nesterov) {
+    for (int64_t i = 0; i < n; ++i) d[i] = rate * momentum[i];
+  } else if (momentum != nullptr) {
+    for (int64_t i = 0; i < n; ++i) d[i] = rate * (sign * g[i] + decay * w[i] + share * momentum[i]);
+  } else {
+    for (int64_t i = 0; i < n; ++i) d[i] = rate * (sign * g[i] + decay * w[i]);
+  }
+}
+
+template <typename Number>
+void adam(const ulpscope_aten_update& rule, double steps, const Number* w, const Number* mean, const Number* square, int64_t n, Number* d) {
+  const auto rate = static_cast<Number>(-rule.learning_rate), epsilon = static_cast<Number>(rule.epsilon),
+             decay = static_cast<Number>(rule.decoupled ? rule.weight_decay : 0),
+             mean_factor = static_cast<Number>(1 / (1 - std::pow(rule.first_decay, steps))),
+             root_factor = static_cast<Number>(1 / std::sqrt(1 - std::pow(rule.second_decay, steps)));
+  for (int64_t i = 0; i < n; ++i)
+    d[i] = rate * (mean[i] * mean_factor / (std::sqrt(square[i]) * root_factor + epsilon) + decay * w[i]);
+}
+
+template <typename Number>
+bool compute(const ulpscope_aten_update& rule, double steps, const HostTensor& weight, const HostTensor* gradient,
+             std::span<const OptimizerState> states, std::vector<Number>& d) {
+  const OptimizerState *first = nullptr, *second = nullptr;
+  if (rule.rule == ULPSCOPE_ATEN_SGD) {
+    if (rule.momentum != 0) first = find(states, "momentum_buffer");
+    if (gradient == nullptr || (rule.momentum != 0 && first == nullptr)) return false;
+  } else if (rule.rule == ULPSCOPE_ATEN_ADAM) {
+    first = find(states, "exp_avg");
+    second = find(states, "max_exp_avg_sq");
+    if (second == nullptr) second = find(states, "exp_avg_sq");
+    if (first == nullptr || second == nullptr || !(steps > 0)) return false;
+  } else {
+    return false;
+  }
+  int64_t elements = 1;
+  for (const int64_t extent : weight.shape) elements *= extent;
+  d.resize(static_cast<size_t>(elements));
+  Blocks<Number> w(&weight), g(gradient), mean(first == nullptr ? nullptr : &first->values),
+      square(second == nullptr ? nullptr : &second->values);
   for (int64_t begin = 0; begin < elements; begin += kBlock) {
     const int64_t n = std::min(kBlock, elements - begin);
-    for (size_t i = 0; i < N; ++i)
-      if (tensors[i] != nullptr) read_values(views[i], begin, n, values[i].data());
-    body(begin, n, values);
+    if (rule.rule == ULPSCOPE_ATEN_SGD)
+      sgd(rule, w.at(begin, n), g.at(begin, n), mean.at(begin, n), n, d.data() + begin);
+    else
+      adam(rule, steps, w.at(begin, n), mean.at(begin, n), square.at(begin, n), n, d.data() + begin);
   }
+  return true;
 }
 
 }  // namespace
 
-std::optional<AskedUpdate> asked_update(const ulpscope_aten_update& rule, const HostTensor& weight, const HostTensor* gradient,
-                                        std::span<const OptimizerState> states) {
+std::optional<AskedUpdate> asked_update(const ulpscope_aten_update& rule, double steps, const HostTensor& weight,
+                                        const HostTensor* gradient, std::span<const OptimizerState> states) {
   AskedUpdate asked;
   asked.dtype = weight.dtype == DType::f64 ? DType::f64 : DType::f32;
-  int64_t elements = 1;
-  for (const int64_t extent : weight.shape) elements *= extent;
-  if (asked.dtype == DType::f64)
-    asked.wide.resize(static_cast<size_t>(elements));
-  else
-    asked.narrow.resize(static_cast<size_t>(elements));
-  const auto put = [&](int64_t element, double value) {
-    const auto at = static_cast<size_t>(element);
-    if (asked.dtype == DType::f64)
-      asked.wide[at] = value;
-    else
-      asked.narrow[at] = static_cast<float>(value);
-  };
-  const double rate = rule.learning_rate, decay = rule.weight_decay;
-  if (rule.rule == ULPSCOPE_ATEN_SGD && gradient != nullptr) {
-    const OptimizerState* const momentum = find(states, "momentum_buffer");
-    if (rule.momentum != 0 && momentum == nullptr) return std::nullopt;
-    for_each_block(std::array{&weight, gradient, rule.momentum != 0 ? &momentum->values : nullptr}, elements,
-                   [&](int64_t begin, int64_t n, const auto& values) {
-                     for (int64_t i = 0; i < n; ++i) {
-                       const auto at = static_cast<size_t>(i);
-                       double step = values[1][at];
-                       if (rule.maximize) step = -step;
-                       if (decay != 0) step = step + decay * values[0][at];
-                       if (rule.momentum != 0) step = rule.nesterov ? step + rule.momentum * values[2][at] : values[2][at];
-                       put(begin + i, -rate * step);
-                     }
-                   });
-    return asked;
-  }
-  if (rule.rule == ULPSCOPE_ATEN_ADAM) {
-    const OptimizerState *const first = find(states, "exp_avg"), *second = find(states, "max_exp_avg_sq");
-    if (second == nullptr) second = find(states, "exp_avg_sq");
-    if (first == nullptr || second == nullptr || !(rule.steps > 0)) return std::nullopt;
-    const double first_bias = 1 - std::pow(rule.first_decay, rule.steps), second_bias = 1 - std::pow(rule.second_decay, rule.steps);
-    const bool decays = decay != 0 && rule.decoupled;
-    for_each_block(std::array{&weight, &first->values, &second->values}, elements,
-                   [&](int64_t begin, int64_t n, const auto& values) {
-                     for (int64_t i = 0; i < n; ++i) {
-                       const auto at = static_cast<size_t>(i);
-                       double step = values[1][at] / first_bias / (std::sqrt(values[2][at] / second_bias) + rule.epsilon);
-                       if (decays) step = step + decay * values[0][at];
-                       put(begin + i, -rate * step);
-                     }
-                   });
-    return asked;
-  }
-  return std::nullopt;
+  const bool is_known = asked.dtype == DType::f64 ? compute(rule, steps, weight, gradient, states, asked.wide)
+                                                  : compute(rule, steps, weight, gradient, states, asked.narrow);
+  return is_known ? std::optional(std::move(asked)) : std::nullopt;
 }
 
 }  // namespace ulpscope::aten

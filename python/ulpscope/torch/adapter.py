@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 
-from .tracker import AdapterStruct
+from .tracker import AdapterStruct, TensorStruct
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
@@ -22,13 +22,20 @@ class Unavailable(Exception):
 class Described(NamedTuple):
     """Tensors as the library reads them, one behind the other; `owner` keeps their memory."""
 
-    array: Any
+    address: int
     count: int
     owner: Any
 
-    def at(self, index: int) -> Any:
-        """A pointer to one of them."""
-        return ctypes.pointer(self.array[index])
+    def at(self, index: int) -> int:
+        """The address of one of them."""
+        return self.address + index * _SIZE
+
+    def is_readable(self, index: int) -> bool:
+        """Whether a tensor's memory is read."""
+        return not TensorStruct.from_address(self.at(index)).unreadable
+
+
+_SIZE = ctypes.sizeof(TensorStruct)
 
 
 class Adapter:

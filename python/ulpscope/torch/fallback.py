@@ -184,7 +184,7 @@ class Fallback(Adapter):
             if not tensor.is_cpu:
                 self._live[tensor._cdata] = tensor
             owner.append(tensor)
-        return Described(array, len(tensors), owner)
+        return Described(ctypes.addressof(array), len(tensors), (array, owner))
 
     def forget(self) -> None:
         """The library returned: it reads nothing any more."""
@@ -237,7 +237,7 @@ class Fallback(Adapter):
                 else:
                     _argument(value, described, owner)
             given = self.describe(tensors)
-            structure = OpStruct(overload.number, arguments, given.array, None, 0, torch.is_grad_enabled(), 0,
+            structure = OpStruct(overload.number, arguments, given.address, None, 0, torch.is_grad_enabled(), 0,
                                  torch._C._current_graph_task_id(), -1, -1)
             if structure.task != -1:
                 node = torch._C._current_autograd_node()
@@ -264,7 +264,8 @@ class Fallback(Adapter):
                 given = list(_tensors_in(given))
             results = self.describe([each if isinstance(each, torch.Tensor) else None for each in given])
             structure = op.structure
-            structure.results, structure.results_count = results.array, results.count
+            op.owner.append(results)
+            structure.results, structure.results_count = results.address, results.count
             structure.made_node = torch._C._autograd._get_sequence_nr() - 1
             tracker.after(structure)
             self.forget()
@@ -313,7 +314,7 @@ class Fallback(Adapter):
             try:
                 given = [each if isinstance(each, torch.Tensor) else None for each in gradients[:count]]
                 described = self.describe(given)
-                tracker.handed_on(sequence, edges, described.array, len(given))
+                tracker.handed_on(sequence, edges, described.address, len(given))
                 self.forget()
             except Exception as error:
                 self.fail(error)

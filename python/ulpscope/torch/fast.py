@@ -14,7 +14,7 @@ from typing import Any, List, Optional, Sequence
 import torch
 
 from .adapter import Adapter, Described, Unavailable
-from .tracker import AdapterStruct, State, TensorStruct
+from .tracker import AdapterStruct, State
 
 _INTERFACE = 1
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_fast")
@@ -108,7 +108,7 @@ _SIGNATURES = {
     "begin": ([_pointer, _pointer, ctypes.POINTER(State), ctypes.POINTER(_Functions)], None),
     "end": ([_pointer], None),
     "close": ([_pointer], None),
-    "describe": ([_pointer, ctypes.POINTER(_u64), _u32], ctypes.POINTER(TensorStruct)),
+    "describe": ([_pointer, ctypes.POINTER(_u64), _u32], _pointer),
     "follow": ([_pointer, ctypes.POINTER(_u64), _u32], ctypes.c_int),
     "release": ([_pointer], None),
 }

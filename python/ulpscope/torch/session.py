@@ -15,7 +15,7 @@ from .._library import Refused
 from . import backward, updates
 from .adapter import Adapter, line_of_user
 from .steps import Steps
-from .tracker import BACKWARD, ENDED, BackwardStruct, Tracker, UpdateStruct
+from .tracker import BACKWARD, ENDED, BackwardStruct, TensorStruct, Tracker, UpdateStruct
 
 _GRAD_SCALER = torch.amp.GradScaler.scale.__code__.co_filename
 
@@ -99,6 +99,7 @@ class Session:
         self._names: Dict[int, str] = {}  # of parameters, by id
         self._modules: Dict[str, str] = {}
         self._sourced = False
+        self._arrays: Dict[Tuple[str, ...], Any] = {}  # of names of optimizers' states
         self._started: Optional[int] = None  # the frame that made a starting gradient
         self.adapter, self._way = adapter, way
         self.tracker = Tracker(adapter.structure, self, getattr(make_recorder, "calls", None))
@@ -289,7 +290,7 @@ class Session:
     def _source(self, tensor: torch.Tensor, role: str, parameter: str, module: str, name: str) -> None:
         tracker = self.tracker
         described = self.adapter.describe([tensor])
-        if described.array[0].unreadable or tracker.has_maker(described.at(0)):
+        if not described.is_readable(0) or tracker.has_maker(described.at(0)):
             return
         module = self._modules.setdefault(parameter, module)
         role_number = tracker.library.ulpscope_role(role.encode())
@@ -381,7 +382,7 @@ class Session:
                 if self.failed:
                     return
                 given = self.adapter.describe(_leaves((args, kwargs)))
-                tracker.inputs(given.array, given.count)
+                tracker.inputs(given.address, given.count)
             tracker.begin_module(tracker.name(name), evaluating, task)
 
     def module_ends(self, name: str) -> None:
@@ -398,14 +399,14 @@ class Session:
             return 1.0
         described = self.adapter.describe(start.roots)
         roots = [root for index, root in enumerate(start.roots)
-                 if root.grad_fn is not None and not described.array[index].unreadable]
+                 if root.grad_fn is not None and described.is_readable(index)]
         if not start.nested:
             self.adapter.release()
         reaches = self.adapter.follow(roots)
         began = BackwardStruct()
         given = self.adapter.describe(roots)
         takes_losses = reaches and not start.is_grad and not start.nested
-        self.tracker.begin_backward(given.array, given.count, takes_losses, began)
+        self.tracker.begin_backward(given.address, given.count, takes_losses, began)
         if began.has_loss:
             self.steps.backward(began.loss, None if math.isnan(began.divisor) else began.divisor)
         elif takes_losses:
@@ -477,8 +478,10 @@ class Session:
         pairs = [(parameter, parameter.grad) for parameter, _ in updates.parameters_of(optimizer)]
         pairs = [pair for pair in pairs if has_closure or pair[1] is not None]
         given = self.adapter.describe([each for pair in pairs for each in pair])
+        # Of torch.optim these leave gradients as they are, unless a kernel unscales them in place.
+        leaves_gradients = updates.rule_of(optimizer) != updates.UNKNOWN_RULE and getattr(optimizer, "grad_scale", None) is None
         for index, (_, gradient) in enumerate(pairs):
-            has_gradient = gradient is not None and not has_closure
+            has_gradient = gradient is not None and not has_closure and not leaves_gradients
             tracker.keep(given.at(2 * index), given.at(2 * index + 1) if has_gradient else None, has_gradient)
 
     def optimizer_ends(self, optimizer: Any) -> None:
@@ -500,27 +503,35 @@ class Session:
             self.steps.norms(before, after)
             self.steps.step_taken(optimizer, updates.number(optimizer.param_groups[0]["lr"]), skipped)
 
+    def _state_names(self, names: Tuple[str, ...]) -> Any:
+        """An array of the library's numbers of names."""
+        known = self._arrays.get(names)
+        if known is None:
+            known = self._arrays[names] = (ctypes.c_uint32 * len(names))(*(self.tracker.name(name) for name in names))
+        return known
+
     def _updated(self, optimizer: Any, skipped: bool, factor: float) -> Tuple[float, float]:
         """Rows for the updates of an optimizer; the squares of the gradients' norms before and after clipping."""
         tracker = self.tracker
-        before, after = ctypes.c_double(), ctypes.c_double()
+        before, after, size = ctypes.c_double(), ctypes.c_double(), ctypes.sizeof(TensorStruct)
         for group in optimizer.param_groups:
             update = UpdateStruct(factor=factor, optimizer=tracker.name(type(optimizer).__name__))
             updates.describe_group(optimizer, group, update)
-            parameters = list(group["params"])
-            states = [updates.states_of(optimizer, parameter) for parameter in parameters]
-            given = self.adapter.describe(
-                [each for parameter, own in zip(parameters, states)
-                 for each in (parameter, parameter.grad, *(value for _, value in own))])
-            place = 0
-            for parameter, own in zip(parameters, states):
-                names = (ctypes.c_uint32 * max(1, len(own)))(*(tracker.name(name) for name, _ in own))
-                update.parameter = given.at(place)
-                update.gradient = None if parameter.grad is None else given.at(place + 1)
-                update.states, update.state_names, update.states_count = given.at(place + 2) if own else None, names, len(own)
-                update.steps = updates.steps_of(optimizer, parameter)
+            # Each parameter, its gradient, how many steps there were, and its states.
+            tensors: List[Optional[torch.Tensor]] = []
+            states: List[Any] = []
+            for parameter in group["params"]:
+                steps, names, values = updates.states_of(optimizer, parameter)
+                tensors += (parameter, parameter.grad, steps)
+                tensors += values
+                states.append(self._state_names(names))
+            given = self.adapter.describe(tensors)
+            place = given.address
+            for names in states:
+                update.parameter, update.gradient, update.steps = place, place + size, place + 2 * size
+                update.states, update.state_names, update.states_count = place + 3 * size, names, len(names)
                 tracker.updated(update, skipped, before, after)
-                place += 2 + len(own)
+                place += (3 + len(names)) * size
         return before.value, after.value
 
 

@@ -36,8 +36,7 @@ class SchemaStruct(ctypes.Structure):
 
 
 class OpStruct(ctypes.Structure):
-    _fields_ = [("schema", _u32), ("arguments", ctypes.POINTER(ArgumentStruct)), ("tensors", ctypes.POINTER(TensorStruct)),
-                ("results", ctypes.POINTER(TensorStruct)), ("results_count", _u32), ("grad_enabled", _u8),
+    _fields_ = [("schema", _u32), ("arguments", ctypes.POINTER(ArgumentStruct)), ("tensors", _pointer), ("results", _pointer), ("results_count", _u32), ("grad_enabled", _u8),
                 ("is_accumulate_grad", _u8), ("task", _i64), ("node", _i64), ("made_node", _i64), ("node_name", _text),
                 ("variable", _u64)]
 
@@ -64,9 +63,9 @@ class EdgeStruct(ctypes.Structure):
 class UpdateStruct(ctypes.Structure):
     _fields_ = [("rule", _i32), ("optimizer", _u32), ("learning_rate", _double), ("weight_decay", _double),
                 ("momentum", _double), ("first_decay", _double), ("second_decay", _double), ("epsilon", _double),
-                ("steps", _double), ("maximize", _u8), ("nesterov", _u8), ("decoupled", _u8), ("factor", _double),
-                ("parameter", ctypes.POINTER(TensorStruct)), ("gradient", ctypes.POINTER(TensorStruct)),
-                ("states", ctypes.POINTER(TensorStruct)), ("state_names", ctypes.POINTER(_u32)), ("states_count", _u32)]
+                ("maximize", _u8), ("nesterov", _u8), ("decoupled", _u8), ("factor", _double), ("parameter", _pointer),
+                ("gradient", _pointer), ("states", _pointer), ("state_names", ctypes.POINTER(_u32)), ("states_count", _u32),
+                ("steps", _pointer)]
 
 
 _RETAIN = ctypes.CFUNCTYPE(None, _pointer, _u64)
@@ -97,7 +96,6 @@ class _SessionStruct(ctypes.Structure):
     _fields_ = [("context", _pointer), *_SESSION.items()]
 
 
-_tensors = ctypes.POINTER(TensorStruct)
 _SIGNATURES: Dict[str, Tuple[List[Any], Any]] = {
     "open": ([ctypes.POINTER(AdapterStruct), ctypes.POINTER(_SessionStruct), _pointer, ctypes.POINTER(_pointer)], ctypes.c_int),
     "close": ([_pointer], None),
@@ -119,13 +117,13 @@ _SIGNATURES: Dict[str, Tuple[List[Any], Any]] = {
     "end_module": ([_pointer, _u32], None),
     "depth": ([_pointer], ctypes.c_int),
     "is_evaluating": ([_pointer], ctypes.c_int),
-    "has_maker": ([_pointer, _tensors], ctypes.c_int),
-    "source": ([_pointer, _tensors, _i32, _u32, _u32, _u32, ctypes.c_int], None),
-    "inputs": ([_pointer, _tensors, _u32], None),
-    "begin_backward": ([_pointer, _tensors, _u32, ctypes.c_int, ctypes.POINTER(BackwardStruct)], None),
-    "handed_on": ([_pointer, _i64, ctypes.POINTER(EdgeStruct), _tensors, _u32], None),
+    "has_maker": ([_pointer, _pointer], ctypes.c_int),
+    "source": ([_pointer, _pointer, _i32, _u32, _u32, _u32, ctypes.c_int], None),
+    "inputs": ([_pointer, _pointer, _u32], None),
+    "begin_backward": ([_pointer, _pointer, _u32, ctypes.c_int, ctypes.POINTER(BackwardStruct)], None),
+    "handed_on": ([_pointer, _i64, ctypes.POINTER(EdgeStruct), _pointer, _u32], None),
     "end_backward": ([_pointer], None),
-    "keep": ([_pointer, _tensors, _tensors, ctypes.c_int], None),
+    "keep": ([_pointer, _pointer, _pointer, ctypes.c_int], None),
     "updated": ([_pointer, ctypes.POINTER(UpdateStruct), ctypes.c_int, ctypes.POINTER(_double), ctypes.POINTER(_double)],
                 ctypes.c_int),
     "clear_kept": ([_pointer], None),

@@ -1,6 +1,6 @@
 """Optimizers: their parameters, states and settings, and the rule by which they update."""
 
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 
@@ -23,11 +23,21 @@ def rule_of(optimizer: Any) -> int:
     return SGD if type(optimizer) is torch.optim.SGD else UNKNOWN_RULE
 
 
-def states_of(optimizer: Any, parameter: torch.Tensor) -> List[Tuple[str, torch.Tensor]]:
-    """The states that an optimizer keeps of a parameter, by name: tensors of its shape."""
-    state = optimizer.state.get(parameter, {})
-    return [(str(name), value) for name, value in state.items()
-            if isinstance(value, torch.Tensor) and value.shape == parameter.shape and name != "step"]
+def states_of(optimizer: Any, parameter: torch.Tensor) -> Tuple[Optional[torch.Tensor], Tuple[str, ...], List[torch.Tensor]]:
+    """How many steps an optimizer took for a parameter, where a tensor says so, and the other tensors that it keeps, by name."""
+    state = optimizer.state.get(parameter)
+    if not state:
+        return None, (), []
+    steps, names, values = None, [], []
+    for name, value in state.items():
+        if not isinstance(value, torch.Tensor):
+            continue
+        if name == "step":
+            steps = value
+        else:
+            names.append(str(name))
+            values.append(value)
+    return steps, tuple(names), values
 
 
 def describe_group(optimizer: Any, group: Dict[str, Any], update: UpdateStruct) -> None:
@@ -44,12 +54,6 @@ def describe_group(optimizer: Any, group: Dict[str, Any], update: UpdateStruct) 
     update.first_decay, update.second_decay = (number(beta) for beta in group["betas"])
     update.epsilon = number(group["eps"])
     update.decoupled = bool(group.get("decoupled_weight_decay")) or type(optimizer) is torch.optim.AdamW
-
-
-def steps_of(optimizer: Any, parameter: torch.Tensor) -> float:
-    """How many steps an optimizer took for a parameter; 0: it does not say."""
-    steps = optimizer.state.get(parameter, {}).get("step")
-    return 0.0 if steps is None else number(steps)
 
 
 def settings_of(optimizer: Any) -> List[Tuple[str, str, str]]:
