@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Dict, List, Union
 
 from ._library import Error
 from ._report import Report, Trace
+from .check import Check, check
 
 if TYPE_CHECKING:
+    from .torch.preflight import Preflight
     from .torch.record import Recording
 
-__all__ = ["Error", "Report", "Trace", "findings", "load", "record", "report"]
+__all__ = ["Check", "Error", "Report", "Trace", "check", "findings", "load", "preflight", "record", "report"]
 
 _Path = Union[str, "os.PathLike[str]"]
 
@@ -39,3 +41,10 @@ def findings(path: _Path) -> List[Dict[str, Any]]:
 def load(path: _Path) -> Trace:
     """A trace, whose table() gives rows."""
     return Trace(path)
+
+
+def preflight(model: Any, batch: Any, loss_fn: Any, optimizer: Any = None, **options: Any) -> "Preflight":
+    """Tries one training step in FP32, BF16 and FP16 on copies, and says which can be used. docs/pytorch.md lists the options."""
+    from .torch.preflight import Preflight
+
+    return Preflight(model, batch, loss_fn, optimizer, **options)
