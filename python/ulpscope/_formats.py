@@ -48,8 +48,8 @@ NAMES: Dict[torch.dtype, str] = {
     torch.float64: "FP64", torch.float32: "FP32", torch.bfloat16: "BF16", torch.float16: "FP16",
     torch.float8_e4m3fn: "E4M3", torch.float8_e5m2: "E5M2"}
 
-# Tensors are looked at in pieces of so many elements, whose FP64 copies take 32 MiB.
-_PIECE = 1 << 22
+# Tensors are looked at in pieces of so many elements: an FP64 copy takes 2 MiB, which stays in a cache.
+_PIECE = 1 << 18
 
 
 def pieces(*tensors: torch.Tensor) -> List[Tuple[torch.Tensor, ...]]:
@@ -61,6 +61,11 @@ def pieces(*tensors: torch.Tensor) -> List[Tuple[torch.Tensor, ...]]:
 def wide(tensor: torch.Tensor) -> torch.Tensor:
     """The values in a type that holds them exactly and computes fast: FP32, or FP64 of FP64 ones."""
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+
+
+def all_finite(values: torch.Tensor) -> bool:
+    """Whether there is neither NaN nor Inf: of NaN both extremes are NaN."""
+    return values.numel() == 0 or all(bool(each.isfinite()) for each in values.aminmax())
 
 
 class Magnitudes(NamedTuple):
@@ -105,9 +110,9 @@ def magnitudes(tensor: torch.Tensor) -> Magnitudes:
 
 
 def _magnitudes(values: torch.Tensor) -> Magnitudes:
-    count = values.numel()
-    nan, inf = int(values.isnan().sum()), int(values.isinf().sum())
-    if nan or inf:
+    count, nan, inf = values.numel(), 0, 0
+    if not all_finite(values):
+        nan, inf = int(values.isnan().sum()), int(values.isinf().sum())
         values = values[values.isfinite()]
     if values.numel() == 0:
         return Magnitudes(count, nan, inf)
@@ -142,17 +147,31 @@ def stays(weight: torch.Tensor, change: torch.Tensor) -> torch.Tensor:
     `weight` is in FP32, BF16 or FP16, `change` in FP64; NaN and Inf of either give False. A change moves a weight that is larger than half
     of the distance to the neighbour on its side, or that is equal to it where the weight's significand is odd. These halves are numbers of
     FP64, so that the comparison is exact, and w + d is never formed."""
+    form = _STORED[weight.dtype][0]
+    # A normal number moves where the change exceeds its whole ulp, which is at most |w| 2^-f: most do in FP32, and are left out.
+    value = weight.double().abs()
+    near = (change.abs() <= value * 2.0**-form.fraction) | (value < 2.0**form.smallest_exponent)
+    if 2 * int(near.count_nonzero()) > near.numel():
+        return _stays(weight.contiguous(), change)
+    result = torch.zeros_like(near)
+    result[near] = _stays(weight[near], change[near])
+    return result
+
+
+def _stays(weight: torch.Tensor, change: torch.Tensor) -> torch.Tensor:
     form, integers, mask = _STORED[weight.dtype]
-    encoding = weight.contiguous().view(integers) & mask
+    encoding = weight.view(integers) & mask
     value = weight.double().abs()
     up = (encoding + 1).view(weight.dtype).double()
     up = torch.where(value == form.largest, 2.0 ** (form.largest_exponent + 1), up)
     down = torch.where(encoding == 0, encoding + 1, encoding - 1).view(weight.dtype).double()
-    gap = torch.where((weight.double() >= 0) == (change >= 0), up - value, value - down)
+    gap = torch.where((weight >= 0) == (change >= 0), up - value, value - down)
     gap = torch.where(encoding == 0, up, gap)
     size = 2 * change.abs()
     lost = (size < gap) | ((size == gap) & (encoding % 2 == 0))
-    return lost & value.isfinite() & change.isfinite()
+    if not (all_finite(weight) and all_finite(change)):
+        lost &= value.isfinite() & change.isfinite()
+    return lost
 
 
 def round_once(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

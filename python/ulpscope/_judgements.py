@@ -6,8 +6,8 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 import torch
 
 from ._checkpoint import Checkpoint, Group, Optimizer, Parameter, Scaler
-from ._formats import (BF16, FP16, NAMES, Format, Magnitudes, can_be_lost, counted, magnitudes, pieces, power, round_once, said, share, stays,
-                       together)
+from ._formats import (BF16, FP16, NAMES, Format, Magnitudes, all_finite, can_be_lost, counted, magnitudes, pieces, power, round_once, said,
+                       share, stays, together)
 
 Finding = Dict[str, Any]
 
@@ -158,7 +158,9 @@ def _scaled_e4m3(tensor: torch.Tensor, largest: float) -> Tuple[int, int]:
     flushed = subnormal = 0
     for (piece,) in pieces(tensor):
         values = piece.float().abs()
-        products = (values * scale)[(values != 0) & values.isfinite()]
+        products = values * scale
+        if not float(products.amin()) >= _E4M3.normal_from:
+            products = products[(values != 0) & values.isfinite()]
         lost = int((products <= _E4M3.flushed_to).sum())
         flushed, subnormal = flushed + lost, subnormal + int((products < _E4M3.normal_from).sum()) - lost
     return flushed, subnormal
@@ -384,11 +386,13 @@ def _lost(parameter: Parameter, rule: _Rule, rate: float) -> _Lost:
     steps = lost = lost_in_bf16 = 0
     for piece, *states in pieces(weight, *(parameter.state[name] for name in rule.states)):
         change = rule.step(rate, *(state.double() for state in states))
-        there = (change != 0) & change.isfinite() & piece.isfinite()
-        steps += int(there.sum())
-        lost += int((stays(piece, change) & there).sum())
+        there = change != 0
+        if not (all_finite(change) and all_finite(piece)):
+            there &= change.isfinite() & piece.isfinite()
+        steps += int(there.count_nonzero())
+        lost += int((stays(piece, change) & there).count_nonzero())
         if weight.dtype is torch.float32:
-            lost_in_bf16 += int((stays(round_once(piece, torch.bfloat16), change) & there).sum())
+            lost_in_bf16 += int((stays(round_once(piece, torch.bfloat16), change) & there).count_nonzero())
     return _Lost(parameter.name, NAMES[weight.dtype], steps, lost, lost_in_bf16 if weight.dtype is torch.float32 else lost)
 
 
