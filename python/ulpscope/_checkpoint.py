@@ -17,11 +17,13 @@ class Unreadable(Error):
 
 class Group(NamedTuple):
     """Tensors of one dict, by name, without those of a second name for the same memory; `path` is where the dict stands in the file.
-    `ordered` says whether they have the order of the model, which safetensors does not keep."""
+    `ordered` says whether they have the order of the model, which safetensors does not keep; `parameters` are the names of those that are
+    trained, in order, where a model told them."""
 
     path: str
     tensors: Dict[str, torch.Tensor]
     ordered: bool = True
+    parameters: Optional[List[str]] = None
 
 
 class Parameter(NamedTuple):
@@ -66,8 +68,9 @@ _TORCH_ENDINGS = (".pt", ".pth", ".bin", ".ckpt", ".tar")
 _SAFE_ENDING = ".safetensors"
 
 
-def read(path: str) -> Checkpoint:
-    """Reads a file, or the files of a folder. Raises Unreadable, or Error where a package is missing."""
+def read(path: str, model: Optional[torch.nn.Module] = None) -> Checkpoint:
+    """Reads a file, or the files of a folder; a model tells the order of its parameters. Raises Unreadable, or Error where a package is
+    missing."""
     if os.path.isdir(path):
         files = sorted(file for ending in _TORCH_ENDINGS + (_SAFE_ENDING,) for file in glob.glob(os.path.join(glob.escape(path), "*" + ending))
                        if not os.path.basename(file).startswith(("rng_state", "random_states", "training_args", "scheduler")))
@@ -91,8 +94,19 @@ def read(path: str) -> Checkpoint:
         weights = [group for group in weights if "-of-" not in group.path or "/" in group.path] + [whole]
     if not weights and not found.optimizers and not found.scalers:
         raise Unreadable(f"{path} has no tensors of weights, no state of an optimizer and none of a scaler")
+    if model is not None:
+        weights = [_as_in(model, group) for group in weights]
     optimizers = [_matched(optimizer, weights) for optimizer in found.optimizers]
     return found._replace(groups=weights, optimizers=optimizers)
+
+
+def _as_in(model: torch.nn.Module, group: Group) -> Group:
+    """The group with the model's parameters first, in their order, where it has all of them."""
+    by_name = {_bare(name): name for name in group.tensors}
+    names = [by_name.get(_bare(name)) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    if any(name is None for name in names):
+        return group
+    return group._replace(parameters=[name for name in names if name is not None])
 
 
 def _load_safetensors(path: str) -> Dict[str, torch.Tensor]:
@@ -237,9 +251,12 @@ def _matched(optimizer: Optimizer, groups: List[Group]) -> Optimizer:
 
 def _in_order(parameters: List[Parameter], group: Group) -> Optional[List[Tuple[str, torch.Tensor]]]:
     """The weights of parameters that the optimizer was given in the order of the model, in one group or in groups of other shapes."""
-    if not group.ordered:
+    if group.parameters is not None:
+        weights = [(name, group.tensors[name]) for name in group.parameters]
+    elif group.ordered:
+        weights = [(name, tensor) for name, tensor in group.tensors.items() if name.rsplit(".", 1)[-1] not in _BUFFERS]
+    else:
         return None
-    weights = [(name, tensor) for name, tensor in group.tensors.items() if name.rsplit(".", 1)[-1] not in _BUFFERS]
     if len(weights) != len(parameters):
         return None
     parts: Dict[int, List[Parameter]] = {}

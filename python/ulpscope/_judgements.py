@@ -258,7 +258,7 @@ def _optimizer(optimizer: Optimizer, rate: Optional[float]) -> Tuple[List[Findin
     if lost:
         facts["updates"] = [each._asdict() for each in lost]
         findings += _lost_updates(lost, names[0] if len(names) == 1 else "optimizer", rates if rate is None else [rate])
-    elif known and rate is None and rates and rates[-1] == 0:
+    elif known and optimizer.matched and rate is None and rates and rates[-1] == 0:
         findings.append(_finding("updates.rate_zero", "info", "The learning rate in the file is 0, and so is every step.",
                                  "Give the rate of further training to see which steps would be lost: --lr RATE.", rates=rates))
     return findings, facts

@@ -49,11 +49,13 @@ class Check:
         return f"<pre>{html.escape(self.text)}</pre>"
 
 
-def check(path: Union[str, "os.PathLike[str]"], rate: Optional[float] = None) -> Check:
+def check(path: Union[str, "os.PathLike[str]"], rate: Optional[float] = None, model: Any = None) -> Check:
     """Checks a checkpoint on the CPU, without running its model.
 
     path: a file that torch.save wrote, read with weights_only=True, a .safetensors file, or a folder of such files.
     rate: the learning rate that updates are judged at, instead of those in the file; above 0.
+    model: a torch.nn.Module with the parameters' names in the order in which the optimizer was given them, which safetensors does not keep;
+    it is not run, and may be on the meta device.
 
     Each finding is a dict: "code", "severity" ("error", "warning" or "info"), "title" and "advice" as sentences, and "values" with the
     numbers and names that they are made of. Raises ulpscope.Error where the file cannot be read safely or a package is missing,
@@ -66,7 +68,7 @@ def check(path: Union[str, "os.PathLike[str]"], rate: Optional[float] = None) ->
     except ImportError as error:
         raise Error(f"checkpoints are read by PyTorch, which cannot be imported: {error}") from error
     name = os.fspath(path)
-    findings, facts = judge(read(name), rate)
+    findings, facts = judge(read(name, model), rate)
     return Check(name, findings, facts)
 
 
@@ -154,7 +156,7 @@ def _checked(facts: Dict[str, Any]) -> "tuple[List[str], List[str]]":
     if any(optimizer["updates"] for optimizer in facts["optimizers"]):
         checked.append("lost updates (Adam without weight decay)" if any(o["rule"] == "Adam" for o in facts["optimizers"]) else "lost updates")
     elif facts["optimizers"] and not any(optimizer["matched"] for optimizer in facts["optimizers"]):
-        unchecked.append("lost updates, as the file does not tell which weight a state belongs to")
+        unchecked.append("lost updates, as the file does not tell which weight a state belongs to (ulpscope.check(path, model=model) does)")
     else:
         unchecked.append("lost updates")
     return checked, unchecked

@@ -425,6 +425,12 @@ class Files(unittest.TestCase):
         self.assertEqual(ulpscope.check(path).facts["weights"], {"tensors": 6, "elements": 210, "elements_by_format": {"BF16": 210}})
         self.save(optimizer.state_dict(), "optimizer.pt")
         self.assertEqual(ulpscope.check(self.folder).facts["optimizers"][0]["matched"], "")  # safetensors keeps no order
+        made = ulpscope.check(self.folder, model=torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.LayerNorm(16), torch.nn.Linear(16, 2)))
+        self.assertEqual([update["name"] for update in made.facts["optimizers"][0]["updates"]], [name for name, _ in model.named_parameters()])
+        self.save(model.state_dict(), "whole.pt")
+        os.remove(path)
+        self.assertEqual(made.facts["optimizers"], ulpscope.check(self.folder).facts["optimizers"])
+        safetensors.torch.save_file(model.state_dict(), path)
         with open(path, "wb") as file:
             file.write(b"hello")
         with self.assertRaisesRegex(ulpscope.Error, "is no readable safetensors file"):
