@@ -8,6 +8,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 
+from ._formats import NAMES
 from ._library import Error
 
 
@@ -51,11 +52,12 @@ class Scaler(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """All that was found; `files` are those that were read."""
+    """All that was found; `files` are those that were read. `groups` are weights, `others` what is none beside them, as a list of losses."""
 
     path: str
     files: List[str]
     groups: List[Group]
+    others: List[Group]
     optimizers: List[Optimizer]
     scalers: List[Scaler]
 
@@ -80,7 +82,7 @@ def read(path: str, model: Optional[torch.nn.Module] = None) -> Checkpoint:
         files = [path]
     else:
         raise Unreadable(f"{path}: no such file")
-    found = Checkpoint(path, files, [], [], [])
+    found = Checkpoint(path, files, [], [], [], [])
     for file in files:
         prefix = os.path.basename(file) if len(files) > 1 else ""
         if file.endswith(_SAFE_ENDING):
@@ -92,12 +94,20 @@ def read(path: str, model: Optional[torch.nn.Module] = None) -> Checkpoint:
     if len(shards) > 1:  # of one model
         whole = Group("", {name: tensor for shard in shards for name, tensor in shard.tensors.items()}, ordered=False)
         weights = [group for group in weights if "-of-" not in group.path or "/" in group.path] + [whole]
+    others = [group for group in weights if not _has_names_of_weights(group)]
+    if len(others) == len(weights):  # a file of tensors alone
+        others = []
+    weights = [group for group in weights if not any(group is other for other in others)]
     if not weights and not found.optimizers and not found.scalers:
         raise Unreadable(f"{path} has no tensors of weights, no state of an optimizer and none of a scaler")
     if model is not None:
         weights = [_as_in(model, group) for group in weights]
     optimizers = [_matched(optimizer, weights) for optimizer in found.optimizers]
-    return found._replace(groups=weights, optimizers=optimizers)
+    return found._replace(groups=weights, others=others, optimizers=optimizers)
+
+
+def _has_names_of_weights(group: Group) -> bool:
+    return any("." in name or name.endswith(("weight", "bias")) for name in group.tensors)
 
 
 def _as_in(model: torch.nn.Module, group: Group) -> Group:
@@ -190,7 +200,7 @@ def _walk(item: Any, path: str, found: Checkpoint) -> None:
 def _floating(item: Dict[Any, Any]) -> Dict[str, torch.Tensor]:
     seen, tensors = set(), {}
     for name, value in item.items():
-        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or not value.is_floating_point():
+        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.dtype not in NAMES:
             continue
         if value.is_meta or value.numel() == 0:
             continue
@@ -207,7 +217,7 @@ def _parameters(item: Dict[str, Any]) -> List[Parameter]:
         settings = {key: value for key, value in group.items() if key not in ("params", "param_names")}
         names = group.get("param_names") or []
         for place, key in enumerate(group["params"]):
-            name = names[place] if place < len(names) else key
+            name = names[place] if place < len(names) else key if isinstance(key, str) else f"parameter {key}"
             state = item["state"].get(key, {})
             parameters.append(Parameter(str(name), state if isinstance(state, dict) else {}, settings))
     return parameters

@@ -15,7 +15,7 @@ _FELT = 0.01  # the part of a norm that is felt, as docs/numerics.md has it
 _SEVERITIES = ("error", "warning", "info")
 # Of one severity, the most harmful first.
 _RANK = ("weights.nonfinite", "states.nonfinite", "scale.nonfinite", "scale.zero", "adam.divides_by_zero", "adam.second_moment_zero",
-         "range.fp16_overflow", "range.bf16_overflow", "updates.lost", "adam.second_moment_stuck", "scale.below_one",
+         "tensors.nonfinite", "range.fp16_overflow", "range.bf16_overflow", "updates.lost", "adam.second_moment_stuck", "scale.below_one",
          "adam.second_moment_subnormal", "range.fp16_underflow", "range.bf16_underflow", "updates.rate_zero",
          "updates.would_be_lost_in_bf16", "adam.second_moment_needs_range", "weights.mask")
 _E4M3 = Format("E4M3", 3, 8, -6)
@@ -35,8 +35,9 @@ def judge(checkpoint: Checkpoint, rate: Optional[float]) -> Tuple[List[Finding],
     """The findings, errors first, and the facts of the file."""
     held = [(f"{group.path}/{name}" if len(checkpoint.groups) > 1 and group.path else name, tensor, magnitudes(tensor))
             for group in checkpoint.groups for name, tensor in group.tensors.items()]
-    scaled = any(scaler.state for scaler in checkpoint.scalers)
-    findings = _nonfinite_weights(held) + _ranges(held, scaled)
+    others = [(f"{group.path}/{name}" if group.path else name, tensor, magnitudes(tensor))
+              for group in checkpoint.others for name, tensor in group.tensors.items()]
+    findings = _nonfinite_weights(held, others) + _ranges(held, scaled=bool(checkpoint.scalers))
     for scaler in checkpoint.scalers:
         findings += _scaler(scaler)
     optimizers = []
@@ -70,29 +71,39 @@ def _others(count: int, what: str, plural: str) -> str:
     return "" if count == 0 else f" {counted(count, 'more ' + what, 'more ' + plural)}"
 
 
-def _is_mask(found: Magnitudes) -> bool:
-    return found.nan == 0 and found.inf > 0 and found.nonzero == 0
+def _is_mask(name: str, found: Magnitudes) -> bool:
+    return "mask" in name and found.nan == 0 and found.inf > 0 and found.zeros > 0 and found.nonzero == 0
 
 
 def _rows(tensors: List[Tuple[str, Magnitudes]]) -> List[Dict[str, Any]]:
     return [{"tensor": name, "nan": found.nan, "inf": found.inf, "elements": found.count} for name, found in tensors]
 
 
-def _nonfinite_weights(held: List[Tuple[str, torch.Tensor, Magnitudes]]) -> List[Finding]:
-    bad = [(name, found) for name, _, found in held if (found.nan or found.inf) and not _is_mask(found)]
-    masks = [(name, found) for name, _, found in held if _is_mask(found)]
+def _nonfinite_weights(held: List[Tuple[str, torch.Tensor, Magnitudes]], others: List[Tuple[str, torch.Tensor, Magnitudes]]) -> List[Finding]:
+    nonfinite = [(name, tensor, found) for name, tensor, found in held if found.nan or found.inf]
+    masks = [(name, found) for name, _, found in nonfinite if _is_mask(name, found)]
+    bad = [(name, found) for name, tensor, found in nonfinite if not _is_mask(name, found) and tensor.dim() > 0]
+    beside = [(name, found) for name, tensor, found in nonfinite if tensor.dim() == 0]  # as the best value of a metric, which begins as Inf
+    beside += [(name, found) for name, _, found in others if found.nan or found.inf]
     findings = []
     if bad:
-        more = _others(len(bad) - 1, "tensor holds", "tensors hold")
         findings.append(_finding(
-            "weights.nonfinite", "error", f"`{bad[0][0]}` holds {_held(bad[0][1])}.{more and more + ' NaN or Inf.'}",
+            "weights.nonfinite", "error", _told(bad),
             "Go back to a checkpoint that has none, and record the steps after it (ulpscope.record) to see where they begin.",
             tensors=_rows(bad)))
+    if beside:
+        findings.append(_finding("tensors.nonfinite", "warning", _told(beside), "Look at what they are: no name or shape says that they are weights.",
+                                 tensors=_rows(beside)))
     if masks:
         findings.append(_finding(
             "weights.mask", "info", f"`{masks[0][0]}` holds {_held(masks[0][1])}, and is 0 elsewhere, as a mask is.",
             "Nothing needs to be done where it is one.", tensors=_rows(masks)))
     return findings
+
+
+def _told(tensors: List[Tuple[str, Magnitudes]]) -> str:
+    more = _others(len(tensors) - 1, "tensor holds", "tensors hold")
+    return f"`{tensors[0][0]}` holds {_held(tensors[0][1])}.{more and more + ' NaN or Inf.'}"
 
 
 # ---- Formats ----
@@ -257,7 +268,8 @@ def _optimizer(optimizer: Optimizer, rate: Optional[float]) -> Tuple[List[Findin
             lost.append(_lost(parameter, rule, asked))
     if lost:
         facts["updates"] = [each._asdict() for each in lost]
-        findings += _lost_updates(lost, names[0] if len(names) == 1 else "optimizer", rates if rate is None else [rate])
+        judged = [each for each in rates if each > 0] if rate is None else [rate]
+        findings += _lost_updates(lost, names[0] if len(names) == 1 else "optimizer", judged)
     elif known and optimizer.matched and rate is None and rates and rates[-1] == 0:
         findings.append(_finding("updates.rate_zero", "info", "The learning rate in the file is 0, and so is every step.",
                                  "Give the rate of further training to see which steps would be lost: --lr RATE.", rates=rates))
@@ -331,7 +343,8 @@ def _zero_moments(adam: List[Tuple[Parameter, _Rule]]) -> List[Finding]:
 
 
 def _stuck_moments(adam: List[Tuple[Parameter, _Rule]]) -> List[Finding]:
-    rows = []
+    """A finding for each format and beta2 with which most second moments of some parameters are stuck."""
+    found: Dict[Tuple[str, float], List[Dict[str, Any]]] = {}
     for parameter, _ in adam:
         square = parameter.state["exp_avg_sq"]
         if square.dtype not in (torch.bfloat16, torch.float16):
@@ -340,19 +353,21 @@ def _stuck_moments(adam: List[Tuple[Parameter, _Rule]]) -> List[Finding]:
         nonzero = stuck = 0
         for (second,) in pieces(square):
             there = (second != 0) & second.isfinite()
-            nonzero += int(there.sum())
-            stuck += int((there & (second * share_kept == second)).sum())
-        if nonzero and 2 * stuck > nonzero:
-            rows.append({"parameter": parameter.name, "elements": stuck, "nonzero": nonzero, "format": NAMES[square.dtype], "beta2": share_kept})
-    if not rows:
-        return []
-    stuck, nonzero = sum(row["elements"] for row in rows), sum(row["nonzero"] for row in rows)
-    row = rows[0]
-    return [_finding(
-        "adam.second_moment_stuck", "warning",
-        f"{row['format']} second moments cannot fall: {row['beta2']:g} v rounds back to v in {stuck:,} of {nonzero:,} nonzero elements of "
-        f"{counted(len(rows), 'parameter')}. Each keeps the size that the largest gradients gave it, and steps stay as short.",
-        "Keep exp_avg_sq in FP32, or lower beta2 so that 1 - beta2 is at least 2^-8 in BF16, 2^-11 in FP16.", parameters=rows)]
+            nonzero += int(there.count_nonzero())
+            stuck += int((there & (second * share_kept == second)).count_nonzero())
+        if 2 * stuck > nonzero:
+            found.setdefault((NAMES[square.dtype], share_kept), []).append(
+                {"parameter": parameter.name, "elements": stuck, "nonzero": nonzero})
+    findings = []
+    for (name, share_kept), rows in found.items():
+        stuck, nonzero = sum(row["elements"] for row in rows), sum(row["nonzero"] for row in rows)
+        findings.append(_finding(
+            "adam.second_moment_stuck", "warning",
+            f"{name} second moments cannot fall: {share_kept:g} v rounds back to v in {stuck:,} of {nonzero:,} nonzero elements of "
+            f"{counted(len(rows), 'parameter')}. Each keeps the size that the largest gradients gave it, and steps stay as short.",
+            f"Keep exp_avg_sq in FP32, or lower beta2: at {'1 - 2^-8' if name == 'BF16' else '1 - 2^-11'} or below every normal number falls.",
+            format=name, beta2=share_kept, elements=stuck, nonzero=nonzero, parameters=rows))
+    return findings
 
 
 def _narrow_moments(adam: List[Tuple[Parameter, _Rule]]) -> List[Finding]:

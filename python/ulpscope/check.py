@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import textwrap
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, List, NoReturn, Optional, Sequence, Union
 
 from ._library import Error
 
@@ -162,33 +162,37 @@ def _checked(facts: Dict[str, Any]) -> "tuple[List[str], List[str]]":
     return checked, unchecked
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(_USAGE, f"ulpscope check: {message}; --help lists the options\n")
+
+
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """The command `check`: prints the check of a checkpoint, and returns an exit code.
 
     0: clean, or findings below --fail-on; 1: findings at or above it; 2: usage; 3: unreadable input; 4: anything else that failed."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="python -m ulpscope check", description="Checks a checkpoint without a rerun: NaN and Inf, ranges of formats, Adam's moments, "
         "the loss scale, and updates that round to nothing.",
         epilog="Exit codes: 0 clean, 1 findings at or above --fail-on, 2 usage, 3 unreadable input, 4 anything else that failed.")
     parser.add_argument("path", metavar="CHECKPOINT", help="a file of torch.save or safetensors, or a folder of them")
     parser.add_argument("--lr", metavar="RATE", type=float, help="the learning rate that updates are judged at (default: as in the file)")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="how to print (default: text)")
+    parser.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
     parser.add_argument("--fail-on", choices=("warn", "warning", "error", "never"), default="never",
                         help="exit with 1 where the verdict is as bad (default: never)")
     try:
         given = parser.parse_args(argv)
     except SystemExit as end:
         return _CLEAN if end.code == 0 else _USAGE
-    from ._library import Error as Failure
-
     try:
         if given.lr is not None and not (math.isfinite(given.lr) and given.lr > 0):
             print(f"ulpscope check: --lr {given.lr}: expected a number above 0", file=sys.stderr)
             return _USAGE
         made = check(given.path, given.lr)
-    except Failure as error:
+    except Error as error:
         print(f"ulpscope check: {error}", file=sys.stderr)
-        return _UNREADABLE if type(error).__name__ == "Unreadable" else _FAILED
+        return _UNREADABLE if type(error) is not Error else _FAILED
     print(made.to_json() if given.format == "json" else made.text, end="\n" if given.format == "json" else "")
     bad = {"never": (), "error": ("broken",)}.get(given.fail_on, ("broken", "warning"))
     return _FINDINGS if made.verdict in bad else _CLEAN

@@ -187,6 +187,21 @@ class Files(unittest.TestCase):
     def test_a_mask_is_no_fault(self):
         made = self.check({"weight": torch.ones(2, 2), "attention.mask": torch.full((4, 4), -math.inf).triu(1)})
         self.assertEqual((made.verdict, self.codes(made)), ("ok", {"weights.mask": "info"}))
+        for weights in ({"bias": torch.tensor([0.0, math.inf])}, {"mask.weight": torch.full((2,), math.inf)}):
+            self.assertEqual(self.codes(self.check(weights)), {"weights.nonfinite": "error"})
+
+    def test_tensors_that_are_no_weights(self):
+        made = self.check({"model": {"fc.weight": torch.ones(2, 2), "best": torch.tensor(-math.inf)}, "losses": torch.tensor([1e9, math.nan])})
+        self.assertEqual(self.codes(made), {"tensors.nonfinite": "warning"})
+        self.assertEqual([row["tensor"] for row in self.finding(made, "tensors.nonfinite")["values"]["tensors"]], ["best", "losses"])
+        self.assertEqual(made.facts["weights"]["elements"], 5)
+        self.assertEqual(self.codes(self.check({"losses": torch.tensor([1.0, math.nan])})), {"weights.nonfinite": "error"})
+
+    def test_types_that_are_not_looked_at(self):
+        made = self.check({"fc.weight": torch.ones(2, 2), "n": torch.ones(3, dtype=torch.int64), "c": torch.ones(2, dtype=torch.complex64),
+                           "e": torch.tensor([448.0, math.nan]).to(torch.float8_e4m3fn), "s": torch.eye(3).to_sparse()})
+        self.assertEqual(made.facts["weights"]["elements_by_format"], {"FP32": 4, "E4M3": 2})
+        self.assertIn("`e` holds 1 NaN in 2 elements.", made.text)
 
     def test_states_that_are_not_finite(self):
         model, optimizer = self.trained()
@@ -462,7 +477,9 @@ class Files(unittest.TestCase):
         data = json.loads(out, parse_constant=lambda name: self.fail(f"{name} is no JSON"))
         self.assertEqual((data["verdict"], err, data["scalers"][0]["scale"]), ("broken", "", "Infinity"))
         self.assertEqual(self.run_main(bad)[1], ulpscope.check(bad).text)
-        self.assertEqual(len(self.run_main(bad + "2")[2].splitlines()), 1)
+        self.assertEqual(self.run_main(bad, "--json")[1], out)
+        for arguments in ((bad + "2",), ("--lr", "x", bad), (), ("--nope", bad)):
+            self.assertEqual(len(self.run_main(*arguments)[2].splitlines()), 1)
 
 
 if __name__ == "__main__":
