@@ -242,7 +242,7 @@ def _matched(optimizer: Optimizer, groups: List[Group]) -> Optimizer:
     """The optimizer with the weight of each parameter: by names where the file has them, else by order, where just one of the
     dicts has as many parameters in the same order, each of the shape of its states."""
     parameters = optimizer.parameters
-    ways = []
+    ways: List[Tuple[str, List[Tuple[str, Optional[torch.Tensor]]]]] = []
     for group in groups:
         by_name = {_bare(name): tensor for name, tensor in group.tensors.items()}
         named = [by_name.get(_bare(parameter.name)) for parameter in parameters]
@@ -251,7 +251,7 @@ def _matched(optimizer: Optimizer, groups: List[Group]) -> Optimizer:
             continue
         ordered = _in_order(parameters, group)
         if ordered is not None:
-            ways.append(("order", ordered))
+            ways.append(("order", [*ordered]))
     best = [way for way in ways if way[0] == "names"] or ways
     if len(best) != 1 or not parameters:
         return optimizer

@@ -72,7 +72,7 @@ def all_finite(values: torch.Tensor) -> bool:
 class Magnitudes(NamedTuple):
     """What a tensor holds, and what rounding its elements to FP16 and BF16 would do. Squares are sums in FP64."""
 
-    count: int = 0
+    elements: int = 0
     nan: int = 0
     inf: int = 0
     zeros: int = 0
@@ -87,7 +87,7 @@ class Magnitudes(NamedTuple):
     @property
     def nonzero(self) -> int:
         """How many are finite and not 0."""
-        return self.count - self.nan - self.inf - self.zeros
+        return self.elements - self.nan - self.inf - self.zeros
 
 
 def _add(a: Dict[str, Any], b: Dict[str, Any]) -> Dict[str, Any]:
@@ -97,7 +97,7 @@ def _add(a: Dict[str, Any], b: Dict[str, Any]) -> Dict[str, Any]:
 def together(a: Magnitudes, b: Magnitudes) -> Magnitudes:
     """What two tensors hold."""
     smallest = min((each.smallest for each in (a, b) if each.smallest), default=0.0)
-    return Magnitudes(a.count + b.count, a.nan + b.nan, a.inf + b.inf, a.zeros + b.zeros, max(a.largest, b.largest), smallest,
+    return Magnitudes(a.elements + b.elements, a.nan + b.nan, a.inf + b.inf, a.zeros + b.zeros, max(a.largest, b.largest), smallest,
                       a.squares + b.squares, _add(a.overflow, b.overflow), _add(a.flushed, b.flushed),
                       _add(a.flushed_squares, b.flushed_squares), _add(a.subnormal, b.subnormal))
 

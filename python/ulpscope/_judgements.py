@@ -64,7 +64,7 @@ def _weights(groups: List[Group]) -> Dict[str, Any]:
 
 def _held(found: Magnitudes) -> str:
     parts = [f"{found.nan:,} NaN"] * (found.nan > 0) + [f"{found.inf:,} Inf"] * (found.inf > 0)
-    return f"{' and '.join(parts)} in {counted(found.count, 'element')}"
+    return f"{' and '.join(parts)} in {counted(found.elements, 'element')}"
 
 
 def _others(count: int, what: str, plural: str) -> str:
@@ -76,7 +76,7 @@ def _is_mask(name: str, found: Magnitudes) -> bool:
 
 
 def _rows(tensors: List[Tuple[str, Magnitudes]]) -> List[Dict[str, Any]]:
-    return [{"tensor": name, "nan": found.nan, "inf": found.inf, "elements": found.count} for name, found in tensors]
+    return [{"tensor": name, "nan": found.nan, "inf": found.inf, "elements": found.elements} for name, found in tensors]
 
 
 def _nonfinite_weights(held: List[Tuple[str, torch.Tensor, Magnitudes]], others: List[Tuple[str, torch.Tensor, Magnitudes]]) -> List[Finding]:
@@ -119,10 +119,10 @@ def _ranges(held: List[Tuple[str, torch.Tensor, Magnitudes]], scaled: bool) -> L
             more = _others(len(over) - 1, "tensor overflows", "tensors overflow")
             findings.append(_finding(
                 f"range.{form.name.lower()}_overflow", "warning" if scaled and form is FP16 else "info",
-                f"{form.name} cannot hold {found.overflow[form.name]:,} of {counted(found.count, 'element')} of `{name}`: its largest "
+                f"{form.name} cannot hold {found.overflow[form.name]:,} of {counted(found.elements, 'element')} of `{name}`: its largest "
                 f"magnitude, {said(found.largest)}, exceeds {said(form.largest)} ({form.name} max).{more and more + f' {form.name}.'}",
                 "Keep these in FP32" + (", or use BF16, which has FP32's range." if form is FP16 else "."),
-                tensors=[{"tensor": name, "overflow": found.overflow[form.name], "elements": found.count, "largest": found.largest}
+                tensors=[{"tensor": name, "overflow": found.overflow[form.name], "elements": found.elements, "largest": found.largest}
                          for name, found in over]))
         felt = sorted((each for each in judged if _lost_norm(each[1], form) > _FELT), key=lambda each: -_lost_norm(each[1], form))
         if felt:
@@ -303,7 +303,8 @@ def _second(parameter: Parameter, rule: _Rule) -> torch.Tensor:
 
 
 def _zero_moments(adam: List[Tuple[Parameter, _Rule]]) -> List[Finding]:
-    rows, divided = [], []
+    rows: List[Dict[str, Any]] = []
+    divided: List[Dict[str, Any]] = []
     for parameter, rule in adam:
         mean, square = parameter.state["exp_avg"], _second(parameter, rule)
         count, largest = 0, 0.0
@@ -315,7 +316,7 @@ def _zero_moments(adam: List[Tuple[Parameter, _Rule]]) -> List[Finding]:
         if count == 0:
             continue
         eps, taken = number(parameter.group["eps"]), number(parameter.state["step"])
-        row = {"parameter": parameter.name, "elements": count, "of": square.numel(), "format": NAMES.get(square.dtype, str(square.dtype)),
+        row: Dict[str, Any] = {"parameter": parameter.name, "elements": count, "of": square.numel(), "format": NAMES.get(square.dtype, str(square.dtype)),
                "eps": eps}
         if eps == 0 or (square.dtype is torch.float16 and eps <= FP16.flushed_to):
             divided.append(row)

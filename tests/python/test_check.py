@@ -114,7 +114,7 @@ class Roundings(unittest.TestCase):
         values = torch.cat(near + [values, torch.zeros(3), -torch.zeros(2)])
         found = _formats.magnitudes(values.reshape(-1, 1))
         finite = values[values.isfinite()]
-        self.assertEqual((found.count, found.nan, found.inf, found.zeros),
+        self.assertEqual((found.elements, found.nan, found.inf, found.zeros),
                          (values.numel(), int(values.isnan().sum()), int(values.isinf().sum()), int((values == 0).sum())))
         self.assertEqual(found.largest, float(finite.abs().max()))
         self.assertEqual(found.smallest, float(finite[finite != 0].abs().min()))

@@ -187,7 +187,7 @@ class Preflight(unittest.TestCase):
     def test_gradients_that_no_scale_helps(self):
         made = ulpscope.preflight(nn.Linear(4, 1), torch.ones(2, 4), lambda model, batch: (model(batch) * 0).sqrt().sum())
         self.assertEqual(set(made.verdict.values()), {"broken"})
-        self.assertIn("hold NaN or Inf at every loss scale down to 1, first `weight`", made.text.replace("\n      ", " "))
+        self.assertIn("at every loss scale from 2^16 down to 1, at 1 those of 2 parameters (first: `weight`)", made.text.replace("\n      ", " "))
 
     def test_batches_and_models(self):
         """Dicts and shared weights, weights in BF16, recomputation, frozen parameters, modules that are called twice."""
@@ -214,6 +214,24 @@ class Preflight(unittest.TestCase):
             self.assertIs(model.inner.weight.dtype, dtype)
         self.assertEqual(self.row(made, "frozen", "fp32")["gradients"], None)
 
+    def test_reentrant_checkpoints_and_compiled_models(self):
+        from torch.utils.checkpoint import checkpoint
+
+        class Again(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.second = nn.Linear(32, 32), nn.Linear(32, 4)
+
+            def forward(self, x):
+                return self.second(checkpoint(self.first, x, use_reentrant=True))
+
+        batch = (self.batch[0].requires_grad_(), self.batch[1])
+        for model in (Again(), torch.compile(self.model())):
+            made = ulpscope.preflight(model, batch, classify)
+            self.assertEqual(set(made.verdict.values()), {"ok"})
+            self.assertTrue(all(row["gradients"] > 0 for row in made.modules if row["type"] == "Linear"))
+        self.assertIsNone(batch[0].grad)
+
     def test_formats(self):
         made = ulpscope.preflight(self.model(), self.batch, classify, formats=["bf16"])
         self.assertEqual(list(made.verdict), ["fp32", "bf16"])
@@ -235,6 +253,10 @@ class Preflight(unittest.TestCase):
                 (KeyError, "broken", (model, self.batch, lambda given, batch: {}["broken"]), {})):
             with self.subTest(message), self.assertRaisesRegex(error, message):
                 ulpscope.preflight(*arguments, **options)
+        gradients = [parameter.grad for parameter in model.parameters()]
+        with self.assertRaisesRegex(ValueError, "ran another model than the one that it was given"):
+            ulpscope.preflight(model, self.batch, lambda given, batch: classify(model, batch))
+        self.assertEqual([parameter.grad for parameter in model.parameters()], gradients)
         model.kept = torch.ones(1, requires_grad=True) * 2
         with self.assertRaisesRegex(ulpscope.Error, "cannot be copied"):
             ulpscope.preflight(model, self.batch, classify)

@@ -11,8 +11,6 @@ from typing import Any, List, Optional, Type
 from .record import Recording
 from .session import warn
 
-__all__ = ["LightningCallback", "TrainerCallback"]
-
 
 class _Records:
     """A recording that begins with a training, and ends with it, with an exception, or with the process."""
@@ -96,7 +94,7 @@ def _trainer() -> Any:
     except ImportError as error:
         raise ImportError(f"TrainerCallback needs transformers: {error}") from error
 
-    class TrainerCallback(_Records, base):  # type: ignore[misc]
+    class TrainerCallback(_Records, base):  # type: ignore[misc, valid-type]
         """Records Trainer.train(): TrainerCallback("run.h5", level="stats", ...), with the options of ulpscope.record().
 
         Trainer tells callbacks of no exception: used as `with TrainerCallback("run.h5") as callback:` around train(), it is closed by one;

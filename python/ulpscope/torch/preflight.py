@@ -7,7 +7,7 @@ import math
 import random
 import sys
 import textwrap
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -25,13 +25,13 @@ _Call = Tuple[str, int]  # the name of a module, and which of its calls
 class _Seen(NamedTuple):
     """What tensors held."""
 
-    count: int = 0
+    elements: int = 0
     nan: int = 0
     inf: int = 0
     largest: float = 0.0  # of the finite magnitudes
 
     def and_(self, other: "_Seen") -> "_Seen":
-        return _Seen(self.count + other.count, self.nan + other.nan, self.inf + other.inf, max(self.largest, other.largest))
+        return _Seen(self.elements + other.elements, self.nan + other.nan, self.inf + other.inf, max(self.largest, other.largest))
 
     @property
     def finite(self) -> bool:
@@ -91,6 +91,7 @@ class Preflight:
             raise ValueError(f'cast is neither "autocast" nor "model": {cast}')
         if not (math.isfinite(scale) and scale >= 1 and math.frexp(scale)[0] == 0.5):
             raise ValueError(f"scale is no power of two from 1 on: {scale}")
+        model = getattr(model, "_orig_mod", model)  # where torch.compile made it
         optimizer = getattr(optimizer, "optimizer", optimizer)
         if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
             raise TypeError(f"optimizer is no torch.optim.Optimizer: {type(optimizer).__name__}")
@@ -119,6 +120,7 @@ class Preflight:
     # ---- Steps ----
 
     def _run(self, name: str, model: torch.nn.Module, batch: Any, loss_fn: Callable[..., Any], optimizer: Any) -> _Step:
+        theirs = {id(parameter) for parameter in model.parameters()}
         try:
             model, optimizer = copy.deepcopy((model, optimizer))  # together, so that the copy steps the copies of the parameters
         except Exception as error:
@@ -142,6 +144,8 @@ class Preflight:
                 raise ValueError(f"loss_fn gave {_described(loss)}; expected a tensor with one element that requires gradients")
             for handle in handles:
                 handle.remove()
+            if _reaches(loss, theirs):
+                raise ValueError("loss_fn ran another model than the one that it was given: the loss depends on parameters of the original")
             step.loss = float(loss.detach())
             for parameter in model.parameters():
                 parameter.grad = None
@@ -185,7 +189,7 @@ class Preflight:
             total = _Counts.total(own)
             gradient = step.output_gradients.get(module, _Seen())
             rows.append({
-                "module": module, "type": self._types[module], "format": name, "elements": seen.count, "nan": seen.nan, "inf": seen.inf,
+                "module": module, "type": self._types[module], "format": name, "elements": seen.elements, "nan": seen.nan, "inf": seen.inf,
                 "largest": seen.largest, "gradient_nan": gradient.nan, "gradient_inf": gradient.inf, "gradients": total.gradients if own else None,
                 "underflow": total.underflow if own and finite_unscaled else None,
                 "underflow_scaled": total.underflow_scaled if own and name == "fp16" and step.scale is not None else None,
@@ -205,8 +209,10 @@ class Preflight:
             return "broken", reasons
         if step.scale is None:
             bad = [key for key, gradient in step.gradients.items() if not all_finite(gradient)]
-            at = " at every loss scale down to 1" if name == "fp16" and self._asked > 1 else ""
-            return "broken", reasons + [f"The gradients of {counted(len(bad), 'parameter')} hold NaN or Inf{at}, first `{bad[0]}`."]
+            told = f"those of {counted(len(bad), 'parameter')} (first: `{bad[0]}`)"
+            if name == "fp16" and self._asked > 1:
+                return "broken", reasons + [f"Gradients hold NaN or Inf at every loss scale from {power(self._asked)} down to 1, at 1 {told}."]
+            return "broken", reasons + [f"Gradients hold NaN or Inf: {told}."]
         spoiled = [key for key, change in step.changes.items() if not all_finite(change.after)]
         if spoiled:
             return "broken", reasons + [f"The optimizer's step makes NaN or Inf of `{spoiled[0]}`" + (
@@ -235,11 +241,11 @@ class Preflight:
         where = f"`{module}` ({self._types[module]})" if module else f"the model ({self._types[module]})"
         sentence = f"The output of {where} is the first that holds NaN or Inf"
         if name == "fp32":
-            return [f"{sentence}: {held} in {counted(seen.count, 'element')}."]
+            return [f"{sentence}: {held} in {counted(seen.elements, 'element')}."]
         wide = reference.outputs.get((module, place), _Seen())
-        known = f"; FP32's largest magnitude is {said(wide.largest)} there ({form.name} max {said(form.largest)})" if wide.count else ""
+        known = f"; FP32's largest magnitude is {said(wide.largest)} there ({form.name} max {said(form.largest)})" if wide.elements else ""
         advice = [] if name == "bf16" else [f"Loss scaling does not affect forward values. Keep {where} in FP32, or use BF16."]
-        return [f"{sentence} where FP32 has none: {held} in {counted(seen.count, 'element')}{known}."] + advice
+        return [f"{sentence} where FP32 has none: {held} in {counted(seen.elements, 'element')}{known}."] + advice
 
     def _underflow(self, name: str, step: _Step, total: "_Counts") -> Tuple[str, List[str]]:
         def part(count: int, squares: float) -> str:
@@ -253,13 +259,14 @@ class Preflight:
             return "warning" if _root(total.underflow_squares, total.squares) > _FELT else "ok", [f"{start}."]
         assert step.scale is not None
         if not all(all_finite(gradient) for gradient in step.unscaled.values()):
-            start = "Without a loss scale gradients overflow; of the elements that are not 0 in FP32"
+            start = "Without a loss scale gradients hold NaN or Inf; of the elements that are not 0 in FP32,"
         else:
-            start += " without a loss scale, and"
-        reasons = [f"{start} {part(total.underflow_scaled, total.underflow_scaled_squares)} at {power(step.scale)}."]
+            start += " without a loss scale"
+        scaled = f"{part(total.underflow_scaled, total.underflow_scaled_squares)}{' are 0' if start[-1] == ',' else ''} at {power(step.scale)}"
+        reasons = [f"{start}." if step.scale == 1 else f"{start} {scaled}." if start[-1] == "," else f"{start}, and {scaled}."]
         if step.scale != self._asked:
             halvings = round(math.log2(self._asked / step.scale))
-            reasons.append(f"At larger scales, from {power(self._asked)} down, gradients overflow: a GradScaler that begins there skips "
+            reasons.append(f"At larger scales, from {power(self._asked)} down, gradients hold NaN or Inf: a GradScaler that begins there skips "
                            f"{counted(halvings, 'step')} like this one.")
         felt = _root(total.underflow_scaled_squares, total.squares) > _FELT
         if felt:
@@ -368,7 +375,7 @@ def _badness(rows: Dict[str, Dict[str, Any]]) -> Tuple[float, ...]:
     half, brain = rows.get("fp16", {}), rows.get("bf16", {})
     shares = [row[part] / row[whole] for row, part, whole in ((half, "underflow_scaled", "gradients"), (half, "underflow", "gradients"),
                                                               (brain, "updates_lost", "updates")) if row.get(part) and row.get(whole)]
-    return bad, max(shares, default=0.0)
+    return (1.0, 0.0) if bad else (0.0, max(shares, default=0.0))  # those that are not finite in order of execution
 
 
 def _described(value: Any) -> str:
@@ -425,6 +432,20 @@ def _tensors(item: Any) -> Iterator[torch.Tensor]:
     elif isinstance(item, (list, tuple)):
         for value in item:
             yield from _tensors(value)
+
+
+def _reaches(loss: torch.Tensor, parameters: Set[int]) -> bool:
+    """Whether the graph of the loss has one of the parameters, which are given by their ids."""
+    nodes, seen = [loss.grad_fn], set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if id(getattr(node, "variable", None)) in parameters:
+            return True
+        nodes += [following for following, _ in node.next_functions]
+    return False
 
 
 def _seen(tensor: torch.Tensor) -> _Seen:
