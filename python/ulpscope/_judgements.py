@@ -130,7 +130,7 @@ def _ranges(held: List[Tuple[str, torch.Tensor, Magnitudes]], scaled: bool) -> L
             more = _others(len(felt) - 1, "tensor loses", "tensors lose")
             findings.append(_finding(
                 f"range.{form.name.lower()}_underflow", "warning" if scaled and form is FP16 else "info",
-                f"{form.name} makes 0 of {share(found.flushed[form.name], found.nonzero)} of the nonzero elements of `{name}`: "
+                f"{form.name} flushes {share(found.flushed[form.name], found.nonzero)} of the nonzero elements of `{name}` to 0: "
                 f"{100 * _lost_norm(found, form):.3g}% of its norm.{more and more + ' more than 1%.'}",
                 "Keep these in FP32" + (", or use BF16, which has FP32's range." if form is FP16 else "."),
                 tensors=[{"tensor": name, "flushed": found.flushed[form.name], "nonzero": found.nonzero,
@@ -197,8 +197,8 @@ def _scaler(scaler: Scaler) -> List[Finding]:
                          "Make a new GradScaler instead of loading this one, with a smaller growth_interval or scale.", **values)]
     if math.isinf(_inverse(scale)):
         return [_finding("scale.zero", "error",
-                         f"The loss scale is {power(scale)}, and its inverse Inf: GradScaler makes NaN or Inf of finite gradients after it "
-                         "has looked for them, and takes the step.",
+                         f"The loss scale is {power(scale)}, and its inverse Inf. GradScaler makes NaN or Inf of finite gradients after its "
+                         "check, and takes the step.",
                          "Make a new GradScaler before any further step, and look for the NaN or Inf in gradients that lowered this one "
                          "(ulpscope.record).", **values)]
     if scale < 1:
@@ -327,17 +327,17 @@ def _zero_moments(adam: List[Tuple[Parameter, _Rule]]) -> List[Finding]:
         row = divided[0]
         findings.append(_finding(
             "adam.divides_by_zero", "error",
-            f"The second moment is 0 and the first is not in {row['elements']:,} of {counted(row['of'], 'element')} of `{row['parameter']}`, "
-            + ("and eps is 0: an Adam step divides by 0." if row["eps"] == 0 else
-               f"and eps = {row['eps']:g} is 0 in FP16: an Adam step computed in FP16 divides by 0."),
+            f"The second moment of {row['elements']:,} of {counted(row['of'], 'element')} of `{row['parameter']}` is 0, and the first is not. "
+            + ("Eps is 0, too: an Adam step divides by 0." if row["eps"] == 0 else
+               f"In FP16 eps = {row['eps']:g} is 0: an Adam step computed in FP16 divides by 0."),
             "Raise eps." if row["eps"] == 0 else "Keep Adam's states in FP32, or raise eps.", parameters=divided))
     if rows:
         rows.sort(key=lambda row: -row["largest_step"])
         row = rows[0]
         findings.append(_finding(
             "adam.second_moment_zero", "warning" if row["largest_step"] > 10 else "info",
-            f"The second moment is 0 and the first is not in {row['elements']:,} of {counted(row['of'], 'element')} of `{row['parameter']}` "
-            f"({row['format']}): an Adam step there is up to {said(row['largest_step'])} times the learning rate.",
+            f"The second moment of {row['elements']:,} of {counted(row['of'], 'element')} of `{row['parameter']}` ({row['format']}) is 0, and the "
+            f"first is not. An Adam step there is up to {said(row['largest_step'])} times the learning rate.",
             "Keep exp_avg_sq in FP32: a square underflows long before its gradient does." if row["format"] != "FP32"
             else "Gradients of a magnitude below 2^-74 have squares that are 0 in FP32. Look at what makes them so small.", parameters=rows))
     return findings
@@ -391,7 +391,7 @@ def _narrow_moments(adam: List[Tuple[Parameter, _Rule]]) -> List[Finding]:
     if 100 * flushed > total.nonzero:
         findings.append(_finding(
             "adam.second_moment_needs_range", "info",
-            f"FP16 would make 0 of {share(flushed, total.nonzero)} of the second moments ({flushed:,} of {total.nonzero:,} that are not 0).",
+            f"FP16 would flush {share(flushed, total.nonzero)} of the second moments to 0: {flushed:,} of {total.nonzero:,} that are not 0.",
             "Keep exp_avg_sq in FP32.", flushed=flushed, nonzero=total.nonzero))
     return findings
 
@@ -414,7 +414,7 @@ def _lost(parameter: Parameter, rule: _Rule, rate: float) -> _Lost:
 
 def _lost_updates(lost: List[_Lost], rule: str, rates: List[float]) -> List[Finding]:
     findings = []
-    at = f"at learning rate {rates[0]:g}" if len(rates) == 1 else f"at learning rates from {rates[0]:g} to {rates[-1]:g}"
+    at = f"At learning rate {rates[0]:g}" if len(rates) == 1 else f"At learning rates from {rates[0]:g} to {rates[-1]:g}"
     for name in ("BF16", "FP16", "FP32"):
         of_format = [each for each in lost if each.format == name and each.steps]
         most = sorted((each for each in of_format if 2 * each.lost > each.steps), key=lambda each: -each.lost / each.steps)
@@ -425,7 +425,7 @@ def _lost_updates(lost: List[_Lost], rule: str, rates: List[float]) -> List[Find
                   "Keep FP32 weights (autocast leaves them in FP32) or FP32 master weights, or round stochastically.")
         findings.append(_finding(
             "updates.lost", "info" if name == "FP32" else "warning",
-            f"{share(gone, steps)} of {rule} steps from the stored states, {at}, round to nothing: w + d = w in {name} for {gone:,} of "
+            f"{at}, {share(gone, steps)} of the states' {rule} steps round to nothing: w + d = w in {name} for {gone:,} of "
             f"{counted(steps, 'element')}. {len(most):,} of {counted(len(of_format), 'parameter')} would lose more than half "
             f"(worst: `{most[0].name}`, {share(most[0].lost, most[0].steps)}).",
             advice, format=name, lost=gone, steps=steps, rates=rates, rule=rule,
@@ -435,7 +435,7 @@ def _lost_updates(lost: List[_Lost], rule: str, rates: List[float]) -> List[Find
     if 2 * gone > steps:
         findings.append(_finding(
             "updates.would_be_lost_in_bf16", "info",
-            f"BF16 weights would lose {share(gone, steps)} of {rule} steps from the stored states, {at}: {gone:,} of {steps:,}.",
+            f"{at}, BF16 weights would lose {share(gone, steps)} of the states' {rule} steps: {gone:,} of {steps:,}.",
             "Keep the weights in FP32, as autocast does, or keep FP32 master weights.", lost=gone, steps=steps, rates=rates, rule=rule))
     return findings
 

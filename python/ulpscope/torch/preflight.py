@@ -254,12 +254,12 @@ class Preflight:
         form = _FORMATS[name]
         if total.gradients == 0:
             return "ok", []
-        start = f"Of the gradient elements that are not 0 in FP32, {part(total.underflow, total.underflow_squares)} are 0 in {form.name}"
+        start = f"Of FP32's nonzero gradient elements, {part(total.underflow, total.underflow_squares)} are 0 in {form.name}"
         if name == "bf16":
             return "warning" if _root(total.underflow_squares, total.squares) > _FELT else "ok", [f"{start}."]
         assert step.scale is not None
         if not all(all_finite(gradient) for gradient in step.unscaled.values()):
-            start = "Without a loss scale gradients hold NaN or Inf; of the elements that are not 0 in FP32,"
+            start = "Without a loss scale gradients hold NaN or Inf; of FP32's nonzero elements,"
         else:
             start += " without a loss scale"
         scaled = f"{part(total.underflow_scaled, total.underflow_scaled_squares)}{' are 0' if start[-1] == ',' else ''} at {power(step.scale)}"
