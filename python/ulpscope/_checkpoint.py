@@ -52,7 +52,8 @@ class Scaler(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """All that was found; `files` are those that were read. `groups` are weights, `others` what is none beside them, as a list of losses."""
+    """All that was found; `files` are those that were read, and `left_out` says of others in the folder why they were not. `groups` are
+    weights, `others` what is none beside them, as a list of losses."""
 
     path: str
     files: List[str]
@@ -60,6 +61,7 @@ class Checkpoint(NamedTuple):
     others: List[Group]
     optimizers: List[Optimizer]
     scalers: List[Scaler]
+    left_out: List[str]
 
 
 # Of Lightning: states of callbacks and of loops hold best scores, which begin as Inf, and no weights.
@@ -82,13 +84,18 @@ def read(path: str, model: Optional[torch.nn.Module] = None) -> Checkpoint:
         files = [path]
     else:
         raise Unreadable(f"{path}: no such file")
-    found = Checkpoint(path, files, [], [], [], [])
+    found = Checkpoint(path, files, [], [], [], [], [])
     for file in files:
         prefix = os.path.basename(file) if len(files) > 1 else ""
-        if file.endswith(_SAFE_ENDING):
-            found.groups.append(Group(prefix, _floating(_load_safetensors(file)), ordered=False))
-        else:
-            _walk(_load_torch(file), prefix, found)
+        try:
+            if file.endswith(_SAFE_ENDING):
+                found.groups.append(Group(prefix, _floating(_load_safetensors(file)), ordered=False))
+            else:
+                _walk(_load_torch(file), prefix, found)
+        except Error as error:
+            if len(files) == 1:
+                raise
+            found.left_out.append(str(error))
     weights = [group for group in found.groups if any(tensor.dim() > 0 for tensor in group.tensors.values())]
     shards = [group for group in weights if "-of-" in group.path and "/" not in group.path]
     if len(shards) > 1:  # of one model
@@ -99,7 +106,8 @@ def read(path: str, model: Optional[torch.nn.Module] = None) -> Checkpoint:
         others = []
     weights = [group for group in weights if not any(group is other for other in others)]
     if not weights and not found.optimizers and not found.scalers:
-        raise Unreadable(f"{path} has no tensors of weights, no state of an optimizer and none of a scaler")
+        why = f": {found.left_out[0]}" if found.left_out else ""
+        raise Unreadable(f"{path} has no tensors of weights, no state of an optimizer and none of a scaler{why}")
     if model is not None:
         weights = [_as_in(model, group) for group in weights]
     optimizers = [_matched(optimizer, weights) for optimizer in found.optimizers]
@@ -242,6 +250,8 @@ def _matched(optimizer: Optimizer, groups: List[Group]) -> Optimizer:
     """The optimizer with the weight of each parameter: by names where the file has them, else by order, where just one of the
     dicts has as many parameters in the same order, each of the shape of its states."""
     parameters = optimizer.parameters
+    beside = [group for group in groups if group.path.split("/")[0] == optimizer.path.split("/")[0]]
+    groups = beside or groups  # of several models, those in the same file or dict
     ways: List[Tuple[str, List[Tuple[str, Optional[torch.Tensor]]]]] = []
     for group in groups:
         by_name = {_bare(name): tensor for name, tensor in group.tensors.items()}

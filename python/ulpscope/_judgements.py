@@ -47,7 +47,8 @@ def judge(checkpoint: Checkpoint, rate: Optional[float]) -> Tuple[List[Finding],
         optimizers.append(facts)
     findings.sort(key=lambda finding: (_SEVERITIES.index(finding["severity"]), _RANK.index(finding["code"])))
     facts = {"weights": _weights(checkpoint.groups), "optimizers": optimizers,
-             "scalers": [_scaler_facts(scaler) for scaler in checkpoint.scalers], "formats": _formats(held)}
+             "scalers": [_scaler_facts(scaler) for scaler in checkpoint.scalers], "formats": _formats(held),
+             "left_out": checkpoint.left_out}
     return findings, facts
 
 

@@ -99,6 +99,8 @@ def _lines(of: Check) -> List[str]:
     for finding in notes:
         lines += _wrapped("Note     ", f"{finding['title']} {finding['advice']}")
     lines += _wrapped("File     ", _file(of))
+    for why in of.facts["left_out"]:
+        lines += _wrapped("Left out ", why)
     lines += _table(of.facts["formats"])
     checked, unchecked = _checked(of.facts)
     lines += _wrapped("Checked  ", f"{', '.join(checked)}. Not checked: {', '.join(unchecked)}.")

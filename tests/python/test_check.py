@@ -431,6 +431,20 @@ class Files(unittest.TestCase):
         self.save({"rng": torch.get_rng_state()}, "rng_state.pth")
         made = ulpscope.check(self.folder)
         self.assertEqual(self.codes(made)["updates.lost"], "warning")
+        self.save({"args": argparse.Namespace(a=1)}, "extra.pt")
+        made = ulpscope.check(self.folder)
+        self.assertEqual((self.codes(made)["updates.lost"], len(made.facts["left_out"])), ("warning", 1))
+        self.assertIn("Left out ", made.text)
+
+    def test_several_models(self):
+        """Optimizers belong to the weights in their own file or dict, also where two models have one shape."""
+        one, two = self.trained(torch.bfloat16, 1e-7), self.trained(torch.bfloat16, 1e-2)
+        made = self.check({"a": {"model": one[0].state_dict(), "optimizer": one[1].state_dict()},
+                           "b": {"model": two[0].state_dict(), "optimizer": two[1].state_dict()}})
+        lost = [sum(update["lost"] for update in optimizer["updates"]) for optimizer in made.facts["optimizers"]]
+        self.assertGreater(lost[0], lost[1])
+        apart = self.check({"g": one[0].state_dict(), "d": two[0].state_dict(), "opt_g": one[1].state_dict()})
+        self.assertEqual(apart.facts["optimizers"][0]["matched"], "")
 
     @unittest.skipIf(safetensors is None, "safetensors is not installed")
     def test_safetensors(self):
