@@ -232,6 +232,18 @@ class Preflight(unittest.TestCase):
             self.assertTrue(all(row["gradients"] > 0 for row in made.modules if row["type"] == "Linear"))
         self.assertIsNone(batch[0].grad)
 
+    def test_steps_that_raise(self):
+        """An op that a type does not have is a verdict on that type."""
+        def loss_fn(model, batch):
+            y = model(batch)
+            return torch.linalg.det(y @ y.T)
+
+        made = ulpscope.preflight(nn.Linear(4, 4), torch.eye(4), loss_fn)
+        self.assertEqual((made.verdict["fp32"], made.verdict["fp16"]), ("ok", "broken"))
+        self.assertRegex(made.reasons["fp16"][0], "^The step raises (NotImplementedError|RuntimeError): ")
+        self.assertIn("FP16  BROKEN: The step raises", made.text)
+        self.assertIsNone(made.scale)
+
     def test_formats(self):
         made = ulpscope.preflight(self.model(), self.batch, classify, formats=["bf16"])
         self.assertEqual(list(made.verdict), ["fp32", "bf16"])

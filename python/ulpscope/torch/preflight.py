@@ -81,7 +81,8 @@ class Preflight:
         formats: those to try besides FP32, which always runs. cast: "autocast" leaves weights in FP32, "model" casts the whole model and the
         floating-point tensors of the batch that have its type. scale: FP16's loss scale, a power of two from 1 on, halved while gradients overflow.
 
-        Raises TypeError or ValueError for other arguments, ulpscope.Error where the model cannot be copied, and what loss_fn raises."""
+        Raises TypeError or ValueError for other arguments, ulpscope.Error where the model cannot be copied, and what the step in FP32 raises;
+        a step in another format that raises is broken."""
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"model is no torch.nn.Module: {type(model).__name__}")
         unknown = [name for name in formats if name not in _DTYPES]
@@ -107,15 +108,28 @@ class Preflight:
         self._owners = {f"{prefix}.{name}" if prefix else name: prefix for prefix, module in model.named_modules()
                         for name, _ in module.named_parameters(recurse=False)}
         self._updates = optimizer is not None
-        steps = {name: self._run(name, model, batch, loss_fn, optimizer)
-                 for name in ["fp32"] + [name for name in ("bf16", "fp16") if name in formats]}
-        self.scale = steps["fp16"].scale if "fp16" in steps else None
-        self._counts = {name: _compared(steps["fp32"], step, name, cast) for name, step in steps.items()}
-        self.modules = [row for name, step in steps.items() for row in self._rows(name, step)]
+        self.scale: Optional[float] = None
+        self.modules: List[Dict[str, Any]] = []
         self.verdict: Dict[str, str] = {}
         self.reasons: Dict[str, List[str]] = {}
-        for name, step in steps.items():
-            self.verdict[name], self.reasons[name] = self._judge(name, step, steps["fp32"])
+        reference = self._run("fp32", model, batch, loss_fn, optimizer)
+        self._add("fp32", reference, reference)
+        for name in ("bf16", "fp16"):
+            if name not in formats:
+                continue
+            try:
+                step = self._run(name, model, batch, loss_fn, optimizer)
+            except Exception as error:  # as of an op that the type does not have
+                first = (str(error).strip() or "no message").splitlines()[0]
+                self.verdict[name], self.reasons[name] = "broken", [f"The step raises {type(error).__name__}: {first}"]
+                continue
+            self.scale = step.scale if name == "fp16" else None
+            self._add(name, step, reference)
+
+    def _add(self, name: str, step: _Step, reference: _Step) -> None:
+        counts = _compared(reference, step, name, self._cast)
+        self.modules += self._rows(name, step, counts)
+        self.verdict[name], self.reasons[name] = self._judge(name, step, reference, _Counts.total(list(counts.values())))
 
     # ---- Steps ----
 
@@ -178,14 +192,14 @@ class Preflight:
 
     # ---- What they say ----
 
-    def _rows(self, name: str, step: _Step) -> List[Dict[str, Any]]:
+    def _rows(self, name: str, step: _Step, counts: Dict[str, "_Counts"]) -> List[Dict[str, Any]]:
         outputs: Dict[str, _Seen] = {}
         for (module, _), seen in step.outputs.items():
             outputs[module] = outputs.get(module, _Seen()).and_(seen)
         finite_unscaled = all(all_finite(gradient) for gradient in step.unscaled.values())
         rows = []
         for module, seen in outputs.items():
-            own = [count for key, count in self._counts[name].items() if self._owners.get(key) == module]
+            own = [count for key, count in counts.items() if self._owners.get(key) == module]
             total = _Counts.total(own)
             gradient = step.output_gradients.get(module, _Seen())
             rows.append({
@@ -197,8 +211,8 @@ class Preflight:
                 "updates_lost": total.updates_lost if own and self._updates and name != "fp32" else None})
         return rows
 
-    def _judge(self, name: str, step: _Step, reference: _Step) -> Tuple[str, List[str]]:
-        form, total = _FORMATS[name], _Counts.total(list(self._counts[name].values()))
+    def _judge(self, name: str, step: _Step, reference: _Step, total: "_Counts") -> Tuple[str, List[str]]:
+        form = _FORMATS[name]
         told = f"The loss is {said(step.loss)}" + ("." if name == "fp32" else f" (FP32: {said(reference.loss)}).")
         first = next(((call, seen) for call, seen in step.outputs.items() if not seen.finite
                       and (name == "fp32" or reference.outputs.get(call, _Seen()).finite)), None)
