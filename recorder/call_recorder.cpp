@@ -192,12 +192,13 @@ struct LaneTallies {
   int64_t nonzero[kSumLanes] = {}, lost[kSumLanes] = {};
 };
 
-// Adds at most kSumLanes elements, each to its lane, so that a compiler can take several at once. Count: how many, or 0 where only `n` says.
+// Adds at most kSumLanes elements, each to its lane, so that a compiler can take several at once. Count: how many, or 0 where only
+// `n` says.
 template <int64_t Count>
 void add_elements(const double* w, const double* stored, const double* g, const double* d, int64_t n, UpdateSums& sums,
                   LaneTallies& counts) {
   double *const weights = sums.lanes[UpdateSums::weight_squares], *const updates = sums.lanes[UpdateSums::update_squares],
-               *const products = sums.lanes[UpdateSums::gradient_dot_update];
+                *const products = sums.lanes[UpdateSums::gradient_dot_update];
   const int64_t elements = Count > 0 ? Count : n;
   for (int64_t lane = 0; lane < elements; ++lane) {
     weights[lane] += w[lane] * w[lane];

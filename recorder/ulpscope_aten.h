@@ -1,15 +1,15 @@
-/* What PyTorch's ops mean to the recorder: an adapter tells of each op of ATen as PyTorch ran it, with the memory that it read and wrote, and
- * from that come calls with phases, roles, inputs and labels (docs/pytorch.md). Two adapters tell the same: callbacks in C++, which need no
- * Python for an op, and a dispatch mode in Python.
+/* What PyTorch's ops mean to the recorder: an adapter tells of each op of ATen as PyTorch ran it, with the memory that it read and
+ * wrote, and from that come calls with phases, roles, inputs and labels (docs/pytorch.md). Two adapters tell the same: callbacks in
+ * C++, which need no Python for an op, and a dispatch mode in Python.
  *
  *   ulpscope_aten_open(&adapter, &session, &calls, &aten);      calls NULL: those of ulpscope.h
  *   ulpscope_aten_record(aten, recorder);                       once the file is open
  *   for each op:  ulpscope_aten_before(aten, &op);  the op runs;  ulpscope_aten_after(aten, &op);
  *   ulpscope_aten_close(aten);
  *
- * The session is what follows the training loop: hooks on modules and optimizers tell it of steps and passes, and it writes down in the
- * state, which it shares with this library, where the loop is. Nothing here throws. Where the recorder fails, the session is told, and
- * nothing more is recorded. Pointers in structs need to live until the function returns.
+ * The session is what follows the training loop: hooks on modules and optimizers tell it of steps and passes, and it writes down in
+ * the state, which it shares with this library, where the loop is. Nothing here throws. Where the recorder fails, the session is
+ * told, and nothing more is recorded. Pointers in structs need to live until the function returns.
  */
 #ifndef ULPSCOPE_ATEN_H
 #define ULPSCOPE_ATEN_H
@@ -76,7 +76,7 @@ typedef struct {
 
 /* A call of an overload. */
 typedef struct {
-  uint32_t schema; /* of ulpscope_aten_add_schema */
+  uint32_t schema;                         /* of ulpscope_aten_add_schema */
   const ulpscope_aten_argument *arguments; /* as many as the overload has */
   const ulpscope_aten_tensor *tensors;     /* that arguments refer to */
   const ulpscope_aten_tensor *results;     /* after it ran: tensors, also those in lists, in their order */
@@ -90,13 +90,15 @@ typedef struct {
   uint64_t variable;          /* of a node that adds to a parameter's gradient: the parameter's handle */
 } ulpscope_aten_op;
 
-/* What the adapter does with memory. An entry for a storage is kept from retain to release, and its number is no other's until then. */
+/* What the adapter does with memory. An entry for a storage is kept from retain to release, and its number is no other's until
+ * then. */
 typedef struct {
   void *context;
   void (*retain)(void *context, uint64_t storage);
   int (*is_expired)(void *context, uint64_t storage);
   void (*release)(void *context, uint64_t storage);
-  /* The values of a tensor that lies on a device, one behind the other in the host's memory, until the function of this library returns. */
+  /* The values of a tensor that lies on a device, one behind the other in the host's memory, until the function of this library
+   * returns. */
   const void *(*copy_to_host)(void *context, const ulpscope_aten_tensor *tensor);
 } ulpscope_aten_adapter;
 
@@ -141,7 +143,8 @@ typedef struct {
   int (*begin_op)(ulpscope_recorder *, const ulpscope_call *, ulpscope_op *, uint64_t *);
   int (*end_op)(ulpscope_recorder *, ulpscope_op);
   int (*drop_op)(ulpscope_recorder *, ulpscope_op);
-  int (*output)(ulpscope_recorder *, ulpscope_op, uint32_t, const ulpscope_tensor *, const ulpscope_label *, const ulpscope_tensor *cast_from);
+  int (*output)(ulpscope_recorder *, ulpscope_op, uint32_t, const ulpscope_tensor *, const ulpscope_label *,
+                const ulpscope_tensor *cast_from);
   int (*set_label)(ulpscope_recorder *, ulpscope_op, uint32_t, const ulpscope_label *);
   int (*set_gradient_of)(ulpscope_recorder *, ulpscope_op, uint32_t, ulpscope_value, int32_t);
   int (*set_update)(ulpscope_recorder *, ulpscope_op, uint32_t, const ulpscope_update *);
@@ -184,8 +187,8 @@ ULPSCOPE_EXPORT int ulpscope_aten_is_evaluating(ulpscope_aten *aten); /* the inn
 
 /* Tensors that no op made. A source row is made at once; `later`: once an op reads the memory. */
 ULPSCOPE_EXPORT int ulpscope_aten_has_maker(ulpscope_aten *aten, const ulpscope_aten_tensor *tensor);
-ULPSCOPE_EXPORT void ulpscope_aten_source(ulpscope_aten *aten, const ulpscope_aten_tensor *tensor, int32_t role, ulpscope_name parameter,
-                                          ulpscope_name module, ulpscope_name name, int later);
+ULPSCOPE_EXPORT void ulpscope_aten_source(ulpscope_aten *aten, const ulpscope_aten_tensor *tensor, int32_t role,
+                                          ulpscope_name parameter, ulpscope_name module, ulpscope_name name, int later);
 /* The arguments of the model: those that nobody made are inputs. */
 ULPSCOPE_EXPORT void ulpscope_aten_inputs(ulpscope_aten *aten, const ulpscope_aten_tensor *tensors, uint32_t count);
 
@@ -196,8 +199,8 @@ typedef struct {
   double divisor; /* by which it was divided as a last step; NaN: by none */
   uint8_t has_loss;
 } ulpscope_aten_backward;
-ULPSCOPE_EXPORT void ulpscope_aten_begin_backward(ulpscope_aten *aten, const ulpscope_aten_tensor *roots, uint32_t count, int takes_losses,
-                                                  ulpscope_aten_backward *backward);
+ULPSCOPE_EXPORT void ulpscope_aten_begin_backward(ulpscope_aten *aten, const ulpscope_aten_tensor *roots, uint32_t count,
+                                                  int takes_losses, ulpscope_aten_backward *backward);
 /* A node ended, and handed gradients on: to the named parameter, or to input `slot` of the node with the sequence number. */
 typedef struct {
   uint8_t exists;       /* 0: the gradient goes nowhere */
@@ -216,8 +219,8 @@ typedef struct {
   int32_t rule;
   ulpscope_name optimizer; /* its class */
   double learning_rate, weight_decay, momentum, first_decay, second_decay, epsilon;
-  uint8_t maximize, nesterov, decoupled; /* decoupled weight decay */
-  double factor;                         /* the loss scale in the gradient; 1: none */
+  uint8_t maximize, nesterov, decoupled;            /* decoupled weight decay */
+  double factor;                                    /* the loss scale in the gradient; 1: none */
   const ulpscope_aten_tensor *parameter, *gradient; /* gradient: NULL: none */
   const ulpscope_aten_tensor *states;               /* those of another shape than the parameter's are left out */
   const ulpscope_name *state_names;
@@ -225,10 +228,10 @@ typedef struct {
   const ulpscope_aten_tensor *steps; /* how many steps the optimizer took for the parameter; NULL: it does not say */
 } ulpscope_aten_update;
 /* Keeps what a step is going to change. with_gradient 0: the gradient comes later, in a closure. */
-ULPSCOPE_EXPORT void ulpscope_aten_keep(ulpscope_aten *aten, const ulpscope_aten_tensor *parameter, const ulpscope_aten_tensor *gradient,
-                                        int with_gradient);
-/* Tells of the update of a parameter that was kept, where it was not skipped; adds up squares of the norms of its gradient, before and
- * after clipping. 0: it was not kept. */
+ULPSCOPE_EXPORT void ulpscope_aten_keep(ulpscope_aten *aten, const ulpscope_aten_tensor *parameter,
+                                        const ulpscope_aten_tensor *gradient, int with_gradient);
+/* Tells of the update of a parameter that was kept, where it was not skipped; adds up squares of the norms of its gradient, before
+ * and after clipping. 0: it was not kept. */
 ULPSCOPE_EXPORT int ulpscope_aten_updated(ulpscope_aten *aten, const ulpscope_aten_update *update, int is_skipped, double *before,
                                           double *after);
 ULPSCOPE_EXPORT void ulpscope_aten_clear_kept(ulpscope_aten *aten);
@@ -236,8 +239,8 @@ ULPSCOPE_EXPORT void ulpscope_aten_clear_kept(ulpscope_aten *aten);
 /* Squares of norms that gradients had before they were clipped are forgotten. */
 ULPSCOPE_EXPORT void ulpscope_aten_clear_norms(ulpscope_aten *aten);
 
-/* Counts that the trace tells at its end: how many ops were left out since tensors were `kind`, and how many backward ops of `kind` have
- * no known forward op. 0: there is no entry `index`. */
+/* Counts that the trace tells at its end: how many ops were left out since tensors were `kind`, and how many backward ops of `kind`
+ * have no known forward op. 0: there is no entry `index`. */
 ULPSCOPE_EXPORT int ulpscope_aten_not_read(ulpscope_aten *aten, uint32_t index, const char **kind, uint64_t *count);
 ULPSCOPE_EXPORT int ulpscope_aten_unmapped(ulpscope_aten *aten, uint32_t index, const char **kind, uint64_t *count);
 

@@ -16,10 +16,9 @@ struct ReadValues {
   bool is_overwritten = false;
 };
 
-
 bool is_explained(const Schema& schema);
-// The first element of an output that is not finite, and its operands; nothing where they are none that are understood. Shapes are those
-// of the tensors.
+// The first element of an output that is not finite, and its operands; nothing where they are none that are understood. Shapes are
+// those of the tensors.
 std::vector<ulpscope_node> explain(const Schema& schema, const Bound& bound, const Tensor& output, const void* data,
                                    std::span<const ReadValues> reads);
 

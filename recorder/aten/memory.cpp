@@ -35,7 +35,8 @@ void Memory::write(const Tensor& tensor, const MadePointer& made) {
   }
   const Extent extent = extent_of(tensor);
   if (extent.is_dense)
-    std::erase_if(entry.parts, [&](const Part& part) { return part.extent.begin >= extent.begin && part.extent.end <= extent.end; });
+    std::erase_if(entry.parts,
+                  [&](const Part& part) { return part.extent.begin >= extent.begin && part.extent.end <= extent.end; });
   entry.parts.push_back({extent, made});
   if (entry.parts.size() > kMostParts) entry.parts.erase(entry.parts.begin());
 }

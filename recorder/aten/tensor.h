@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "ulpscope/recorder/ulpscope_aten.h"
 #include "ulpscope/recorder/call_recorder.h"
+#include "ulpscope/recorder/ulpscope_aten.h"
 
 namespace ulpscope::aten {
 
@@ -36,7 +36,8 @@ Extent extent_of(const Tensor& tensor);
 // The element at an index, as FP64; `data`: its tensor's memory on the host.
 double element_at(const Tensor& tensor, const void* data, std::span<const int64_t> index);
 
-// A tensor's values, kept. Strides are its own where its elements fill the memory that it spans, else they lie one behind the other.
+// A tensor's values, kept. Strides are its own where its elements fill the memory that it spans, else they lie one behind the
+// other.
 struct KeptTensor {
   std::vector<std::byte> bytes;
   std::vector<int64_t> shape, strides;

@@ -15,7 +15,7 @@ namespace ulpscope::aten {
 namespace {
 
 constexpr ulpscope_value kNothing{0, 0};  // in the place of an output that was not recorded
-constexpr size_t kBatchNormOutputs = 3;   // its values, and the mean and the inverse deviation of the batch; the buffers come behind
+constexpr size_t kBatchNormOutputs = 3;  // its values, and the mean and the inverse deviation of the batch; the buffers come behind
 
 // Views whose gradients are computed: they are ops of their own to their backward ops.
 constexpr std::string_view kViewsWithGradients[] = {"expand", "select", "slice", "as_strided", "unfold", "diagonal"};
@@ -33,8 +33,8 @@ bool narrows(const Tensor& given, const Tensor& cast) {
   return element_size(cast) == 2 && has_statistics(cast) && given.type != cast.type && have_one_shape(given, cast);
 }
 
-int output_of(ulpscope_recorder* recorder, ulpscope_op op, uint32_t slot, const ulpscope_tensor* tensor, const ulpscope_label* label,
-              const ulpscope_tensor* cast_from) {
+int output_of(ulpscope_recorder* recorder, ulpscope_op op, uint32_t slot, const ulpscope_tensor* tensor,
+              const ulpscope_label* label, const ulpscope_tensor* cast_from) {
   if (cast_from == nullptr) return ulpscope_output(recorder, op, slot, tensor, label, nullptr);
   ulpscope_statistics statistics{};
   statistics.size = sizeof statistics;
@@ -42,9 +42,10 @@ int output_of(ulpscope_recorder* recorder, ulpscope_op op, uint32_t slot, const 
   return code != ULPSCOPE_OK ? code : ulpscope_output(recorder, op, slot, tensor, label, &statistics);
 }
 
-constexpr ulpscope_aten_calls kLibrary{ulpscope_intern,    ulpscope_begin_op,         ulpscope_end_op,     ulpscope_drop_op,
-                                       output_of,          ulpscope_set_label,        ulpscope_set_gradient_of,
-                                       ulpscope_set_update, ulpscope_wants_capture,   ulpscope_set_capture, ulpscope_last_error};
+constexpr ulpscope_aten_calls kLibrary{ulpscope_intern,          ulpscope_begin_op,   ulpscope_end_op,
+                                       ulpscope_drop_op,         output_of,           ulpscope_set_label,
+                                       ulpscope_set_gradient_of, ulpscope_set_update, ulpscope_wants_capture,
+                                       ulpscope_set_capture,     ulpscope_last_error};
 
 ulpscope_tensor told_tensor(const Tensor& tensor, const void* data) {
   ulpscope_tensor told{};
@@ -217,7 +218,8 @@ void Tracker::forget_written(const Schema& schema, const Bound& bound) {
   const auto& parameters = schema.parameters();
   for (size_t i = 0; i < parameters.size(); ++i) {
     // The schema of batch norm does not say that it writes these.
-    const bool is_statistic = schema.is_batch_norm() && (parameters[i].name == "running_mean" || parameters[i].name == "running_var");
+    const bool is_statistic =
+        schema.is_batch_norm() && (parameters[i].name == "running_mean" || parameters[i].name == "running_var");
     if (parameters[i].is_written || is_statistic)
       bound.visit(i, [&](const Tensor& tensor) {
         if (tensor.unreadable == nullptr) forget(tensor);
@@ -354,7 +356,8 @@ std::optional<Tracker::Place> Tracker::place_of(const Schema& schema, const ulps
     return std::nullopt;
   }
   if (!written.empty() && schema.base() == "zero") return std::nullopt;
-  if (!any([](const Made& each) { return each.step >= 0; }) && !(grows && state_.state == ULPSCOPE_ATEN_BACKWARD)) return std::nullopt;
+  if (!any([](const Made& each) { return each.step >= 0; }) && !(grows && state_.state == ULPSCOPE_ATEN_BACKWARD))
+    return std::nullopt;
   if (!grows && any([](const Made& each) { return each.phase == Phase::evaluation; })) return Place{Phase::evaluation, 0};
   if (state_.state == ULPSCOPE_ATEN_BACKWARD && grows && reads_weight()) {
     session_.enter(session_.context, 0);
@@ -367,7 +370,8 @@ namespace {
 
 // Whether autograd makes a node of an op that reads these.
 bool makes_node(const ulpscope_aten_op& op, std::span<const Tensor* const> reads) {
-  return op.grad_enabled && std::any_of(reads.begin(), reads.end(), [](const Tensor* tensor) { return tensor->requires_grad != 0; });
+  return op.grad_enabled &&
+         std::any_of(reads.begin(), reads.end(), [](const Tensor* tensor) { return tensor->requires_grad != 0; });
 }
 
 }  // namespace
@@ -548,7 +552,9 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
     label = {Role::loss, 0, 0, scale};
     place.phase = Phase::scaling;
   } else if (place.phase == Phase::scaling) {
-    const auto is_of_gradient = [](const Makers& each) { return each.last != nullptr && is_recorded(each.last) && is_gradient(each.last->role); };
+    const auto is_of_gradient = [](const Makers& each) {
+      return each.last != nullptr && is_recorded(each.last) && is_gradient(each.last->role);
+    };
     const auto gradient = std::find_if(makers.begin(), makers.end(), is_of_gradient);
     if (gradient != makers.end()) {
       label.scale = gradient->last->scale;
@@ -562,7 +568,8 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
   const MadePointer source = makers.empty() ? nullptr : makers[0].last;
   const bool source_is_recorded = is_recorded(source);
   if (function == OpFunction::cast) {
-    if (source_is_recorded && (source->role == Role::weight || source->role == Role::weight_cast) && place.phase != Phase::backward) {
+    if (source_is_recorded && (source->role == Role::weight || source->role == Role::weight_cast) &&
+        place.phase != Phase::backward) {
       parameter = source->parameter;
       label = {Role::weight_cast, parameter, 0, 1};
     } else if (source_is_recorded && source->role == Role::loss) {
@@ -595,8 +602,7 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
   Call call;
   const Name own = name(schema.name());
   if (named == 0) named = own;
-  call.location =
-      place.phase == Phase::forward || place.phase == Phase::loss ? location_of(place.phase, module, named) : Name{0};
+  call.location = place.phase == Phase::forward || place.phase == Phase::loss ? location_of(place.phase, module, named) : Name{0};
   call.name = named == own ? name(schema.name_of_call(function)) : named;
   call.phase = place.phase;
   call.function = function;
@@ -607,9 +613,9 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
   call.inputs_unknown = inputs_unknown;
   call.product = schema.product(row.bound, function, output);
   uint64_t attributes_place = hash_combine(static_cast<uint64_t>(place.phase), call.name);
-  attributes_place = parameter != 0     ? hash_combine(hash_combine(attributes_place, 1), parameter)
-                     : forward_id != 0  ? hash_combine(hash_combine(attributes_place, 2), forward_id)
-                                        : hash_combine(hash_combine(attributes_place, 3), module);
+  attributes_place = parameter != 0    ? hash_combine(hash_combine(attributes_place, 1), parameter)
+                     : forward_id != 0 ? hash_combine(hash_combine(attributes_place, 2), forward_id)
+                                       : hash_combine(hash_combine(attributes_place, 3), module);
   call.attributes = attributes_of(schema, row.bound, attributes_place);
   const auto explained = [&](const Tensor& tensor, const void* data) {
     std::vector<ReadValues> values;
@@ -619,13 +625,15 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
         return each.is_written && each.tensor->storage == storage;
       });
       if (!reads[i].tensor->is_on_host) return std::vector<ulpscope_node>();
-      values.push_back({reads[i], reads[i].tensor->data, is_recorded(makers[i].last) ? makers[i].last->value : kNothing, is_overwritten});
+      values.push_back(
+          {reads[i], reads[i].tensor->data, is_recorded(makers[i].last) ? makers[i].last->value : kNothing, is_overwritten});
     }
     return explain(schema, row.bound, tensor, data, values);
   };
   const Tensor* const cast_from =
       function == OpFunction::cast && first != nullptr && output != nullptr && narrows(*first, *output) ? first : nullptr;
-  const std::vector<MadePointer> results = is_explained(schema) ? emit(call, outputs, cast_from, explained) : emit(call, outputs, cast_from);
+  const std::vector<MadePointer> results =
+      is_explained(schema) ? emit(call, outputs, cast_from, explained) : emit(call, outputs, cast_from);
   if (results.empty()) return;
   Made& result = *results[0];
   if (function == OpFunction::cast || scaled_by) {
@@ -670,8 +678,8 @@ void Tracker::map_node(const Schema& schema, const ulpscope_aten_op& op, const R
       node.inputs.push_back(number);
     });
   }
-  node.wrote_view =
-      std::any_of(row.outputs.begin(), row.outputs.end(), [](const Output& each) { return each.is_written && each.tensor->is_view; });
+  node.wrote_view = std::any_of(row.outputs.begin(), row.outputs.end(),
+                                [](const Output& each) { return each.is_written && each.tensor->is_view; });
   if (is_node)
     nodes_.add(op.made_node, std::move(node));
   else
@@ -722,7 +730,8 @@ bool Tracker::is_new_input(const MadePointer& made) const {
          std::none_of(inputs_.begin(), inputs_.end(), [&](const ulpscope_value& value) { return is_same(value, made->value); });
 }
 
-bool Tracker::inputs_of(std::span<const Read> reads, std::vector<Makers>& makers, Phase phase, std::vector<ulpscope_value>& inputs) {
+bool Tracker::inputs_of(std::span<const Read> reads, std::vector<Makers>& makers, Phase phase,
+                        std::vector<ulpscope_value>& inputs) {
   std::vector<ulpscope_value> others;
   bool unknown = false;
   uint32_t last = 0;
@@ -807,7 +816,8 @@ std::vector<MadePointer> Tracker::emit(const Call& described, std::span<const La
       uint8_t is_wanted = 0;
       if (explained && check(calls_.wants_capture(recorder_, token, output.slot, &is_wanted)) && is_wanted) {
         const std::vector<ulpscope_node> nodes = tensor.is_on_host ? explained(tensor, data) : std::vector<ulpscope_node>();
-        if (!nodes.empty()) check(calls_.set_capture(recorder_, token, output.slot, nodes.data(), static_cast<uint32_t>(nodes.size())));
+        if (!nodes.empty())
+          check(calls_.set_capture(recorder_, token, output.slot, nodes.data(), static_cast<uint32_t>(nodes.size())));
       }
     }
     memory_.write(tensor, made);
@@ -933,7 +943,8 @@ void Tracker::handed_on(int64_t node, std::span<const ulpscope_aten_edge> edges,
 
 void Tracker::keep(const Tensor& parameter, const Tensor* gradient, bool with_gradient) {
   const auto is_kept_here = [](const Tensor& tensor) { return tensor.unreadable == nullptr && has_statistics(tensor); };
-  if (!is_kept_here(parameter) || (gradient != nullptr && !is_kept_here(*gradient)) || (gradient == nullptr && with_gradient)) return;
+  if (!is_kept_here(parameter) || (gradient != nullptr && !is_kept_here(*gradient)) || (gradient == nullptr && with_gradient))
+    return;
   Tensor weight = parameter;
   const auto copy = [&](Tensor tensor) {
     const void* const data = on_host(tensor);
@@ -957,7 +968,8 @@ bool Tracker::updated(const ulpscope_aten_update& update, bool is_skipped, doubl
   if (at == kept_.end()) return false;
   const Kept copies = std::move(at->second);
   kept_.erase(at);
-  const bool has_gradient = update.gradient != nullptr && update.gradient->is_present && update.gradient->unreadable == nullptr && has_statistics(*update.gradient);
+  const bool has_gradient = update.gradient != nullptr && update.gradient->is_present && update.gradient->unreadable == nullptr &&
+                            has_statistics(*update.gradient);
   if (!copies.gradient && !has_gradient) return false;
   HostTensor gradient = copies.gradient ? copies.gradient->view() : host_tensor(*update.gradient, on_host(*update.gradient));
   const Name parameter = parameter_of(weight.handle);
@@ -978,7 +990,8 @@ bool Tracker::updated(const ulpscope_aten_update& update, bool is_skipped, doubl
     return state.is_present && state.unreadable == nullptr && has_statistics(state) && have_one_shape(state, weight);
   };
   for (uint32_t i = 0; i < update.states_count; ++i)
-    if (is_state(update.states[i])) states.push_back({text(update.state_names[i]), host_tensor(update.states[i], on_host(update.states[i]))});
+    if (is_state(update.states[i]))
+      states.push_back({text(update.state_names[i]), host_tensor(update.states[i], on_host(update.states[i]))});
   const HostTensor before_step = copies.weight.view();
   const bool says_steps = update.steps != nullptr && update.steps->is_present && update.steps->unreadable == nullptr;
   const double steps = says_steps && count_of_elements(*update.steps) == 1 ? number_in(*update.steps) : 0;
@@ -999,7 +1012,10 @@ bool Tracker::updated(const ulpscope_aten_update& update, bool is_skipped, doubl
   for (uint32_t i = 0; i < update.states_count; ++i) {
     if (!is_state(update.states[i])) continue;
     read(update.states[i], !has_gradient && i == 0);
-    outputs.push_back({static_cast<uint32_t>(outputs.size()), &update.states[i], {Role::optimizer_state, parameter, update.state_names[i], 1}, true});
+    outputs.push_back({static_cast<uint32_t>(outputs.size()),
+                       &update.states[i],
+                       {Role::optimizer_state, parameter, update.state_names[i], 1},
+                       true});
   }
   std::vector<int64_t> strides(static_cast<size_t>(weight.rank));
   Tensor asked_tensor = weight;

@@ -1,5 +1,5 @@
-// Ops of ATen, as an adapter tells of them, into calls of a recorder: where each stands in its step, what its inputs are, and which part
-// its outputs play.
+// Ops of ATen, as an adapter tells of them, into calls of a recorder: where each stands in its step, what its inputs are, and which
+// part its outputs play.
 #pragma once
 
 #include <functional>
@@ -187,8 +187,8 @@ class Tracker {
   std::unordered_map<Name, double> unclipped_;   // by parameter
   std::unordered_map<uint64_t, Kept> kept_;      // by handle of the parameter
   std::map<std::string, uint64_t> not_read_, unmapped_;
-  int64_t task_ = -1;  // the graph task that began last
-  double scale_ = 1;   // the loss scale in the gradients of the backward pass that goes on
+  int64_t task_ = -1;         // the graph task that began last
+  double scale_ = 1;          // the loss scale in the gradients of the backward pass that goes on
   bool makes_start_ = false;  // the gradient that a backward pass begins with was made, and its graph task did not begin
   uint64_t pass_ = 1;
   std::unordered_map<uint64_t, Counter> located_, counted_;

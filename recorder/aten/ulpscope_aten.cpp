@@ -147,8 +147,8 @@ void ulpscope_aten_begin_backward(ulpscope_aten* aten, const ulpscope_aten_tenso
   guarded(aten, [&](aten::Tracker& tracker) { *backward = tracker.begin_backward(span_of(roots, count), takes_losses != 0); });
 }
 
-void ulpscope_aten_handed_on(ulpscope_aten* aten, int64_t node, const ulpscope_aten_edge* edges, const ulpscope_aten_tensor* gradients,
-                             uint32_t count) {
+void ulpscope_aten_handed_on(ulpscope_aten* aten, int64_t node, const ulpscope_aten_edge* edges,
+                             const ulpscope_aten_tensor* gradients, uint32_t count) {
   guarded(aten, [&](aten::Tracker& tracker) { tracker.handed_on(node, span_of(edges, count), span_of(gradients, count)); });
 }
 void ulpscope_aten_end_backward(ulpscope_aten* aten) {

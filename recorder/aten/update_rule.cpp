@@ -56,7 +56,8 @@ void sgd(const ulpscope_aten_update& rule, const Number* w, const Number* g, con
 }
 
 template <typename Number>
-void adam(const ulpscope_aten_update& rule, double steps, const Number* w, const Number* mean, const Number* square, int64_t n, Number* d) {
+void adam(const ulpscope_aten_update& rule, double steps, const Number* w, const Number* mean, const Number* square, int64_t n,
+          Number* d) {
   const auto rate = static_cast<Number>(-rule.learning_rate), epsilon = static_cast<Number>(rule.epsilon),
              decay = static_cast<Number>(rule.decoupled ? rule.weight_decay : 0),
              mean_factor = static_cast<Number>(1 / (1 - std::pow(rule.first_decay, steps))),

@@ -22,8 +22,8 @@ struct AskedUpdate {
   const void* data() const { return dtype == DType::f64 ? static_cast<const void*>(wide.data()) : narrow.data(); }
 };
 // Computed by the rule of torch.optim.SGD, Adam and AdamW (docs/pytorch.md), from the weight and the gradient that the step read
-// and the states that it left after so many steps, in FP32, or in FP64 for a parameter in FP64. `gradient` is without the loss scale.
-// Nothing: not known.
+// and the states that it left after so many steps, in FP32, or in FP64 for a parameter in FP64. `gradient` is without the loss
+// scale. Nothing: not known.
 std::optional<AskedUpdate> asked_update(const ulpscope_aten_update& rule, double steps, const HostTensor& weight,
                                         const HostTensor* gradient, std::span<const OptimizerState> states);
 

@@ -49,7 +49,8 @@ def listed_optimizers(given: Any) -> List[Any]:
         return []
     optimizers = []
     for each in given if isinstance(given, (list, tuple)) else [given]:
-        while not isinstance(each, torch.optim.Optimizer) and hasattr(each, "optimizer"):
+        # A wrapper may be an Optimizer itself.
+        while isinstance(getattr(each, "optimizer", None), torch.optim.Optimizer):
             each = each.optimizer
         if not hasattr(each, "param_groups"):
             raise TypeError(f"optimizer has no param_groups: {type(each).__name__}")

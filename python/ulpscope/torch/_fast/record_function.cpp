@@ -1,13 +1,14 @@
-// Ops of PyTorch seen by callbacks of at::RecordFunction: no Python runs for an op. A shared library for one minor version of PyTorch, whose
-// inline functions are compiled into it; it links libtorch_cpu and libc10 alone, and is called through C functions.
+// Ops of PyTorch seen by callbacks of at::RecordFunction: no Python runs for an op. A shared library for one minor version of
+// PyTorch, whose inline functions are compiled into it; it links libtorch_cpu and libc10 alone, and is called through C functions.
 //
-// Ops nest: an op is the topmost call that is no composite of others, is not wrapped by autocast, and works on tensors that have memory.
+// Ops nest: an op is the topmost call that is no composite of others, is not wrapped by autocast, and works on tensors that have
+// memory.
+#include <ATen/SequenceNumber.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
-#include <ATen/SequenceNumber.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -47,32 +48,51 @@ struct Functions {
 
 // ---- tensors
 
-constexpr c10::DispatchKeySet kWrappers({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot, c10::DispatchKey::FuncTorchBatched,
-                                         c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::BatchedNestedTensor,
-                                         c10::DispatchKey::FuncTorchVmapMode, c10::DispatchKey::Functionalize});
+constexpr c10::DispatchKeySet kWrappers({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
+                                         c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
+                                         c10::DispatchKey::BatchedNestedTensor, c10::DispatchKey::FuncTorchVmapMode,
+                                         c10::DispatchKey::Functionalize});
 constexpr c10::DispatchKeySet kUnusual =
     kWrappers | c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor});
 
 const char* name_of_type(at::ScalarType type) {
   switch (type) {
-    case at::kByte: return "uint8";
-    case at::kChar: return "int8";
-    case at::kShort: return "int16";
-    case at::kInt: return "int32";
-    case at::kLong: return "int64";
-    case at::kHalf: return "float16";
-    case at::kFloat: return "float32";
-    case at::kDouble: return "float64";
-    case at::kBool: return "bool";
-    case at::kBFloat16: return "bfloat16";
-    case at::kComplexHalf: return "complex32";
-    case at::kComplexFloat: return "complex64";
-    case at::kComplexDouble: return "complex128";
-    case at::kFloat8_e4m3fn: return "float8_e4m3fn";
-    case at::kFloat8_e5m2: return "float8_e5m2";
-    case at::kFloat8_e4m3fnuz: return "float8_e4m3fnuz";
-    case at::kFloat8_e5m2fnuz: return "float8_e5m2fnuz";
-    default: return c10::toString(type);
+    case at::kByte:
+      return "uint8";
+    case at::kChar:
+      return "int8";
+    case at::kShort:
+      return "int16";
+    case at::kInt:
+      return "int32";
+    case at::kLong:
+      return "int64";
+    case at::kHalf:
+      return "float16";
+    case at::kFloat:
+      return "float32";
+    case at::kDouble:
+      return "float64";
+    case at::kBool:
+      return "bool";
+    case at::kBFloat16:
+      return "bfloat16";
+    case at::kComplexHalf:
+      return "complex32";
+    case at::kComplexFloat:
+      return "complex64";
+    case at::kComplexDouble:
+      return "complex128";
+    case at::kFloat8_e4m3fn:
+      return "float8_e4m3fn";
+    case at::kFloat8_e5m2:
+      return "float8_e5m2";
+    case at::kFloat8_e4m3fnuz:
+      return "float8_e4m3fnuz";
+    case at::kFloat8_e5m2fnuz:
+      return "float8_e5m2fnuz";
+    default:
+      return c10::toString(type);
   }
 }
 
@@ -87,8 +107,10 @@ bool is_read(at::ScalarType type) {
     case at::kFloat:
     case at::kDouble:
     case at::kBool:
-    case at::kBFloat16: return true;
-    default: return false;
+    case at::kBFloat16:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -330,7 +352,8 @@ void guarded(Recording& recording, const Body& body) noexcept {
   }
 }
 
-torch::autograd::variable_list Hook::operator()(const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) {
+torch::autograd::variable_list Hook::operator()(const torch::autograd::variable_list& outputs,
+                                                const torch::autograd::variable_list&) {
   guarded(recording, [&] { recording.handed_on(*this, outputs); });
   return outputs;
 }
@@ -361,10 +384,14 @@ at::RecordFunctionCallback callback() {
 
 at::RecordFunctionCallback callback_of(size_t slot) {
   switch (slot) {
-    case 0: return callback<0>();
-    case 1: return callback<1>();
-    case 2: return callback<2>();
-    default: return callback<3>();
+    case 0:
+      return callback<0>();
+    case 1:
+      return callback<1>();
+    case 2:
+      return callback<2>();
+    default:
+      return callback<3>();
   }
 }
 
@@ -416,7 +443,8 @@ void Recording::describe_schema(const c10::OperatorHandle& op, Overload& overloa
   described.name = schema.name().c_str();
   described.parameters = parameters.data();
   described.parameters_count = static_cast<uint32_t>(parameters.size());
-  for (const c10::Argument& result : schema.returns()) described.returns_alias = described.returns_alias || result.alias_info() != nullptr;
+  for (const c10::Argument& result : schema.returns())
+    described.returns_alias = described.returns_alias || result.alias_info() != nullptr;
   described.is_pointwise = op.hasTag(at::Tag::pointwise);
   overload.writes = overload.writes || schema.name().find("batch_norm") != std::string::npos;
   overload.number = functions_.add_schema(aten_, &described);
@@ -625,8 +653,7 @@ EXPORT const ulpscope_aten_adapter* ulpscope_fast_adapter(void* recording) {
   return &static_cast<Recording*>(recording)->adapter();
 }
 // Begins to look at the ops of this thread, and of its backward passes.
-EXPORT void ulpscope_fast_begin(void* recording, ulpscope_aten* aten, ulpscope_aten_state* state,
-                                                                const Functions* functions) {
+EXPORT void ulpscope_fast_begin(void* recording, ulpscope_aten* aten, ulpscope_aten_state* state, const Functions* functions) {
   static_cast<Recording*>(recording)->begin(aten, state, *functions);
 }
 // Looks at ops no longer; those that go on are not told.
@@ -637,8 +664,7 @@ EXPORT void ulpscope_fast_close(void* recording) {
   delete closed;
 }
 // Tensors by the addresses of their TensorImpl, valid until the next call; 0: none.
-EXPORT const ulpscope_aten_tensor* ulpscope_fast_describe(void* recording, const uint64_t* handles,
-                                                                                          uint32_t count) {
+EXPORT const ulpscope_aten_tensor* ulpscope_fast_describe(void* recording, const uint64_t* handles, uint32_t count) {
   return static_cast<Recording*>(recording)->describe_handles(handles, count);
 }
 EXPORT int ulpscope_fast_follow(void* recording, const uint64_t* roots, uint32_t count) {
