@@ -42,7 +42,7 @@ FINDINGS = tuple(f"analyzers/findings/{name}.h" for name in ("all", "checked", "
 # Which library a header belongs to, by how its name starts.
 LIBRARIES = {
     "fmt/": "fmt", "hdf5": "hdf5", "H5": "hdf5", "hwy/": "highway", "boost/context/": "boost-context", "boost/": "boost", "oneapi/dnnl/": "onednn", "dnnl": "onednn",
-    "omp.h": "openmp", "CLI/": "cli11", "toml++/": "toml++", "toml.hpp": "toml++", "zlib.h": "zlib", "csv.h": "libcsv",
+    "ATen/": "torch", "c10/": "torch", "torch/": "torch", "omp.h": "openmp", "CLI/": "cli11", "toml++/": "toml++", "toml.hpp": "toml++", "zlib.h": "zlib", "csv.h": "libcsv",
     "nlohmann/": "nlohmann-json", "cuda": "cuda", "cublas": "cuda", "imgui": "imgui", "backends/imgui_": "imgui", "GLFW/": "glfw", "png.h": "libpng", "gtest/": "gtest", "gmock/": "gtest", "benchmark/": "benchmark",
 }
 EXTERNAL = {
@@ -60,7 +60,10 @@ EXTERNAL = {
     "gui": {"fmt", "imgui", "glfw", "libpng"},
     "studies": {"fmt"},
     "cli": {"fmt", "cli11", "nlohmann-json"},
+    "python": {"torch"},
 }
+# Headers in C, which their users have in one folder, and name so.
+C_INTERFACE = ("ulpscope.h", "ulpscope_aten.h")
 # Folders of the source root that may include anything, and that nothing depends on.
 FREE = ("bench", "build", "examples", "packaging", "tests")
 # Headers that take seconds to compile: at most so many files of all folders include each.
@@ -147,7 +150,10 @@ def check(root):
             if quoted and library_of(quoted):
                 quoted, angled = None, quoted
             problem = None
-            if quoted:
+            if quoted in C_INTERFACE:
+                if source.split("/")[-1] not in C_INTERFACE and not source.startswith("python/"):
+                    problem = f'"{quoted}" is ulpscope/recorder/{quoted} here'
+            elif quoted:
                 if not quoted.startswith("ulpscope/"):
                     problem = f'"{quoted}" is not a path that starts with ulpscope/'
                 else:

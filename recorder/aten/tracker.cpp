@@ -497,6 +497,12 @@ const ulpscope_aten_edge* Tracker::sum_of(const Schema& schema, const ulpscope_a
   return nullptr;
 }
 
+bool Tracker::is_in_compiled(const ulpscope_aten_op& op) {
+  if (op.task != -1) return op.node_name != nullptr && std::string_view(op.node_name) == "CompiledFunctionBackward";
+  const std::vector<Entry>& entries = stack();
+  return !entries.empty() && entries.back().is_compiled;
+}
+
 void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const Row& row, Place place) {
   OpFunction function = schema.function(row.bound);
   Name named = 0;  // in the place of the schema's
@@ -584,7 +590,7 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
     if (parameter != 0) module = module_of(parameter);
   }
   std::vector<ulpscope_value> inputs;
-  const bool inputs_unknown = inputs_of(reads, makers, place.phase, inputs);
+  const bool inputs_unknown = inputs_of(reads, makers, place.phase, inputs) || is_in_compiled(op);
   std::vector<LabelledOutput> outputs;
   for (const Output& each : row.outputs) {
     Label of_output = label;
@@ -872,6 +878,59 @@ void Tracker::inputs(std::span<const Tensor> tensors) {
       source(tensor, Role::input, 0, 0, name("input"));
 }
 
+// ---- what cannot be looked into
+
+bool Tracker::has_no_maker(const Tensor& tensor) const {
+  if (!tensor.is_present || tensor.unreadable != nullptr || !has_statistics(tensor) || count_of_elements(tensor) == 0) return false;
+  const Makers makers = memory_.find(tensor);
+  return !is_recorded(makers.last) && makers.last != constant();
+}
+
+bool Tracker::values_of(std::span<const Tensor> tensors, std::vector<ulpscope_value>& values) const {
+  bool is_known = true;
+  for (const Tensor& tensor : tensors) {
+    if (!tensor.is_present) continue;
+    const Makers makers = tensor.unreadable == nullptr ? memory_.find(tensor) : Makers();
+    const bool has_value = is_recorded(makers.last);
+    if (has_value && std::none_of(values.begin(), values.end(), [&](const auto& each) { return is_same(each, makers.last->value); }))
+      values.push_back(makers.last->value);
+    const bool matters = tensor.unreadable != nullptr || has_statistics(tensor);
+    is_known = is_known && (!matters || makers.last == constant() || (has_value && makers.is_complete));
+  }
+  return is_known;
+}
+
+bool Tracker::is_opaque(std::span<const Tensor> outputs) const {
+  return state_.is_open && state_.paused == 0 &&
+         std::any_of(outputs.begin(), outputs.end(), [&](const Tensor& output) { return has_no_maker(output); });
+}
+
+void Tracker::opaque(Name module, Name class_name, int64_t task, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+                     const int64_t* nodes, const uint32_t* slots) {
+  const std::vector<Entry>& entries = stack();
+  const bool is_evaluating = !entries.empty() && entries.back().is_evaluating;
+  std::vector<ulpscope_value> values;
+  Call call;
+  call.inputs_unknown = !values_of(inputs, values);
+  call.inputs = values;
+  call.name = class_name;
+  call.phase = is_evaluating ? Phase::evaluation : task != -1 ? Phase::recompute : Phase::forward;
+  call.module = module;
+  if (call.phase == Phase::forward) call.location = location_of(call.phase, module, class_name);
+  std::vector<LabelledOutput> told;
+  std::vector<size_t> told_outputs;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const bool is_told = std::any_of(told.begin(), told.end(), [&](const LabelledOutput& each) { return each.slot == slots[i]; });
+    if (!has_no_maker(outputs[i]) || is_told) continue;
+    told.push_back({slots[i], &outputs[i], {}, false});
+    told_outputs.push_back(i);
+  }
+  const std::vector<MadePointer> made = emit(call, told);
+  if (made.empty()) return;
+  for (const size_t i : told_outputs)
+    if (nodes[i] != -1) nodes_.add(nodes[i], Node{made[0]->value.op, module, {}, false, {}, false});
+}
+
 // ---- backward passes
 
 void Tracker::set_label(Made& made, const Label& label) {
@@ -911,7 +970,26 @@ ulpscope_aten_backward Tracker::begin_backward(std::span<const Tensor> roots, bo
   return backward;
 }
 
-void Tracker::handed_on(int64_t node, std::span<const ulpscope_aten_edge> edges, std::span<const Tensor> gradients) {
+void Tracker::handed_on(int64_t node, const char* name_of_node, std::span<const ulpscope_aten_edge> edges,
+                        std::span<const Tensor> gradients, std::span<const Tensor> arrived) {
+  if (name_of_node != nullptr && is_opaque(gradients)) {
+    const Node* const forward = nodes_.find(node);
+    std::vector<ulpscope_value> values;
+    Call call;
+    call.inputs_unknown = !values_of(arrived, values);
+    call.inputs = values;
+    call.name = name(name_of_node);
+    call.phase = Phase::backward;
+    if (forward != nullptr) {
+      call.module = forward->module;
+      call.forward_id = forward->op;
+    }
+    std::vector<LabelledOutput> told;
+    for (size_t i = 0; i < gradients.size(); ++i)
+      if (has_no_maker(gradients[i]))
+        told.push_back({static_cast<uint32_t>(i), &gradients[i], {Role::activation_gradient, 0, 0, scale_}, false});
+    emit(call, told);
+  }
   handed_on_.begin(node);
   for (size_t i = 0; i < edges.size(); ++i) {
     const ulpscope_aten_edge& edge = edges[i];

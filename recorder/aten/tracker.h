@@ -55,7 +55,7 @@ class Tracker {
 
   struct Entry {
     Name name = 0;
-    bool is_evaluating = false;
+    bool is_evaluating = false, is_compiled = false;
     int64_t task = -1;
   };
   std::vector<Entry>& stack();  // the modules that this thread is in
@@ -65,8 +65,13 @@ class Tracker {
   void source_later(const Tensor& tensor, Name parameter, Name module, Name name);
   void inputs(std::span<const Tensor> tensors);
 
+  bool is_opaque(std::span<const Tensor> outputs) const;
+  void opaque(Name module, Name class_name, int64_t task, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+              const int64_t* nodes, const uint32_t* slots);
+
   ulpscope_aten_backward begin_backward(std::span<const Tensor> roots, bool takes_losses);
-  void handed_on(int64_t node, std::span<const ulpscope_aten_edge> edges, std::span<const Tensor> gradients);
+  void handed_on(int64_t node, const char* name, std::span<const ulpscope_aten_edge> edges, std::span<const Tensor> gradients,
+                 std::span<const Tensor> arrived);
   void end_backward() { handed_on_.clear(); }
 
   void keep(const Tensor& parameter, const Tensor* gradient, bool with_gradient);
@@ -144,9 +149,15 @@ class Tracker {
                            std::span<const Tensor* const> written);
   void record_row(const Schema& schema, const ulpscope_aten_op& op, const Row& row, Place place);
   void map_node(const Schema& schema, const ulpscope_aten_op& op, const Row& row, const Made& made, Name module);
+  // In code that torch.compile made.
+  bool is_in_compiled(const ulpscope_aten_op& op);
   const ulpscope_aten_edge* sum_of(const Schema& schema, const ulpscope_aten_op& op, const Row& row) const;
   Name location_of(Phase phase, Name module, Name name);
   Name attributes_of(const Schema& schema, const Bound& bound, uint64_t place);
+  // Nobody is known to have made all of it.
+  bool has_no_maker(const Tensor& tensor) const;
+  // The values that these are; false where one is not known.
+  bool values_of(std::span<const Tensor> tensors, std::vector<ulpscope_value>& values) const;
   bool inputs_of(std::span<const Read> reads, std::vector<Makers>& makers, Phase phase, std::vector<ulpscope_value>& inputs);
   // Tells the recorder of a call that has run; an empty list where it refused it.
   std::vector<MadePointer> emit(const Call& call, std::span<const LabelledOutput> outputs, const Tensor* cast_from = nullptr,

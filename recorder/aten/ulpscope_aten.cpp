@@ -99,8 +99,8 @@ void ulpscope_aten_end_step(ulpscope_aten* aten) {
   guarded(aten, [](aten::Tracker& tracker) { tracker.end_step(); });
 }
 
-void ulpscope_aten_begin_module(ulpscope_aten* aten, ulpscope_name name, int is_evaluating, int64_t task) {
-  guarded(aten, [&](aten::Tracker& tracker) { tracker.stack().push_back({name, is_evaluating != 0, task}); });
+void ulpscope_aten_begin_module(ulpscope_aten* aten, ulpscope_name name, int is_evaluating, int is_compiled, int64_t task) {
+  guarded(aten, [&](aten::Tracker& tracker) { tracker.stack().push_back({name, is_evaluating != 0, is_compiled != 0, task}); });
 }
 void ulpscope_aten_end_module(ulpscope_aten* aten, ulpscope_name name) {
   guarded(aten, [&](aten::Tracker& tracker) {
@@ -142,14 +142,30 @@ void ulpscope_aten_inputs(ulpscope_aten* aten, const ulpscope_aten_tensor* tenso
   guarded(aten, [&](aten::Tracker& tracker) { tracker.inputs(span_of(tensors, count)); });
 }
 
+void ulpscope_aten_opaque(ulpscope_aten* aten, ulpscope_name module, ulpscope_name class_name, int64_t task,
+                          const ulpscope_aten_tensor* inputs, uint32_t inputs_count, const ulpscope_aten_tensor* outputs,
+                          const int64_t* nodes, const uint32_t* slots, uint32_t outputs_count) {
+  guarded(aten, [&](aten::Tracker& tracker) {
+    tracker.opaque(module, class_name, task, span_of(inputs, inputs_count), span_of(outputs, outputs_count), nodes, slots);
+  });
+}
+int ulpscope_aten_is_opaque(ulpscope_aten* aten, const ulpscope_aten_tensor* outputs, uint32_t count) {
+  bool is_opaque = false;
+  guarded(aten, [&](aten::Tracker& tracker) { is_opaque = tracker.is_opaque(span_of(outputs, count)); });
+  return is_opaque;
+}
+
 void ulpscope_aten_begin_backward(ulpscope_aten* aten, const ulpscope_aten_tensor* roots, uint32_t count, int takes_losses,
                                   ulpscope_aten_backward* backward) {
   guarded(aten, [&](aten::Tracker& tracker) { *backward = tracker.begin_backward(span_of(roots, count), takes_losses != 0); });
 }
 
-void ulpscope_aten_handed_on(ulpscope_aten* aten, int64_t node, const ulpscope_aten_edge* edges,
-                             const ulpscope_aten_tensor* gradients, uint32_t count) {
-  guarded(aten, [&](aten::Tracker& tracker) { tracker.handed_on(node, span_of(edges, count), span_of(gradients, count)); });
+void ulpscope_aten_handed_on(ulpscope_aten* aten, int64_t node, const char* name, const ulpscope_aten_edge* edges,
+                             const ulpscope_aten_tensor* gradients, uint32_t count, const ulpscope_aten_tensor* arrived,
+                             uint32_t arrived_count) {
+  guarded(aten, [&](aten::Tracker& tracker) {
+    tracker.handed_on(node, name, span_of(edges, count), span_of(gradients, count), span_of(arrived, arrived_count));
+  });
 }
 void ulpscope_aten_end_backward(ulpscope_aten* aten) {
   guarded(aten, [](aten::Tracker& tracker) { tracker.end_backward(); });

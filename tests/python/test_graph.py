@@ -1,5 +1,6 @@
 """Calls and each other: inputs, backward ops and their forward ops, whose gradients there are, roles and ids."""
 
+import ctypes
 import os
 import re
 import tempfile
@@ -589,6 +590,71 @@ class Updates(Case):
 
 @unittest.skipIf(torch is None, NEEDS_TORCH)
 class Compiled(Case):
+    def test_compiled_models_have_steps(self):
+        """Forward, loss and updates are told; inputs of ops in a compiled region are not known."""
+        torch.manual_seed(3)
+        model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        compiled, graphs = torch.compile(model, backend="aot_eager", fullgraph=True), torch._dynamo.utils.counters["stats"]
+        before, optimizer = graphs["unique_graphs"], torch.optim.SGD(model.parameters(), 0.1)
+        x, y = torch.randn(6, 4), torch.arange(6) % 2
+        losses = []
+        with recording(compiled, optimizer) as run:
+            for _ in range(2):
+                optimizer.zero_grad()
+                loss = functional.cross_entropy(compiled(x), y)
+                loss.backward()
+                optimizer.step()
+                losses.append(loss.item())
+        self.assertEqual(graphs["unique_graphs"] - before, 1)
+        self.assertEqual([step.result.loss for step in run.made[0].steps], losses)
+        self.assertEqual(run.made[0].notes, [])
+        step = run.made[0].steps[1]
+        inside = [call.call for call in step.calls if call.call.name == "addmm"]
+        self.assertEqual([call.inputs_unknown for call in inside], [True, True])
+        gradients = {output.label.parameter for call in step.calls for output in call.outputs.values()
+                     if output.label.role == "weight_gradient"}
+        self.assertEqual(gradients, {"0.weight", "0.bias", "2.weight", "2.bias"})
+
+    def test_what_a_kernel_of_the_users_wrote_came_out_of_its_module(self):
+        """Memory that no op wrote is an output of the module that returned it, and of its node of backward."""
+
+        class Fused(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                ctx.save_for_backward(x)
+                out = torch.empty_like(x)
+                ctypes.memmove(out.data_ptr(), (x * 3).contiguous().data_ptr(), x.numel() * 4)
+                out.view(-1).numpy()[0] = float("nan")
+                return out
+
+            @staticmethod
+            def backward(ctx, gradient):
+                out = torch.empty_like(gradient)
+                ctypes.memmove(out.data_ptr(), gradient.contiguous().data_ptr(), gradient.numel() * 4)
+                return out
+
+        class Layer(nn.Module):
+            def forward(self, x):
+                return Fused.apply(x)
+
+        model = nn.Sequential(nn.Linear(4, 4), Layer(), nn.Linear(4, 2))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        with recording(model, optimizer) as run:
+            model(torch.randn(3, 4)).sum().backward()
+            optimizer.step()
+        step, = run.made[0].steps
+        calls = {call.id: call for call in step.calls}
+        opaque = next(call for call in step.calls if call.call.name == "Layer")
+        self.assertEqual((opaque.call.module, opaque.call.phase, opaque.call.function), ("1", "forward", "other"))
+        self.assertEqual([calls[value.op].call.module for value in opaque.call.inputs], ["0"])
+        self.assertFalse(opaque.call.inputs_unknown)
+        self.assertTrue(opaque.outputs[0].values[0, 0].isnan())
+        last = [call for call in step.calls if call.call.name == "addmm"][-1]
+        self.assertEqual(last.call.inputs[0].op, opaque.id)
+        backward = next(call for call in step.calls if call.call.name == "FusedBackward")
+        self.assertEqual((backward.call.module, backward.call.forward_id), ("1", opaque.id))
+        self.assertEqual(next(iter(backward.gradient_of.values()))[0].op, opaque.call.inputs[0].op)
+
     def test_compiled_regions_stay_compiled(self):
         graphs = []
 

@@ -296,7 +296,7 @@ class Fallback(Adapter):
                 if below not in seen:
                     seen.add(below)
                     pending.append(below)
-            self._handles.append(node.register_hook(self._hook(node._sequence_nr(), edges, len(node.next_functions))))
+            self._handles.append(node.register_hook(self._hook(node, edges, len(node.next_functions))))
         return reaches
 
     def release(self) -> None:
@@ -305,16 +305,20 @@ class Fallback(Adapter):
         self._handles = []
         self.tracker.end_backward()
 
-    def _hook(self, sequence: int, edges: Any, count: int) -> Any:
-        def after(gradients: Any, _: Any) -> None:
+    def _hook(self, node: Any, edges: Any, count: int) -> Any:
+        sequence = node._sequence_nr()
+        name = node.name().encode() if isinstance(node, torch._C._FunctionBase) else None
+
+        def after(gradients: Any, arrived: Any) -> None:
             tracker = self.tracker
             if tracker.state.muted:
                 return
             tracker.state.muted += 1
             try:
                 given = [each if isinstance(each, torch.Tensor) else None for each in gradients[:count]]
-                described = self.describe(given)
-                tracker.handed_on(sequence, edges, described.address, len(given))
+                before = [] if name is None else [each if isinstance(each, torch.Tensor) else None for each in arrived]
+                described, came = self.describe(given), self.describe(before)
+                tracker.handed_on(sequence, name, edges, described.address, described.count, came.address, came.count)
                 self.forget()
             except Exception as error:
                 self.fail(error)

@@ -17,7 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from .._library import Recorder, load_library
 from .choice import WAYS, choose
-from .session import Session, listed_optimizers, named_models, warn
+from .session import Session, listed_optimizers, named_models, unwrapped, warn
 
 _METRIC_KINDS = ("other", "evaluation_loss", "evaluation_accuracy")
 _PHASES = ("data", "forward", "recompute", "loss", "backward", "scaling", "communication", "optimizer", "evaluation")
@@ -56,7 +56,8 @@ class Recording:
             raise ValueError(f"adapter is none of {', '.join(WAYS)}: {adapter}")
         if accumulate not in (None, "mean", "sum"):
             raise ValueError(f'accumulate is neither "mean" nor "sum": {accumulate}')
-        models, optimizers = named_models(model), listed_optimizers(optimizer)
+        given, optimizers = named_models(model), listed_optimizers(optimizer)
+        models = [(prefix, unwrapped(each)) for prefix, each in given]
         named = os.fspath(path)
         if not isinstance(named, str) or not named or "\0" in named:
             raise ValueError(f"path is no name of a file: {named!r}")
@@ -79,20 +80,24 @@ class Recording:
         self._closed = False
         self._thread = threading.get_ident()
         _recordings.add(self)
-        self._begin(models, compile)
+        self._begin(given, models, compile)
 
-    def _begin(self, models: List[Tuple[str, torch.nn.Module]], compile: str) -> None:
+    def _begin(self, given: List[Tuple[str, torch.nn.Module]], models: List[Tuple[str, torch.nn.Module]], compile: str) -> None:
         try:
-            self._hook(models, compile)
+            self._hook(given, models, compile)
         except BaseException:  # nothing is left behind by a recording that did not begin
             self._closed = True
             self._unhook()
             raise
 
-    def _hook(self, models: List[Tuple[str, torch.nn.Module]], compile: str) -> None:
+    def _hook(self, given: List[Tuple[str, torch.nn.Module]], models: List[Tuple[str, torch.nn.Module]], compile: str) -> None:
         session = self._session
         if compile == "eager":
             self._exits.enter_context(torch.compiler.set_stance("force_eager"))
+        # Within compiled code hooks of modules are not called: those of what torch.compile returned are.
+        for prefix, model in given:
+            if unwrapped(model) is not model:
+                self._handles += _hook_module(session, prefix, model)
         seen: Set[int] = set()
         for prefix, model in models:
             for name, module in session.modules_of(prefix, model):
@@ -215,7 +220,7 @@ class _Begins(_Hook):
             return
         session = self._session_of(module)
         if session is not None and not session.tracker.state.muted:
-            session.module_begins(self._name, args, kwargs)
+            session.module_begins(self._name, module, args, kwargs)
 
 
 class _Ends(_Hook):
@@ -224,7 +229,7 @@ class _Ends(_Hook):
             return
         session = self._session_of(module)
         if session is not None:
-            session.module_ends(self._name)
+            session.module_ends(self._name, module, args, output)
 
 
 def _hook_module(session: Session, name: str, module: torch.nn.Module) -> List[Any]:

@@ -27,19 +27,21 @@ _OPTIMIZER = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
 
 def named_models(model: Any) -> List[Tuple[str, torch.nn.Module]]:
     """The models given, each with what its names begin with."""
-    if isinstance(model, torch.nn.Module):
-        return [("", _unwrapped(model))]
     if isinstance(model, dict):
-        return [(str(name), _unwrapped(each)) for name, each in model.items()]
-    if isinstance(model, (list, tuple)):
-        return [(str(index), _unwrapped(each)) for index, each in enumerate(model)]
-    raise TypeError(f"model is no torch.nn.Module, and no list or dict of them: {type(model).__name__}")
+        given = [(str(name), each) for name, each in model.items()]
+    elif isinstance(model, (list, tuple)):
+        given = [(str(index), each) for index, each in enumerate(model)]
+    else:
+        given = [("", model)]
+    for _, each in given:
+        if not isinstance(each, torch.nn.Module):
+            raise TypeError(f"model is no torch.nn.Module, and no list or dict of them: {type(each).__name__}")
+    return given
 
 
-def _unwrapped(model: Any) -> torch.nn.Module:
-    if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"model is no torch.nn.Module, and no list or dict of them: {type(model).__name__}")
-    inner = getattr(model, "_orig_mod", None)  # where torch.compile made it
+def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
+    """The module, where torch.compile made the model from one."""
+    inner = getattr(model, "_orig_mod", None)
     return inner if isinstance(inner, torch.nn.Module) else model
 
 
@@ -367,7 +369,7 @@ class Session:
 
     # Modules.
 
-    def module_begins(self, name: str, args: Any, kwargs: Any) -> None:
+    def module_begins(self, name: str, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
         if self.failed:
             return
         with self.guard():
@@ -384,12 +386,32 @@ class Session:
                     return
                 given = self.adapter.describe(_leaves((args, kwargs)))
                 tracker.inputs(given.address, given.count)
-            tracker.begin_module(tracker.name(name), evaluating, task)
+            tracker.begin_module(tracker.name(name), evaluating, unwrapped(module) is not module, task)
 
-    def module_ends(self, name: str) -> None:
+    def module_ends(self, name: str, module: torch.nn.Module, args: Any, output: Any) -> None:
         if self.failed:
             return
-        self.tracker.end_module(self.tracker.name(name))
+        tracker = self.tracker
+        if tracker.state.muted:
+            tracker.end_module(tracker.name(name))
+            return
+        with self.guard():
+            outputs = _leaves(output)
+            given = self.adapter.describe(outputs)
+            if tracker.is_opaque(given.address, given.count):
+                self._opaque(name, module, args, outputs)
+            tracker.end_module(tracker.name(name))
+
+    def _opaque(self, name: str, module: torch.nn.Module, args: Any, outputs: List[torch.Tensor]) -> None:
+        """What a module returned, and no op made."""
+        tracker, of_class = self.tracker, type(unwrapped(module)).__name__
+        reads = [*_leaves(args), *module.parameters(), *module.buffers()]
+        described = self.adapter.describe([*reads, *outputs])
+        nodes = [-1 if each.grad_fn is None else each.grad_fn._sequence_nr() for each in outputs]
+        slots = [index if each.grad_fn is None else each.output_nr for index, each in enumerate(outputs)]
+        count = len(outputs)
+        tracker.opaque(tracker.name(name), tracker.name(of_class), torch._C._current_graph_task_id(), described.address, len(reads),
+                       described.at(len(reads)), (ctypes.c_int64 * count)(*nodes), (ctypes.c_uint32 * count)(*slots), count)
 
     # Backward passes.
 

@@ -10,11 +10,13 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <exception>
@@ -40,7 +42,8 @@ struct Functions {
   uint32_t (*add_schema)(ulpscope_aten*, const ulpscope_aten_schema*);
   void (*before)(ulpscope_aten*, const ulpscope_aten_op*);
   void (*after)(ulpscope_aten*, const ulpscope_aten_op*);
-  void (*handed_on)(ulpscope_aten*, int64_t, const ulpscope_aten_edge*, const ulpscope_aten_tensor*, uint32_t);
+  void (*handed_on)(ulpscope_aten*, int64_t, const char*, const ulpscope_aten_edge*, const ulpscope_aten_tensor*, uint32_t,
+                    const ulpscope_aten_tensor*, uint32_t);
   void (*end_backward)(ulpscope_aten*);
   int (*is_named)(ulpscope_aten*, uint64_t);
   void (*fail)(ulpscope_aten*, const char*);
@@ -151,6 +154,9 @@ void describe(const at::Tensor& tensor, ulpscope_aten_tensor& to) {
   to.is_view = tensor.is_view();
 }
 
+// A node that a program defined, or a compiled region: its type lies in a library that this one does not link.
+bool is_python(const torch::autograd::Node& node) { return std::strstr(typeid(node).name(), "PyNode") != nullptr; }
+
 // ---- overloads
 
 struct Overload {
@@ -250,12 +256,13 @@ struct Frame : at::ObserverContext {
 thread_local std::array<int, kRecordings> depths{};  // inside of ops that are told
 
 struct Hook : torch::autograd::FunctionPostHook {
-  Hook(Recording& owner, int64_t number, std::vector<ulpscope_aten_edge> edges_below)
-      : recording(owner), node(number), edges(std::move(edges_below)) {}
+  Hook(Recording& owner, int64_t number, std::string name_of_node, std::vector<ulpscope_aten_edge> edges_below)
+      : recording(owner), node(number), name(std::move(name_of_node)), edges(std::move(edges_below)) {}
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                             const torch::autograd::variable_list& inputs) override;
   Recording& recording;
   int64_t node;
+  std::string name;  // of a node that a program defined, or ""
   std::vector<ulpscope_aten_edge> edges;
 };
 
@@ -298,7 +305,7 @@ class Recording {
   const ulpscope_aten_tensor* describe_handles(const uint64_t* handles, uint32_t count);
   int follow(const uint64_t* roots, uint32_t count);
   void release();
-  void handed_on(const Hook& hook, const torch::autograd::variable_list& gradients);
+  void handed_on(const Hook& hook, const torch::autograd::variable_list& gradients, const torch::autograd::variable_list& arrived);
 
  private:
   const Overload& overload_of(const at::RecordFunction& function);
@@ -352,9 +359,8 @@ void guarded(Recording& recording, const Body& body) noexcept {
   }
 }
 
-torch::autograd::variable_list Hook::operator()(const torch::autograd::variable_list& outputs,
-                                                const torch::autograd::variable_list&) {
-  guarded(recording, [&] { recording.handed_on(*this, outputs); });
+torch::autograd::variable_list Hook::operator()(const torch::autograd::variable_list& outputs, const torch::autograd::variable_list& inputs) {
+  guarded(recording, [&] { recording.handed_on(*this, outputs, inputs); });
   return outputs;
 }
 
@@ -511,7 +517,7 @@ void Recording::describe_op(const Frame& frame) {
     return;
   }
   const auto [at, is_new] = node_names_.try_emplace(type.hash_code());
-  if (is_new && std::strstr(type.name(), "PyNode") == nullptr) at->second = node->name();
+  if (is_new && !is_python(*node)) at->second = node->name();
   if (at->second.empty()) python_node_ = node->name();  // each class of Python has a name of its own
   op_.node_name = at->second.empty() ? python_node_.c_str() : at->second.c_str();
 }
@@ -531,6 +537,11 @@ void Recording::ended(const at::RecordFunction& function, Frame& frame) {
     else
       describe(at::Tensor(), results_.emplace_back());
   }
+  // While code is compiled, ops run on tensors without memory, which are nobody's training.
+  const auto is_fake = [](const ulpscope_aten_tensor& tensor) { return tensor.unreadable != nullptr; };
+  if (c10::impl::TorchDispatchModeTLS::any_modes_set() && (std::any_of(tensors_.begin(), tensors_.end(), is_fake) ||
+                                                           std::any_of(results_.begin(), results_.end(), is_fake)))
+    return;
   op_.results = results_.data();
   op_.results_count = static_cast<uint32_t>(results_.size());
   const int64_t newest = static_cast<int64_t>(at::sequence_number::peek()) - 1;
@@ -616,7 +627,7 @@ int Recording::follow(const uint64_t* roots, uint32_t count) {
       edges.push_back(edge);
     }
     const auto number = static_cast<int64_t>(node->sequence_nr());
-    const uintptr_t hook = node->add_post_hook(std::make_unique<Hook>(*this, number, std::move(edges)));
+    const uintptr_t hook = node->add_post_hook(std::make_unique<Hook>(*this, number, is_python(*node) ? node->name() : std::string(), std::move(edges)));
     followed_.push_back({node->getptr(), hook});
   }
   return reaches;
@@ -628,12 +639,17 @@ void Recording::release() {
   if (aten_ != nullptr) functions_.end_backward(aten_);
 }
 
-void Recording::handed_on(const Hook& hook, const torch::autograd::variable_list& gradients) {
+void Recording::handed_on(const Hook& hook, const torch::autograd::variable_list& gradients,
+                          const torch::autograd::variable_list& arrived) {
   if (is_silent()) return;
   const size_t count = std::min(hook.edges.size(), gradients.size());
   results_.resize(count);
   for (size_t i = 0; i < count; ++i) describe(gradients[i], results_[i]);
-  functions_.handed_on(aten_, hook.node, hook.edges.data(), results_.data(), static_cast<uint32_t>(count));
+  tensors_.clear();
+  if (!hook.name.empty())
+    for (const at::Tensor& each : arrived) describe(each, tensors_.emplace_back());
+  functions_.handed_on(aten_, hook.node, hook.name.empty() ? nullptr : hook.name.c_str(), hook.edges.data(), results_.data(),
+                       static_cast<uint32_t>(count), tensors_.data(), static_cast<uint32_t>(tensors_.size()));
   copies_.clear();
 }
 
