@@ -31,7 +31,6 @@ LICENCES = {
     "hdf5": "BSD-3-Clause",
     "highway": "Apache-2.0",
     "imgui": "MIT",
-    "libaec": "BSD-2-Clause",
     "libcsv": "LGPL-2.1-or-later",
     "libpng1.6": "libpng-2.0",
     "libstb": "MIT",

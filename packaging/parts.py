@@ -24,8 +24,12 @@ OLDER_SUITE = "bullseye"
 NEWER_SUITE = "trixie"
 
 # Source package -> (Debian package whose headers the program is compiled with, which says the version; options of CMake; target).
+# HDF5 is built because Debian's static one cannot be part of a shared library.
 SOURCES = {
     "fmtlib": ("libfmt-dev", ["-DFMT_TEST=OFF", "-DFMT_DOC=OFF"], "fmt"),
+    "hdf5": ("libhdf5-dev", ["-DHDF5_ENABLE_THREADSAFE=ON", "-DHDF5_ENABLE_Z_LIB_SUPPORT=ON", "-DHDF5_ENABLE_SZIP_SUPPORT=OFF",
+                             "-DHDF5_BUILD_HL_LIB=OFF", "-DHDF5_BUILD_CPP_LIB=OFF", "-DHDF5_BUILD_TOOLS=OFF",
+                             "-DHDF5_BUILD_EXAMPLES=OFF", "-DBUILD_TESTING=OFF"], "hdf5-static"),
     "highway": ("libhwy-dev", ["-DHWY_ENABLE_TESTS=OFF", "-DHWY_ENABLE_EXAMPLES=OFF", "-DHWY_ENABLE_CONTRIB=OFF"], "hwy"),
     "glfw3": (None, ["-DGLFW_BUILD_WAYLAND=OFF", "-DGLFW_BUILD_EXAMPLES=OFF", "-DGLFW_BUILD_TESTS=OFF", "-DGLFW_BUILD_DOCS=OFF"], "glfw"),
 }
@@ -115,8 +119,10 @@ def make_sysroot(folder, scratch):
 
 def build_library(name, source, options, target, folder):
     build = source.parent / "build"
+    build.mkdir()
+    # In the folder of the build: what HDF5 runs while it is configured writes files where it stands, and reads them there.
     run("cmake", "-G", "Ninja", "-S", source, "-B", build, "-DCMAKE_BUILD_TYPE=Release", "-DBUILD_SHARED_LIBS=OFF",
-        "-DCMAKE_POSITION_INDEPENDENT_CODE=ON", *options)
+        "-DCMAKE_POSITION_INDEPENDENT_CODE=ON", *options, cwd=build)
     run("cmake", "--build", build, "--parallel", str(os.cpu_count()), "--target", target)
     for archive in build.rglob("*.a"):
         shutil.copy2(archive, folder / archive.name)

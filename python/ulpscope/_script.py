@@ -1,0 +1,175 @@
+"""python -m ulpscope record: runs a script or a module as Python would, and records the training in it."""
+
+import argparse
+import contextlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import io
+import os
+import runpy
+import sys
+import types
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence
+
+from ._library import Error, load_library
+
+if TYPE_CHECKING:
+    from .torch.automatic import Automatic
+
+_USAGE = 2
+_NO_LIBRARY = 4
+_OPTIONS = ("level", "every", "modules", "ops", "phases", "max_bytes", "overwrite", "name", "precision", "accumulate", "compile")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exceptions and the exit code are those of the script."""
+    given = _parser().parse_args(arguments)
+    refusal = _refusal(given)
+    if refusal:
+        print(f"ulpscope record: {refusal}", file=sys.stderr)
+        return _USAGE
+    try:
+        load_library()
+    except Error as error:
+        print(f"ulpscope record: {error}", file=sys.stderr)
+        return _NO_LIBRARY
+    options = {name: getattr(given, name) for name in _OPTIONS}
+    with _recorded(given.output, options):
+        if given.m:
+            _run_module(given.script, given.arguments)
+        else:
+            _run_script(given.script, given.arguments)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ulpscope record", allow_abbrev=False, usage="ulpscope record [OPTIONS] [-m] SCRIPT [ARGUMENTS ...]",
+        description="Runs a script as `python SCRIPT ARGUMENTS` does, and records its training in PyTorch: of the model whose parameters "
+                    "an optimizer has, from its first forward pass on.")
+    parser.add_argument("-m", action="store_true", help="SCRIPT is the name of a module, as of python -m")
+    parser.add_argument("-o", "--output", metavar="FILE", default="run.h5",
+                        help="the trace to write (default: run.h5); of a run of several processes, a folder")
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that exists")
+    parser.add_argument("--level", choices=("health", "stats", "full"), default="stats", help="what is recorded of each tensor (default: stats)")
+    parser.add_argument("--every", type=int, metavar="N", default=1, help="histograms in every Nth step only (default: 1)")
+    for name, what in (("modules", "GLOB"), ("ops", "GLOB"), ("phases", "NAME")):
+        parser.add_argument(f"--{name}", metavar=what, default="", help=f"record these {name} only; several with commas (default: all)")
+    parser.add_argument("--max-bytes", type=int, metavar="N", default=0, help="how large the trace may become (default: no limit)")
+    parser.add_argument("--name", default="", help="of the run")
+    parser.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="", help="of the run (default: what autocast and parameters have)")
+    parser.add_argument("--accumulate", choices=("mean", "sum"), help="what the loss of a step is of the losses of its micro-batches")
+    parser.add_argument("--compile", choices=("see", "eager"), default="see", help="eager runs what torch.compile made op by op (default: see)")
+    parser.add_argument("script", metavar="SCRIPT", help="the script, which is not changed")
+    parser.add_argument("arguments", metavar="ARGUMENTS", nargs=argparse.REMAINDER, help="those of the script")
+    return parser
+
+
+def _refusal(given: argparse.Namespace) -> str:
+    """Why nothing could be recorded, where that is known before the script runs; or an empty text."""
+    folder = os.path.dirname(os.path.abspath(given.output))
+    if not os.path.isdir(folder):
+        return f"{folder} is no folder, so that {os.path.basename(given.output)} cannot be written"
+    if os.path.isfile(given.output) and not given.overwrite:
+        return f"{given.output} exists; --overwrite replaces it"
+    if not given.m and not os.path.exists(given.script):
+        return f"there is no script {given.script}"
+    return ""
+
+
+@contextlib.contextmanager
+def _recorded(path: str, options: Dict[str, Any]) -> Iterator[None]:
+    """Records what trains in the block, and says so at its end on stderr."""
+    process = os.getpid()
+    started: List["Automatic"] = []
+
+    def start() -> None:
+        from .torch.automatic import Automatic
+
+        started.append(Automatic(path, options))
+
+    # PyTorch reads the environment while it is imported, and a script may set that before: it is the script that imports it.
+    finder = _AfterImport("torch", start)
+    if "torch" in sys.modules:
+        start()
+    else:
+        sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        finder.remove()
+        automatic = started[0] if started else None
+        if os.getpid() == process:
+            if automatic is not None:
+                automatic.close()
+            with contextlib.suppress(OSError, ValueError):  # the script may have closed it
+                print(_result(automatic), file=sys.stderr)
+
+
+def _result(automatic: Optional["Automatic"]) -> str:
+    if automatic is None:
+        return "ulpscope: nothing was recorded: the script did not import torch"
+    if automatic.failure:
+        return f"ulpscope: nothing was recorded: {automatic.failure}"
+    if automatic.recording is None:
+        return "ulpscope: nothing was recorded: no module was called for training whose parameters an optimizer of torch.optim has"
+    return f"ulpscope: recorded {automatic.recording.path}"
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Calls `done` when a module was imported for the first time."""
+
+    def __init__(self, name: str, done: Callable[[], None]) -> None:
+        self._name, self._done = name, done
+
+    def remove(self) -> None:
+        with contextlib.suppress(ValueError):
+            sys.meta_path.remove(self)
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Optional[importlib.machinery.ModuleSpec]:
+        if fullname != self._name:
+            return None
+        self.remove()
+        spec = importlib.util.find_spec(fullname)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def execute_and_tell(module: types.ModuleType) -> None:
+            execute(module)
+            self._done()
+
+        setattr(spec.loader, "exec_module", execute_and_tell)
+        return spec
+
+
+def _run_module(name: str, arguments: List[str]) -> None:
+    if not _is_safe_path():
+        sys.path[0] = os.getcwd()
+    sys.argv[:] = [name, *arguments]
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _run_script(path: str, arguments: List[str]) -> None:
+    sys.argv[:] = [path, *arguments]
+    if not os.path.isfile(path):  # a folder with a __main__.py
+        if not _is_safe_path():
+            del sys.path[0]
+        runpy.run_path(path, run_name="__main__")
+        return
+    if not _is_safe_path():
+        sys.path[0] = os.path.dirname(os.path.realpath(path))
+    # Not by runpy.run_path(), which changes sys.argv, and takes the module __main__ away before threads and exit handlers of the script end.
+    whole = os.path.abspath(path)
+    module = types.ModuleType("__main__")
+    module.__dict__.update(__file__=whole, __builtins__=__builtins__, __cached__=None)
+    with io.open_code(whole) as file:
+        code = compile(file.read(), whole, "exec")
+    sys.modules["__main__"] = module
+    exec(code, module.__dict__)
+
+
+def _is_safe_path() -> bool:
+    """Whether Python was told to put no folder of a script before sys.path."""
+    return bool(getattr(sys.flags, "safe_path", False) or sys.flags.isolated)
