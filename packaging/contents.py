@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Says what is inside of a package: an SBOM, and the licences of all that is in the program.
 
-usage: contents.py --version VERSION --map FILE --build FOLDER --parts FOLDER --output FOLDER PROGRAM [LIBRARY=FILE]...
+usage: contents.py --version VERSION --map FILE... --build FOLDER --parts FOLDER --output FOLDER NAME=FILE... [--beside LIBRARY=NAME=FILE]...
 
-Read are the linker's map, which names each archive that a member was taken of, and what the compiler noted of the headers that the
-program's sources include. Which Debian package a file belongs to, dpkg says. LIBRARY is one of Debian that lies beside the program, as
-FILE. Written are ulpscope.spdx.json (SPDX 2.3) and licences/. It fails where a package has no licence in the table below.
+FILE is a program or a library of the project, and NAME what it is called in the package. Read are the linker's maps of these, which name
+each archive that a member was taken of, and what the compiler noted of the headers that the sources include. Which Debian package a file
+belongs to, dpkg says. LIBRARY is one of Debian that lies beside them. Written are ulpscope.spdx.json (SPDX 2.3) and licences/. It fails
+where a package has no licence in the table below.
 """
 
 import argparse
@@ -171,10 +172,17 @@ def file_entry(path, name):
     }
 
 
-def document(version, program, beside, parts):
+def without_lists_of_files(text):
+    """A copyright text of Debian whose stanzas no longer name each of their files: of Boost those are two megabytes."""
+    return re.sub(r"^Files:[^\n]*\n([ \t][^\n]*\n)+", "Files: several\n", text, flags=re.MULTILINE)
+
+
+def document(version, named, parts):
+    """`named` has a name and a path for each file that was linked, or lies beside."""
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))))
     ours = spdx_id("Package", "ulpscope")
-    files = [file_entry(program, "bin/ulpscope")] + [file_entry(path, f"lib/ulpscope/{path.name}") for path in beside]
+    files = [file_entry(path, name) for name, path in named]
+    identity = hashlib.sha256("".join(digest(path) for _, path in named).encode()).hexdigest()
     relations = [("SPDXRef-DOCUMENT", "DESCRIBES", ours)]
     relations += [(ours, "CONTAINS", file["SPDXID"]) for file in files]
     relations += [(ours, part.how, spdx_id("Package", name)) for name, part in sorted(parts.items())]
@@ -183,7 +191,7 @@ def document(version, program, beside, parts):
         "dataLicense": "CC0-1.0",
         "SPDXID": "SPDXRef-DOCUMENT",
         "name": f"ulpscope-{version}",
-        "documentNamespace": f"https://spdx.org/spdxdocs/ulpscope-{version}-{digest(program)}",
+        "documentNamespace": f"https://spdx.org/spdxdocs/ulpscope-{version}-{identity}",
         "creationInfo": {"created": created, "creators": ["Tool: ulpscope-packaging/contents.py"]},
         "packages": [{
             "SPDXID": ours,
@@ -203,21 +211,22 @@ def document(version, program, beside, parts):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for option in ("--version", "--map", "--build", "--parts", "--output"):
+    for option in ("--version", "--build", "--parts", "--output"):
         parser.add_argument(option, required=True, type=str if option == "--version" else pathlib.Path)
-    parser.add_argument("program", type=pathlib.Path)
-    parser.add_argument("beside", nargs="*")
+    parser.add_argument("--map", required=True, action="append", type=pathlib.Path)
+    parser.add_argument("--beside", action="append", default=[])
+    parser.add_argument("linked", nargs="+")
     arguments = parser.parse_args()
 
     found = Parts(arguments.parts)
-    system = {path for path in linked_archives(arguments.map) if path.is_relative_to("/usr")}
+    system = {path for link_map in arguments.map for path in linked_archives(link_map) if path.is_relative_to("/usr")}
     found.add_files(included_headers(arguments.build), "CONTAINS")
     found.add_files(system, "STATIC_LINK")
-    beside = []
-    for pair in arguments.beside:
-        library, file = pair.split("=", 1)
+    named = [linked.split("=", 1) for linked in arguments.linked]
+    for beside in arguments.beside:
+        library, name, file = beside.split("=", 2)
         found.add_files({pathlib.Path(os.path.realpath(library))}, "DYNAMIC_LINK")
-        beside.append(pathlib.Path(file))
+        named.append((name, file))
     found.add_made()
 
     unknown = sorted(set(found.parts) - set(LICENCES))
@@ -226,11 +235,12 @@ def main():
     shutil.rmtree(arguments.output, ignore_errors=True)
     (arguments.output / "licences").mkdir(parents=True)
     for name, part in found.parts.items():
-        shutil.copyfile(part.copyright, arguments.output / "licences" / f"{name}.txt")
+        text = without_lists_of_files(part.copyright.read_text(encoding="utf-8"))
+        (arguments.output / "licences" / f"{name}.txt").write_text(text, encoding="utf-8")
     # The licences that Debian's texts name and do not repeat.
     for name in ("Apache-2.0", "GPL-3", "LGPL-2.1"):
         shutil.copyfile(pathlib.Path("/usr/share/common-licenses", name), arguments.output / "licences" / f"{name}.txt")
-    text = json.dumps(document(arguments.version, arguments.program, beside, found.parts), indent=1)
+    text = json.dumps(document(arguments.version, [(name, pathlib.Path(file)) for name, file in named], found.parts), indent=1)
     (arguments.output / "ulpscope.spdx.json").write_text(text + "\n")
 
 

@@ -23,15 +23,18 @@ OLDER_SUITE = "bullseye"
 # GLFW loads the libraries of X11 when a window opens only from 3.4 on. The program is to start where there are none.
 NEWER_SUITE = "trixie"
 
+# Unused functions of a library in C are left out, and its code is compiled small: most of a package's bytes are code.
+SMALL_C = ["-DCMAKE_C_FLAGS=-ffunction-sections -fdata-sections -fvisibility=hidden", "-DCMAKE_C_FLAGS_RELEASE=-Os -DNDEBUG"]
 # Source package -> (Debian package whose headers the program is compiled with, which says the version; options of CMake; target).
 # HDF5 is built because Debian's static one cannot be part of a shared library.
 SOURCES = {
     "fmtlib": ("libfmt-dev", ["-DFMT_TEST=OFF", "-DFMT_DOC=OFF"], "fmt"),
     "hdf5": ("libhdf5-dev", ["-DHDF5_ENABLE_THREADSAFE=ON", "-DHDF5_ENABLE_Z_LIB_SUPPORT=ON", "-DHDF5_ENABLE_SZIP_SUPPORT=OFF",
                              "-DHDF5_BUILD_HL_LIB=OFF", "-DHDF5_BUILD_CPP_LIB=OFF", "-DHDF5_BUILD_TOOLS=OFF",
-                             "-DHDF5_BUILD_EXAMPLES=OFF", "-DBUILD_TESTING=OFF"], "hdf5-static"),
+                             "-DHDF5_BUILD_EXAMPLES=OFF", "-DBUILD_TESTING=OFF", *SMALL_C], "hdf5-static"),
     "highway": ("libhwy-dev", ["-DHWY_ENABLE_TESTS=OFF", "-DHWY_ENABLE_EXAMPLES=OFF", "-DHWY_ENABLE_CONTRIB=OFF"], "hwy"),
-    "glfw3": (None, ["-DGLFW_BUILD_WAYLAND=OFF", "-DGLFW_BUILD_EXAMPLES=OFF", "-DGLFW_BUILD_TESTS=OFF", "-DGLFW_BUILD_DOCS=OFF"], "glfw"),
+    "glfw3": (None, ["-DGLFW_BUILD_WAYLAND=OFF", "-DGLFW_BUILD_EXAMPLES=OFF", "-DGLFW_BUILD_TESTS=OFF", "-DGLFW_BUILD_DOCS=OFF",
+                     *SMALL_C], "glfw"),
 }
 
 

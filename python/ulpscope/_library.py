@@ -92,10 +92,20 @@ def find_program() -> str:
     beside = os.path.join(_FOLDER, "bin", "ulpscope")
     if os.path.exists(beside):
         return beside
-    found = shutil.which("ulpscope")
-    if found is None:
-        raise Error("the program ulpscope was not found: ULPSCOPE_PROGRAM may say where it is")
-    return found
+    for folder in os.get_exec_path():
+        found = shutil.which("ulpscope", path=folder)
+        if found is not None and not _is_ours(found):
+            return found
+    raise Error("the program ulpscope was not found: ULPSCOPE_PROGRAM may say where it is")
+
+
+def _is_ours(path: str) -> bool:
+    """Whether a program is the script of this package, which would look for the program again."""
+    try:
+        with open(path, "rb") as file:
+            return b"ulpscope.__main__" in file.read(4096)
+    except OSError:
+        return False
 
 
 def load_library() -> ctypes.CDLL:

@@ -1,7 +1,8 @@
-"""Reports and tables of traces, from the program `ulpscope`."""
+"""Reports and tables of traces, from the program `ulpscope`. A trace is a file, or a folder with one of each rank."""
 
 import functools
 import html
+import importlib
 import json
 import math
 import os
@@ -9,6 +10,11 @@ import subprocess
 from typing import Any, Dict, List, Union
 
 from ._library import Error, find_program
+
+# Background and name of the labels in notebooks.
+_VERDICTS = {"ok": ("#2e7d32", "OK"), "warning": ("#a65c00", "WARNING"), "broken": ("#b3261e", "BROKEN")}
+_SEVERITIES = {"error": "#b3261e", "warning": "#a65c00"}
+_SHOWN = 8  # findings, in a notebook; the text below has all of them
 
 # How JSON of the program writes them.
 _NOT_FINITE: Dict[str, Any] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -42,12 +48,14 @@ class Report:
     @property
     def verdict(self) -> str:
         """ok, warning or broken."""
-        return self.data["verdict"]
+        verdict: str = self.data["verdict"]
+        return verdict
 
     @property
     def findings(self) -> List[Dict[str, Any]]:
         """The findings, as docs/report.schema.json has them."""
-        return self.data["findings"]
+        findings: List[Dict[str, Any]] = self.data["findings"]
+        return findings
 
     def __str__(self) -> str:
         return self.text
@@ -56,7 +64,27 @@ class Report:
         return f"<ulpscope report of {self.path}: {self.verdict}>"
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.text)}</pre>"
+        """The verdict as a label, the findings as a list, and the report in a fold. Without styles it reads as well."""
+        colour, label = _VERDICTS.get(self.verdict, ("#555", self.verdict))
+        parts = [f"<p>{_label(label, colour)} {html.escape(self.data.get('verdict_text', ''))}</p>"]
+        if self.findings:
+            items = [_finding(finding) for finding in self.findings[:_SHOWN]]
+            if len(self.findings) > _SHOWN:
+                items.append(f"<li>{len(self.findings) - _SHOWN} more</li>")
+            parts.append(f"<ul>{''.join(items)}</ul>")
+        parts.append(f"<details><summary>{html.escape(self.path)}</summary><pre>{html.escape(self.text)}</pre></details>")
+        return f"<div>{''.join(parts)}</div>"
+
+
+def _label(text: str, colour: str) -> str:
+    return f'<b style="background:{colour};color:#fff;padding:.1em .5em;border-radius:.3em">{html.escape(text)}</b>'
+
+
+def _finding(finding: Dict[str, Any]) -> str:
+    severity = str(finding.get("severity", ""))
+    said = f'<b style="color:{_SEVERITIES.get(severity, "inherit")}">{html.escape(severity)}</b> {html.escape(finding.get("title", ""))}'
+    suggestion = finding.get("suggestion")
+    return f"<li>{said}{f'<br/><i>{html.escape(suggestion)}</i>' if suggestion else ''}</li>"
 
 
 class Trace:
@@ -70,6 +98,14 @@ class Trace:
         rows: List[Dict[str, Any]] = json.loads(_run("export", self.path, "--table", name, "--format", "json"))
         return [{column: _NOT_FINITE.get(value, value) if isinstance(value, str) else value for column, value in row.items()}
                 for row in rows]
+
+    def to_pandas(self, name: str) -> Any:
+        """The rows of a table as a pandas.DataFrame, in whose columns of numbers what is not known is NaN."""
+        try:
+            pandas: Any = importlib.import_module("pandas")
+        except ImportError as error:
+            raise Error("to_pandas needs pandas, which is not installed; table() gives the same rows") from error
+        return pandas.DataFrame(self.table(name))
 
     def __repr__(self) -> str:
         return f"<ulpscope trace {self.path}>"

@@ -156,7 +156,7 @@ def _run_script(path: str, arguments: List[str]) -> None:
     if not os.path.isfile(path):  # a folder with a __main__.py
         if not _is_safe_path():
             del sys.path[0]
-        runpy.run_path(path, run_name="__main__")
+        runpy.run_path(os.path.abspath(path), run_name="__main__")
         return
     if not _is_safe_path():
         sys.path[0] = os.path.dirname(os.path.realpath(path))

@@ -80,7 +80,8 @@ class Automatic:
         self._end_watching()
         scalers = [each for each in (made() for made in self._scalers) if each is not None and each.is_enabled()]
         try:
-            self.recording = self._begin(self._path, models_of(module, wanted), optimizers, scalers[-1] if scalers else None, **self._options)
+            models = models_of(module, wanted)
+            self.recording = self._begin(self._path, models, optimizers, scalers[-1] if scalers else None, **self._options)
         except Exception as error:  # the script goes on
             self.failure = f"{type(error).__name__}: {error}"
             warn(f"ulpscope records nothing: {self.failure}")
@@ -114,9 +115,9 @@ def models_of(called: torch.nn.Module, wanted: Set[int]) -> _Models:
         return min(whole, key=_size)
     models = [called]
     while holders:
-        best, held = max(holders, key=lambda holder: (len(holder[1] & rest), -_size(holder[0])))
+        best, held = max(holders, key=lambda holder: (len(holder[1] & rest), *(-size for size in _size(holder[0]))))
         models.append(best)
-        rest -= held
+        rest = rest - held
         holders = [holder for holder in holders if holder[1] & rest]
     return called if len(models) == 1 else _named(models)
 
