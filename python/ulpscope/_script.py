@@ -83,11 +83,15 @@ def _recorded(path: str, options: Dict[str, Any]) -> Iterator[None]:
     """Records what trains in the block, and says so at its end on stderr."""
     process = os.getpid()
     started: List["Automatic"] = []
+    failures: List[str] = []
 
     def start() -> None:
-        from .torch.automatic import Automatic
+        try:
+            from .torch.automatic import Automatic
 
-        started.append(Automatic(path, options))
+            started.append(Automatic(path, options))
+        except Exception as error:  # a PyTorch that is too old; the script goes on
+            failures.append(f"{type(error).__name__}: {error}")
 
     # PyTorch reads the environment while it is imported, and a script may set that before: it is the script that imports it.
     finder = _AfterImport("torch", start)
@@ -104,17 +108,18 @@ def _recorded(path: str, options: Dict[str, Any]) -> Iterator[None]:
             if automatic is not None:
                 automatic.close()
             with contextlib.suppress(OSError, ValueError):  # the script may have closed it
-                print(_result(automatic), file=sys.stderr)
+                print(_result(automatic, failures), file=sys.stderr)
 
 
-def _result(automatic: Optional["Automatic"]) -> str:
+def _result(automatic: Optional["Automatic"], failures: List[str]) -> str:
+    if automatic is not None and automatic.recording is not None:
+        return f"ulpscope: recorded {automatic.recording.path}"
+    why = "no module was called for training whose parameters an optimizer of torch.optim has"
     if automatic is None:
-        return "ulpscope: nothing was recorded: the script did not import torch"
-    if automatic.failure:
-        return f"ulpscope: nothing was recorded: {automatic.failure}"
-    if automatic.recording is None:
-        return "ulpscope: nothing was recorded: no module was called for training whose parameters an optimizer of torch.optim has"
-    return f"ulpscope: recorded {automatic.recording.path}"
+        why = failures[0] if failures else "the script did not import torch"
+    elif automatic.failure:
+        why = automatic.failure
+    return f"ulpscope: nothing was recorded: {why}"
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):

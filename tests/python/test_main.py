@@ -197,6 +197,12 @@ class Record(Scratch):
             self.assertGreater(len(lines[0]), 0)
             self.assertEqual(lines[0], lines[1], table)
 
+    def test_a_torch_that_is_too_old_is_said(self):
+        self.write("torch/__init__.py", "")
+        self.write("script.py", "import torch\nprint(torch.__file__)\n")
+        done = self.both("script.py")
+        self.assertRegex(done.stderr, r"^ulpscope: nothing was recorded: [^\n]+\n$")
+
     @unittest.skipIf(torch is None, NEEDS_TORCH)
     def test_a_script_that_fails_leaves_its_steps(self):
         self.write("script.py", TRAINS + "    if step == 3:\n        raise SystemExit(3)\n")
