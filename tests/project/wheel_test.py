@@ -37,7 +37,7 @@ for _ in range(3):
     optimizer.step()
 """
 
-# What a user's program does with the package, and a checker of types has to understand.
+# A user's program with the package, which a checker of types has to understand.
 TYPED = """
 import ulpscope
 

@@ -101,10 +101,12 @@ class AutomaticRecording(unittest.TestCase):
         self.assertTrue(optimizer and wider)
 
     def test_several_models_have_the_names_of_their_classes(self):
-        class Generator(torch.nn.Linear):
-            pass
+        class Generator(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.part = torch.nn.Sequential(torch.nn.Linear(2, 2))
 
-        first, second, third = Generator(2, 2), torch.nn.Sequential(self.linear()), Generator(2, 2)
+        first, second, third = Generator(), torch.nn.Sequential(self.linear()), Generator()
         optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (first, second, third)]
         self.call(second)
         self.assertEqual(set(self.begun.model), {"Sequential", "Generator", "Generator2"})

@@ -128,7 +128,7 @@ class Record(Scratch):
         return self.ulpscope("record", *arguments, **environment)
 
     def both(self, *arguments):
-        """What a script prints and how it ends, in Python and when it is recorded."""
+        """A script prints the same, and ends in the same way, in Python and when it is recorded."""
         plain = self.run_python(*arguments)
         recorded = self.record(*arguments)
         self.assertEqual((recorded.returncode, recorded.stdout), (plain.returncode, plain.stdout), recorded.stderr)

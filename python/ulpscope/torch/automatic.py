@@ -103,8 +103,8 @@ class _Patch:
 
 
 def models_of(called: torch.nn.Module, wanted: Set[int]) -> _Models:
-    """The modules to record, which have all wanted parameters that modules have: the one called, where it has all; else the
-    smallest that has; else several, by the names of their classes."""
+    """The modules to record, which have all wanted parameters that modules have: the one called, where it has all; else another that
+    has; else several, by the names of their classes."""
     rest = wanted - _parameters(called)
     if not rest:
         return called
@@ -112,10 +112,10 @@ def models_of(called: torch.nn.Module, wanted: Set[int]) -> _Models:
     reached = set().union(*(held for _, held in holders), wanted - rest)
     whole = [module for module, held in holders if held == reached]
     if whole:
-        return min(whole, key=_size)
+        return max(whole, key=_fits)
     models = [called]
     while holders:
-        best, held = max(holders, key=lambda holder: (len(holder[1] & rest), *(-size for size in _size(holder[0]))))
+        best, held = max(holders, key=lambda holder: (len(holder[1] & rest), *_fits(holder[0])))
         models.append(best)
         rest = rest - held
         holders = [holder for holder in holders if holder[1] & rest]
@@ -147,5 +147,6 @@ def _holds(module: torch.nn.Module, wanted: Set[int]) -> bool:
     return not wanted.isdisjoint(_parameters(module))
 
 
-def _size(module: torch.nn.Module) -> Tuple[int, int]:
-    return sum(1 for _ in module.parameters()), sum(1 for _ in module.modules())
+def _fits(module: torch.nn.Module) -> Tuple[int, int]:
+    """The best of the modules with the wanted parameters has the fewest others, and is no part of one that has no more."""
+    return -sum(1 for _ in module.parameters()), sum(1 for _ in module.modules())
