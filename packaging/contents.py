@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Says what is inside of a package: an SBOM, and the licences of all that is in the program.
 
-usage: contents.py --version VERSION --map FILE... --build FOLDER --parts FOLDER --output FOLDER NAME=FILE... [--beside LIBRARY=NAME=FILE]...
+usage: contents.py --version VERSION --map FILE... --build FOLDER --parts FOLDER --output FOLDER NAME=FILE...
+                   [--beside LIBRARY=NAME=FILE]...
 
 FILE is a program or a library of the project, and NAME what it is called in the package. Read are the linker's maps of these, which name
 each archive that a member was taken of, and what the compiler noted of the headers that the sources include. Which Debian package a file

@@ -52,15 +52,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-o", "--output", metavar="FILE", default="run.h5",
                         help="the trace to write (default: run.h5); of a run of several processes, a folder")
     parser.add_argument("--overwrite", action="store_true", help="replace a file that exists")
-    parser.add_argument("--level", choices=("health", "stats", "full"), default="stats", help="what is recorded of each tensor (default: stats)")
+    parser.add_argument("--level", choices=("health", "stats", "full"), default="stats",
+                        help="what is recorded of each tensor (default: stats)")
     parser.add_argument("--every", type=int, metavar="N", default=1, help="histograms in every Nth step only (default: 1)")
     for name, what in (("modules", "GLOB"), ("ops", "GLOB"), ("phases", "NAME")):
         parser.add_argument(f"--{name}", metavar=what, default="", help=f"record these {name} only; several with commas (default: all)")
     parser.add_argument("--max-bytes", type=int, metavar="N", default=0, help="how large the trace may become (default: no limit)")
     parser.add_argument("--name", default="", help="of the run")
-    parser.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="", help="of the run (default: what autocast and parameters have)")
+    parser.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="",
+                        help="of the run (default: what autocast and parameters have)")
     parser.add_argument("--accumulate", choices=("mean", "sum"), help="what the loss of a step is of the losses of its micro-batches")
-    parser.add_argument("--compile", choices=("see", "eager"), default="see", help="eager runs what torch.compile made op by op (default: see)")
+    parser.add_argument("--compile", choices=("see", "eager"), default="see",
+                        help="eager runs what torch.compile made op by op (default: see)")
     parser.add_argument("script", metavar="SCRIPT", help="the script, which is not changed")
     parser.add_argument("arguments", metavar="ARGUMENTS", nargs=argparse.REMAINDER, help="those of the script")
     return parser
@@ -165,7 +168,8 @@ def _run_script(path: str, arguments: List[str]) -> None:
         return
     if not _is_safe_path():
         sys.path[0] = os.path.dirname(os.path.realpath(path))
-    # Not by runpy.run_path(), which changes sys.argv, and takes the module __main__ away before threads and exit handlers of the script end.
+    # Not by runpy.run_path(), which changes sys.argv, and takes the module __main__ away before threads and exit handlers of the script
+    # end.
     whole = os.path.abspath(path)
     module = types.ModuleType("__main__")
     module.__dict__.update(__file__=whole, __builtins__=__builtins__, __cached__=None)

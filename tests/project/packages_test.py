@@ -24,7 +24,7 @@ GLIBC = "2.28"
 # Of a program that is linked with glibc alone, and the two libraries that lie beside it.
 LIBRARIES = {"linux-vdso.so.1", "ld-linux-x86-64.so.2", "libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "libdnnl.so.2",
              "libcsv.so.3"}
-TRAINING = ["train", "mlp", "--precision", "fp16", "--steps", "20", "--force"]
+TRAINING = ["train", "mlp", "--precision", "fp16", "--steps", "20", "--force", "--json"]
 
 # Into another root, which has /proc for as long as the command runs: the program finds what lies beside it there.
 ENTER = 'mount -t proc proc "$0/proc" && exec chroot "$0" "$@"'
@@ -90,7 +90,7 @@ class Packages(unittest.TestCase):
         self.assertTrue(trace.exists())
         reported = place.ulpscope("report", seen_as)
         self.assertEqual(reported.returncode, 0, reported.stderr)
-        self.assertIn("Trace of mlp", reported.stdout)
+        self.assertIn("FP16, 20 steps", reported.stdout)
         explained = place.ulpscope("float", "0.1", "--format", "fp16")
         self.assertEqual(explained.returncode, 0, explained.stderr)
         self.assertIn("0.0999755859375", explained.stdout)
@@ -106,7 +106,7 @@ class Packages(unittest.TestCase):
         own = SCRATCH / "build.h5"
         trained = command_output(BUILT, *TRAINING, "-o", own)
         self.assertEqual(trained.returncode, 0, trained.stderr)
-        fingerprints = [re.search(r"weights fingerprint +(\w+)", text)[1] for text in (printed, trained.stdout)]
+        fingerprints = [re.search(r'"weights_fingerprint": "(\w+)"', text)[1] for text in (printed, trained.stdout)]
         self.assertEqual(fingerprints[0], fingerprints[1])
         self.assertEqual([row["loss"] for row in table(trace, "steps")], [row["loss"] for row in table(own, "steps")])
         tensors = table(trace, "stats")
