@@ -142,13 +142,14 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         spec = importlib.util.find_spec(fullname)
         if spec is None or spec.loader is None:
             return spec
-        execute = spec.loader.exec_module
+        loader, execute = spec.loader, spec.loader.exec_module
 
         def execute_and_tell(module: types.ModuleType) -> None:
+            delattr(loader, "exec_module")  # of this loader, whose class has it; a reload tells nothing
             execute(module)
             self._done()
 
-        setattr(spec.loader, "exec_module", execute_and_tell)
+        setattr(loader, "exec_module", execute_and_tell)
         return spec
 
 
