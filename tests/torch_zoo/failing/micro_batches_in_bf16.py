@@ -1,0 +1,38 @@
+"""Gradients of 512 micro-batches are added up in BF16, which has 8 bits: from some micro-batch on the sum takes no more."""
+
+import torch
+from torch import nn
+
+import ulpscope
+
+TRUTH = {
+    "verdict": "warning",
+    "causes": ["updates.lost"],
+    "loss_breaks": None,
+    "because": "a sum of BF16 numbers stops to grow where a term is below half an ulp of it, after some 256 terms of one size: the gradient of "
+    "the bias is 0.5 x 512 = 256 x 0.5 in truth, and half of it in BF16",
+    "fix": "FP32 weights, and so FP32 gradients, under BF16 autocast",
+}
+
+
+def train(path, fixed=False):
+    torch.manual_seed(0)
+    model = nn.Linear(4, 1)
+    if not fixed:
+        model = model.to(torch.bfloat16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    losses = []
+    with ulpscope.record(path, model, optimizer):
+        for _ in range(3):
+            optimizer.zero_grad()
+            total = 0.0
+            for _ in range(512):
+                x = torch.randn(4, 4)
+                with torch.autocast("cpu", torch.bfloat16, enabled=fixed):
+                    y = model(x if fixed else x.bfloat16())
+                loss = nn.functional.l1_loss(y.float().squeeze(1), 100 + x[:, 0])
+                loss.backward()
+                total += loss.item()
+            optimizer.step()
+            losses.append(total / 512)
+    return losses
