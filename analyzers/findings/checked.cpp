@@ -25,6 +25,8 @@ constexpr Template kUnseen{"checked.unseen_roundings", "{unseen} of {roundings} 
 constexpr Template kScale{"checked.loss_scale", "loss scale"};
 constexpr Template kUpdates{"checked.updates", "lost updates"};
 constexpr Template kNoUpdates{"checked.no_updates", "lost updates (no update was recorded)"};
+constexpr Template kNoUpdatesBeforeBreak{"checked.no_updates_before_break",
+                                         "lost updates (no update was recorded before the run broke)"};
 constexpr Template kSums{"checked.sums", "rounding error of sums"};
 
 }  // namespace
@@ -55,7 +57,7 @@ Sentences what_was_checked(const RunFacts& facts, std::span<const Part> parts) {
   if (has(Part::scale) && facts.scale().scaling == LossScaling::scaled) seen.push_back(kScale());
   if (has(Part::updates)) {
     const bool any = !facts.updates().weights().empty();
-    (any ? seen : unseen).push_back((any ? kUpdates : kNoUpdates)());
+    (any ? seen : unseen).push_back((any ? kUpdates : facts.broke() ? kNoUpdatesBeforeBreak : kNoUpdates)());
   }
   if (has(Part::ranges)) unseen.push_back(kSums());
   Sentences checked;

@@ -22,6 +22,7 @@ constexpr Template kBadSample{"data.nonfinite.sample", "{kind} in the data: {sam
 constexpr Template kBadBatchesHold{"data.nonfinite.batches_hold", "{batches} batches of {place} hold NaN or Inf."};
 constexpr Template kBadBatches{"data.nonfinite", "{kind} in the data: {batches} batches of {place}, first in step {step}."};
 constexpr Template kBadBatch{"data.nonfinite.one_batch", "{kind} in the data: one batch of {place}, in step {step}."};
+constexpr Template kHarmless{"data.nonfinite.harmless", "None of it reached a loss or a weight."};
 constexpr Template kFixBadSample{"advice.fix_sample", "Fix or drop the sample: no format and no loss scale helps."};
 constexpr Template kFixBadSamples{"advice.fix_samples", "Fix or drop the samples: no format and no loss scale helps."};
 
@@ -32,6 +33,13 @@ std::string place_of_first(const Snapshot& trace, uint32_t tensor, uint64_t step
     if (std::string place = sample_of(trace, tensor, capture); !place.empty()) return place;
   }
   return "";
+}
+
+// Some of these batches were trained on, and it got nowhere: the model, or the loss, leaves out what is missing.
+bool is_harmless(const RunFacts& facts, uint32_t tensor, const RowPosition& first) {
+  if (facts.ranges().harm() != Severity::info || facts.ranges().is_filtered()) return false;
+  const NonfiniteBeginning* const one = facts.ranges().beginning_of({tensor, first, 0});
+  return one != nullptr && !one->loss && !one->weights && !one->statistic && one->skipped < one->rows;
 }
 
 void find_bad_data(const RunFacts& facts, Findings& found) {
@@ -68,6 +76,11 @@ void find_bad_data(const RunFacts& facts, Findings& found) {
     advice = kFixBadSamples();
   }
   if (named.empty() || rows > 1) advice += kExportListsBatch({{"trace", trace_name(facts.context.trace)}, step});
+  if (is_harmless(facts, first->second, first->first)) {
+    title += kHarmless();
+    found.add(Severity::info, std::move(title), suspects.worst(), {}, std::move(extent));
+    return;
+  }
   found.add(std::max(ranges.harm(), Severity::warning), std::move(title), suspects.worst(), advice, std::move(extent));
 }
 
@@ -76,7 +89,7 @@ void find_bad_data(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule data_nonfinite{
     .code = "data.nonfinite",
     .part = Part::ranges,
-    .raised = "A batch held NaN or Inf.",
+    .raised = "A batch held NaN or Inf. A note where none of it reached a loss or a weight, as where a loss leaves out targets that are missing.",
     .meaning = "The data are at fault, not a format: the loss and all gradients of such a batch are NaN in FP32 too.",
     .help = "Fix or drop the sample in the file and row that the finding names.",
     .picture = Picture::nonfinite_flow,

@@ -30,6 +30,7 @@ constexpr Template kNonfiniteCameIn{"range.nonfinite.came_in",
                                     "{kind} came in with {place}{rank}, step {step}, {elements} of {count:count element}."};
 constexpr Template kBecomesNonfinite{"range.nonfinite.becomes",
                                      "{place}{rank} becomes {kind} in {elements} of {count:count element}."};
+constexpr Template kFilledIn{"range.nonfinite.filled_in", "{place} fills in the Inf that this NaN comes from."};
 constexpr Template kNonfiniteHarmless{"range.nonfinite.harmless", "None of it reached a weight."};
 
 // An earlier one did none.
@@ -74,6 +75,7 @@ void tell_nonfinite(const RunFacts& facts, const NonfiniteOrigin& origin, Findin
     extent.value = {"tensors", count_cell(tensors), Unit::count};
   Sentences title = nonfinite_title(facts, origin, explanation);
   if (ranges.harm() == Severity::info && !ranges.is_filtered()) title += kNonfiniteHarmless();
+  if (origin.filled) title += kFilledIn({{"place", tensor_place(facts.selection, *origin.filled)}});
   title += further_harm(facts, origin);
   title += nonfinite_tensors(facts);
   const bool overflowed = is_overflow(explanation.cause) && ranges.harm() != Severity::info;

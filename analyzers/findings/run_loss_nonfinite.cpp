@@ -45,7 +45,7 @@ std::optional<NonfiniteOrigin> where_began(const RunFacts& facts, uint64_t step)
   for (const NonfiniteBeginning& one : ranges.beginnings()) {
     if (!one.loss || *one.loss > step) continue;
     for (const NonfiniteOrigin& origin : ranges.origins())
-      if (origin.tensor == one.tensor && origin.position.step <= step) return origin;
+      if ((origin.tensor == one.tensor || origin.filled == one.tensor) && origin.position.step <= step) return origin;
     if (latest == nullptr || *one.loss > *latest->loss) latest = &one;
   }
   return latest ? latest->of_loss : std::nullopt;

@@ -4,6 +4,7 @@
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/judgements/loss_ends.h"
+#include "ulpscope/analyzers/judgements/loss_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/lowest_losses.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
@@ -62,6 +63,7 @@ void find_rise(const RunFacts& facts, Findings& found) {
   if (behind.size() < kSteps || !(rank_sum_deviations(lowest->losses, behind) > kDeviations)) return;
   const double end = median(last_losses(steps, kSteps));
   if (!std::isfinite(end) || !is_much(steps.first.loss, lowest->median, std::min(end, median(behind)))) return;
+  if (optimizes_in_turns(facts)) return;
   Advice advice = why_weights_shrink(facts);
   advice.text += kLowerRateBefore({{"rate", advice.lower(learning_rate_now(facts))}, {"step", ordinal(lowest->first_step)}});
   if (rounds_to_narrow(facts.selection))

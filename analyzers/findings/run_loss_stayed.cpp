@@ -4,6 +4,7 @@
 #include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/judgements/guesses.h"
 #include "ulpscope/analyzers/judgements/loss_ends.h"
+#include "ulpscope/analyzers/judgements/loss_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/trend.h"
@@ -32,7 +33,7 @@ void find_stayed(const RunFacts& facts, Findings& found) {
   const std::vector<double> ends = last_losses(steps);
   if (ends.size() < kEndLosses || steps.first_losses.size() < kEndLosses) return;
   const double first = median(steps.first_losses), last = median(ends);
-  if (!(first > 0) || !std::isfinite(last) || last < first) return;
+  if (!(first > 0) || !std::isfinite(last) || last < first || optimizes_in_turns(facts)) return;
   const Advice why = why_updates_are_short(facts);
   found.add(Severity::warning, kLossStayed({{"first", first}, {"last", last}, {"steps", kEndLosses}}),
             {{key_of_step(context.trace, steps.last.step), {{"median_loss", last}, {"first_median_loss", first}}}},
@@ -46,7 +47,7 @@ extern constinit const FindingRule run_loss_stayed{
     .part = Part::run,
     .raised =
         "A run of 40 steps or more from its start ended with losses no lower than its first ones. Only for losses for which the "
-        "loss of guessing is not known.",
+        "loss of guessing is not known, and not for models that are updated in turns, as those of a GAN.",
     .meaning = "By its losses the run learned nothing.",
     .help = "Check the other findings, the learning rate, and the range of inputs and targets.",
     .shown_by = "experiments/failures/absolute_error_learns_nothing.toml",

@@ -45,6 +45,8 @@ std::optional<double> exact_result(OpFunction function, double x, double y) {
       return 1 / x;
     case OpFunction::exp:
       return std::exp(x);
+    case OpFunction::pow:
+      return std::pow(x, y);
     default:
       return std::nullopt;
   }

@@ -283,6 +283,9 @@ NonfiniteExplanation explain_operands(const OriginFacts& origin) {
   const CaptureRow& element = origin.capture->element();
   const std::vector<const CaptureRow*> operands = origin.capture->operands(element);
   if (operands.empty() || operands.size() > 3) return {};
+  const double filled = attribute(origin.op, "value").value_or(kUnknown);
+  if (origin.op.function == OpFunction::masked_fill && !std::isfinite(filled) && element.value == filled)
+    return {.story = words::kPutsInfinity({{"value", filled}}), .help = Advice(words::kFillFinite())};
   std::vector<Sentence> arguments;
   std::vector<double> read;  // by the op, which may take subnormals as zero
   for (const CaptureRow* const operand : operands) {
@@ -295,7 +298,11 @@ NonfiniteExplanation explain_operands(const OriginFacts& origin) {
                                           : words::kOperand)({{"value", operand->value}}));
   }
   const bool is_scaled = origin.op.function == OpFunction::scale && attribute(origin.op, "factor").has_value();
-  const double factor = is_scaled ? *attribute(origin.op, "factor") : kUnknown;
+  const bool is_power = origin.op.function == OpFunction::pow && read.size() == 1 && attribute(origin.op, "exponent").has_value();
+  const double factor = is_scaled  ? *attribute(origin.op, "factor")
+                        : is_power ? *attribute(origin.op, "exponent")
+                                   : kUnknown;
+  if (is_power) arguments.push_back((factor < 0 ? words::kNegativeOperand : words::kOperand)({{"value", factor}}));
   const double x = read[0], y = read.size() > 1 ? read[1] : factor;
   NonfiniteExplanation found{.cause = cause_by_function(origin, x, y)};
   Value second;

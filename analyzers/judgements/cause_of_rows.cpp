@@ -81,6 +81,52 @@ NonfiniteExplanation explain_domain(const OriginFacts& origin, const TensorRow& 
   return {};
 }
 
+// What an input was that holds infinities, with the last row of it before the origin's.
+struct ReadRow {
+  uint32_t input = 0;
+  TensorRow row;
+  DType dtype = DType::f32;
+};
+
+// Of an op whose inputs held infinities and no NaN, and which made NaN of them.
+NonfiniteExplanation explain_infinities(const OriginFacts& origin, const TensorRow& made, const std::vector<ReadRow>& read) {
+  if (made.known == StatisticsLevel::none || made.statistics.nan == 0) return {};
+  uint64_t positive = 0, negative = 0;
+  for (const ReadRow& each : read) {
+    if (each.row.known == StatisticsLevel::none || each.row.statistics.nan > 0) return {};
+    positive += each.row.statistics.positive_infinity;
+    negative += each.row.statistics.negative_infinity;
+  }
+  if (has_trait(origin.op.function, kWeighsRow) && origin.op.function != OpFunction::masked_softmax) {
+    if (positive > 0 || negative == 0) return {};
+    return {.cause = NonfiniteCause::masked_row, .story = words::kMaskedRows(), .help = Advice(words::kLeaveOneValue())};
+  }
+  if (!origin.origin.filled || positive + negative == 0) return {};
+  switch (origin.op.function) {
+    case OpFunction::mul:
+      return {.cause = NonfiniteCause::zero_times_infinity,
+              .story = words::kZeroTimesInfinity(),
+              .help = Advice(words::kFillFinite())};
+    case OpFunction::add:
+    case OpFunction::sub:
+      return {.cause = NonfiniteCause::unknown, .story = words::kInfinityMinusInfinity(), .help = Advice(words::kFillFinite())};
+    default:
+      return {.help = Advice(words::kFillFinite())};
+  }
+}
+
+// A running statistic is bounded by its inputs' squares, and nothing divides by what may be 0.
+NonfiniteExplanation explain_statistic(const OriginFacts& origin, const TensorRow& made) {
+  if (!is_running_statistic(origin.made, origin.op) || !is_narrow(origin.made.dtype)) return {};
+  if (made.statistics.nan > 0 || stored_infinities(made, origin.made.dtype) == 0) return {};
+  const Name module{origin.op.module.empty() ? NameKind::op : NameKind::module,
+                    origin.op.module.empty() ? origin.op.name : origin.op.module};
+  return {.cause = NonfiniteCause::overflow_of_a_sum,
+          .story = words::kRunningStatistic(
+              {{"largest", origin.format().largest_finite()}, {"format", format_name(origin.format())}}),
+          .help = Advice(words::kWideStatistics({{"module", module}}))};
+}
+
 // Where the rounding was counted, the row holds the values before it.
 NonfiniteExplanation explain_rounding(const OriginFacts& origin) {
   NonfiniteExplanation found{.cause = origin.op.kind == OpKind::cast ? NonfiniteCause::overflow_on_cast
@@ -102,14 +148,20 @@ NonfiniteExplanation explain_by_rows(const OriginFacts& origin) {
   if (!op.inputs_told || made.flushes_inputs || !is_float(made.dtype)) return {};
   const std::optional<TensorRow> row = origin.row();
   if (!row) return {};
-  std::vector<TensorRow> read;
+  std::vector<ReadRow> all;
   for (const GraphEdge& edge : origin.facts.context.trace.graph().inputs(made.op)) {
     const auto tensor = origin.recorded(edge.producer, edge.slot);
     const std::optional<TensorRow> last = tensor ? origin.last_row(*tensor) : std::nullopt;
-    if (!last || stored_nonfinite(*last, origin.facts.selection.tensor(*tensor).dtype) > 0) return {};
-    read.push_back(*last);
+    if (!last) return {};
+    all.push_back({edge.input, *last, origin.facts.selection.tensor(*tensor).dtype});
   }
-  if (read.empty()) return {};
+  if (all.empty()) return {};
+  std::vector<TensorRow> read;
+  for (const ReadRow& each : all) {
+    if (stored_nonfinite(each.row, each.dtype) > 0) return explain_infinities(origin, *row, all);
+    read.push_back(each.row);
+  }
+  if (NonfiniteExplanation found = explain_statistic(origin, *row); found.cause != NonfiniteCause::unknown) return found;
   if (NonfiniteExplanation found = explain_domain(origin, *row, read); found.cause != NonfiniteCause::unknown) return found;
 
   size_t operands = operands_of_exact(op.function);

@@ -140,7 +140,30 @@ inline constexpr Template kOperation{"cause.operation", "{at}{expression} = {res
 inline constexpr Template kTooLarge{"cause.too_large", "{at}{expression} = {exact:.6g} {beyond}."};
 inline constexpr Template kCastTooLarge{"cause.cast_too_large", "{at}{expression} {beyond}."};
 
+// Infinities on purpose.
+inline constexpr Template kPutsInfinity{"cause.puts_infinity", "It puts {value:special} in place of elements."};
+inline constexpr Template kZeroTimesInfinity{"cause.zero_times_infinity_by_rows",
+                                             "Its inputs held Inf but no NaN, and it holds NaN: 0 * Inf."};
+inline constexpr Template kInfinityMinusInfinity{"cause.infinity_minus_infinity_by_rows",
+                                                 "Its inputs held Inf but no NaN, and it holds NaN: Inf - Inf."};
+inline constexpr Template kFillFinite{"advice.fill_finite",
+                                      "Fill in a large finite number, or select the other elements instead."};
+
 // By rows alone.
+inline constexpr Template kMaskedRows{
+    "cause.masked_rows",
+    "Its input held -Inf, but neither NaN nor +Inf: all values of a row are masked, and exp(-Inf - -Inf) is NaN."};
+inline constexpr Template kNoWeightOfTargets{
+    "cause.no_weight_of_targets",
+    "Its inputs were finite: it ignored every target of the batch, or their class weights add up to 0. Its mean is 0 / 0."};
+inline constexpr Template kKeepBatchesWithTargets{
+    "advice.keep_batches_with_targets",
+    "Leave out batches without a target that counts{setting:brackets}, or divide the sum of the losses by at least 1."};
+inline constexpr Template kRunningStatistic{
+    "cause.running_statistic",
+    "Its inputs were finite, and it holds Inf but no NaN: the statistic exceeded {largest} ({format} max)."};
+inline constexpr Template kWideStatistics{
+    "advice.wide_statistics", "Keep the running statistics of `{module}` in FP32, or scale down its input."};
 inline constexpr Template kLargestBefore{"cause.largest_before_rounding",
                                          "The largest value before rounding, {value:.6g}, {beyond}."};
 inline constexpr Template kExceeded{

@@ -183,7 +183,22 @@ bool stays_above_start(const RunFacts& facts) {
 
 Severity harm_of_nonfinite_losses(const StepTotals& steps, bool broke) {
   if (broke) return Severity::error;
-  return wastes_many(steps.nonfinite_losses.size(), steps.count) ? Severity::warning : Severity::info;
+  return harms_losses(steps) ? Severity::warning : Severity::info;
+}
+
+bool optimizes_in_turns(const RunFacts& facts) {
+  const Snapshot& trace = facts.context.trace;
+  bool updated = false, in_turns = false;
+  const uint64_t first = facts.steps().first.step;
+  trace.of_rank(trace.ranks().front()).visit_rows_without_histograms({first, first + 1}, [&](std::span<const TensorRow> rows) {
+    for (const TensorRow& row : rows) {
+      const OpInfo& op = trace.ops()[trace.tensors()[row.tensor].op];
+      in_turns = in_turns || (updated && op.phase == Phase::backward);
+      updated = updated || op.kind == OpKind::update;
+    }
+    return !in_turns;
+  });
+  return in_turns;
 }
 
 std::optional<LossJudgement> judge_losses(const RunFacts& facts, uint64_t first_nonfinite, uint64_t blind) {

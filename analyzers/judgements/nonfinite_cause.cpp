@@ -202,6 +202,13 @@ NonfiniteExplanation explain_loss(const OriginFacts& origin) {
     help.text = words::kEndWithSigmoid({{"setting", function}});
     return {.cause = NonfiniteCause::log_of_negative, .story = words::kNoProbability(), .help = std::move(help)};
   }
+  if (origin.op.function == OpFunction::nll) {
+    const auto logs = origin.read_as(0), weights = origin.read_as(2);
+    if (!logs || !origin.was_finite(*logs) || (weights && !origin.was_finite(*weights))) return {};
+    return {.cause = NonfiniteCause::zero_over_zero,
+            .story = words::kNoWeightOfTargets(),
+            .help = Advice(words::kKeepBatchesWithTargets({{"setting", facts.context.settings.now_named(producer.ignored_targets)}}))};
+  }
   if (origin.op.function != OpFunction::cross_entropy) return {};
   const auto sums = origin.recorded(origin.made.op, *slot_of(origin.op.function, Meaning::log_sum_exp));
   if (!sums || !origin.was_finite(*sums)) return {};
@@ -228,8 +235,10 @@ NonfiniteExplanation find_cause(const OriginFacts& origin) {
     else if (op.kind == OpKind::elementwise || op.kind == OpKind::cast)
       found = explain_operands(origin);
   }
-  // Where nothing was captured, the rounding may have been counted.
-  const bool is_told_by_rows = origin.origin.overflowed > 0 || !origin.capture;
+  // Where nothing was captured, or the terms of a sum without it, the rounding may have been counted.
+  const bool has_no_sum =
+      origin.capture && origin.capture->element().terms > 0 && !std::isfinite(origin.capture->element().partial_sum);
+  const bool is_told_by_rows = origin.origin.overflowed > 0 || !origin.capture || has_no_sum;
   return found.cause == NonfiniteCause::unknown && is_told_by_rows ? explain_by_rows(origin) : found;
 }
 

@@ -17,6 +17,7 @@ struct NonfiniteOrigin {
   uint32_t tensor = 0;
   RowPosition position;
   uint64_t overflowed = 0;  // finite values that became infinite when they were rounded
+  std::optional<uint32_t> filled = {};  // the tensor whose infinities, put there on purpose, became NaN here
 };
 
 // What NaN and infinities have to get to in order to do the harm that a run is judged by.

@@ -5,6 +5,7 @@
 
 #include "ulpscope/analyzers/subject/output_slots.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/softmax_masks.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
 #include "ulpscope/analyzers/totals/range_facts.h"
 
@@ -29,7 +30,7 @@ RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& 
   const StepTotals whole = steps.whole();
   broke_ = steps.broken_from() != UINT64_MAX;
   steps_ = whole.count;
-  wastes_losses_ = wastes_many(whole.nonfinite_losses.size(), whole.count);
+  wastes_losses_ = harms_losses(whole);
   had_nonfinite_losses_ = !whole.nonfinite_losses.empty();
   nonfinite_in_order_ = find_nonfinite();
   reached_weights_ = find_in_weights(context.selection);
@@ -44,6 +45,32 @@ RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& 
   const bool only_skips = !broke_ && !reached_weights_ && whole.is_stuck();
   if ((harm_ == Severity::info || only_skips) && wastes_many(whole.skipped.size(), whole.count)) find_skipped_for_nan(whole.count);
   origins_ = find_origins();
+  if (harm_ != Severity::info)
+    for (NonfiniteOrigin& origin : origins_) origin = where_filled_became_nan(origin);
+}
+
+NonfiniteOrigin RangeJudgement::where_filled_became_nan(const NonfiniteOrigin& origin) const {
+  const OpFunction function = context_.selection.op(origin.tensor).function;
+  if (function != OpFunction::fill && function != OpFunction::masked_fill) return origin;
+  const Snapshot of_rank = context_.trace.of_rank(origin.position.rank);
+  const auto holds = [&](uint32_t tensor, const RowPosition& position, auto&& what) {
+    bool found = false;
+    of_rank.visit_history(tensor, {position.step, position.step + 1}, [&](std::span<const TensorRow> rows) {
+      found = found || std::any_of(rows.begin(), rows.end(), [&](const TensorRow& row) {
+                return position_of(row, position.rank) == position && what(row);
+              });
+      return !found;
+    });
+    return found;
+  };
+  if (!holds(origin.tensor, origin.position, holds_mask)) return origin;
+  const auto has_nan = [](const TensorRow& row) { return row.statistics.nan > 0; };
+  const NonfiniteWays ways = ways_from(context_, origin.tensor, origin.position);
+  for (const std::vector<NonfiniteStop>& way : {ways.to_loss, ways.to_weights}) {
+    for (const NonfiniteStop& stop : way)
+      if (holds(stop.tensor, stop.position, has_nan)) return {stop.tensor, stop.position, 0, origin.tensor};
+  }
+  return origin;
 }
 
 const RangeJudgement::Tensor* RangeJudgement::find(uint32_t tensor) const {
@@ -110,7 +137,7 @@ Severity RangeJudgement::judge_harm(const Selection& selection, const StepTotals
     const Role role = selection.tensor(tensor.index).role;
     if (is_gradient_of_parameters(role) && nonfinite(tensor.index).rows > 0) return Severity::warning;
   }
-  return wastes_many(steps.nonfinite_losses.size(), steps.count) ? Severity::warning : Severity::info;
+  return harms_losses(steps) ? Severity::warning : Severity::info;
 }
 
 // Where the run broke, what reached a loss or a weight did the harm; where no step was taken to its end, what reached a gradient of

@@ -79,6 +79,8 @@ class RangeJudgement {
   void find_skipped_for_nan(uint64_t steps);
   NonfiniteHarm harm_done(const StepTotals& steps, uint64_t broken_from) const;
   std::vector<NonfiniteOrigin> find_origins() const;
+  // Where infinities that an op filled in became NaN on their way to a loss or a weight; the origin itself of others.
+  NonfiniteOrigin where_filled_became_nan(const NonfiniteOrigin& origin) const;
 
   const AnalysisContext& context_;
   FollowedBeginnings& followed_;

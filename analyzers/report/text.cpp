@@ -155,7 +155,7 @@ std::string quantity_text(const Quantity& quantity) {
   const std::string value = cell_text(quantity.value, quantity.unit);
   std::string name = shown_name(quantity.name);
   if (quantity.unit != Unit::count) return fmt::format("{} {}", name, value);
-  if (value == "1" && name.ends_with('s')) name.pop_back();
+  if (value == "1" && name.ends_with('s')) name.resize(name.size() - (name.ends_with("ches") ? 2 : 1));
   return fmt::format("{} {}", value, name);
 }
 

@@ -125,6 +125,10 @@ bool wastes_many(uint64_t wasted, uint64_t steps) {
   return (wasted > 0 && wasted == steps) || (wasted >= 5 && static_cast<double>(wasted) > 0.02 * static_cast<double>(steps));
 }
 
+bool harms_losses(const StepTotals& steps) {
+  return wastes_many(steps.nonfinite_losses.size(), steps.count) || !steps.nonfinite_losses.is_within(steps.skipped);
+}
+
 bool StepTotals::takes_growth_back() const {
   if (trailing_skips == 0 || changes.size() <= trailing_skips) return false;
   const ScaleChange &growth = changes[changes.size() - trailing_skips - 1], &first_skip = changes[changes.size() - trailing_skips];

@@ -86,6 +86,8 @@ struct StepTotals {
 
 // Whether these are more than the price of a growing loss scale: PyTorch's scaler pays 1 step in 2000.
 bool wastes_many(uint64_t wasted, uint64_t steps);
+// Whether losses were NaN or infinite in many steps, or in one that was not skipped: no scaler finds its level by that.
+bool harms_losses(const StepTotals& steps);
 
 class StepFacts {
  public:

@@ -21,10 +21,11 @@ namespace {
 
 constexpr size_t kNone = SIZE_MAX;
 
+constexpr std::array<std::string_view, 10> kWords = {"first", "second",  "third",  "fourth", "fifth",
+                                                     "sixth", "seventh", "eighth", "ninth",  "tenth"};
+
 std::string ordinal(size_t number) {
-  static constexpr std::array<const char*, 10> kWords = {"first", "second",  "third",  "fourth", "fifth",
-                                                         "sixth", "seventh", "eighth", "ninth",  "tenth"};
-  if (number >= 1 && number <= kWords.size()) return kWords[number - 1];
+  if (number >= 1 && number <= kWords.size()) return std::string(kWords[number - 1]);
   const size_t last = number % 100 / 10 == 1 ? 0 : number % 10;
   return fmt::format("{}{}", number, last == 1 ? "st" : last == 2 ? "nd" : last == 3 ? "rd" : "th");
 }
@@ -369,6 +370,13 @@ std::string type_text(DType dtype) {
   std::transform(text.begin(), text.end(), text.begin(),
                  [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; });
   return text;
+}
+
+bool is_ordinal(std::string_view word) {
+  if (std::find(kWords.begin(), kWords.end(), word) != kWords.end()) return true;
+  if (word.size() < 3 || word[0] < '0' || word[0] > '9') return false;
+  const size_t end = word.find_first_not_of("0123456789");
+  return end == word.size() - 2 && word.find_first_of("snrt", end) == end;
 }
 
 std::vector<TensorName> tensor_names(const Snapshot& trace) { return Namer(trace).names(); }

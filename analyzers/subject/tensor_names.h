@@ -27,6 +27,9 @@ struct TensorName {
 // Of all tensors. Takes n log n.
 std::vector<TensorName> tensor_names(const Snapshot& trace);
 
+// Whether a name begins with that word to say which of several it is: "first", "11th".
+bool is_ordinal(std::string_view word);
+
 // "FP16", "E4M3", "i64"
 std::string type_text(DType dtype);
 

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "ulpscope/analyzers/subject/selection.h"
+#include "ulpscope/analyzers/subject/tensor_names.h"
 
 namespace ulpscope {
 
@@ -40,12 +41,14 @@ Parts parts_of(const Selection& selection, uint32_t tensor) {
   };
   const std::string &parameter = selection.tensor(tensor).parameter, &module = selection.op(tensor).module;
   NameKind kind = begins_with(parameter) ? NameKind::parameter : begins_with(module) ? NameKind::module : NameKind::tensor;
-  const std::string place = kind == NameKind::parameter ? parameter
-                            : kind == NameKind::module  ? module
-                                                        : name.substr(0, name.find(' '));
+  std::string place = kind == NameKind::parameter ? parameter
+                      : kind == NameKind::module  ? module
+                                                  : name.substr(0, name.find(' '));
   // A gradient may be called after the module whose output it is of, and its op is in none.
   for (uint32_t i = 0; kind == NameKind::tensor && i < selection.size(); ++i)
     if (selection.op(i).module == place) kind = NameKind::module;
+  // "first div" is one name: of the ops called so that are in no module, the first.
+  if (kind == NameKind::tensor && is_ordinal(place)) place = name.substr(0, name.find(' ', place.size() + 1));
   std::string what = name.size() > place.size() ? without_brackets(std::string_view(name).substr(place.size() + 1)) : "";
   if (what == place) what.clear();
   return {{kind, place}, std::move(what)};

@@ -44,6 +44,13 @@ uint64_t StepSet::size() const {
   return count;
 }
 
+bool StepSet::is_within(const StepSet& other) const {
+  return std::all_of(ranges_.begin(), ranges_.end(), [&](const Range& range) {
+    return std::any_of(other.ranges_.begin(), other.ranges_.end(),
+                       [&](const Range& outer) { return outer.first <= range.first && range.last <= outer.last; });
+  });
+}
+
 uint64_t StepSet::first_of_last_bout() const {
   auto range = std::prev(ranges_.end());
   for (; range != ranges_.begin(); --range) {

@@ -35,6 +35,7 @@ class StepSet {
   uint64_t size() const;
   bool empty() const { return ranges_.empty(); }
   bool contains(uint64_t step) const;
+  bool is_within(const StepSet& other) const;
   // Of one that is not empty.
   uint64_t first() const { return ranges_.front().first; }
   uint64_t last() const { return ranges_.back().last; }
@@ -62,6 +63,8 @@ class Timeline {
     if (is_empty_) first_ = step.step;
     is_empty_ = false;
     last_ = step.step;
+    // A step whose loss is not known, as one that an exception ended, does not end what broke the run.
+    if (broken_from_ && !step.loss_known) return broken_;
     if (!has_nonfinite_loss(step)) {
       close_segment();
       is_judged_ = true;

@@ -8,8 +8,9 @@ import ulpscope
 
 TRUTH = {
     "verdict": "warning",
-    "causes": ["run.loss_nonfinite"],
+    "causes": ["range.nonfinite"],
     "step": 4,
+    "op": "nll_loss_forward",
     "steps": 1,
     "loss_breaks": 4,
     "because": "cross_entropy divides by the number of labels that are not ignored, which is 0; its backward gives such rows 0",

@@ -7,8 +7,9 @@ import ulpscope
 
 TRUTH = {
     "verdict": "warning",
-    "causes": ["run.loss_nonfinite"],
+    "causes": ["range.nonfinite"],
     "step": 3,
+    "op": "nll_loss_forward",
     "steps": 1,
     "loss_breaks": 3,
     "because": "all labels are -100 in step 3; gradients are 0 there, and the weights stay finite",

@@ -8,12 +8,13 @@ import ulpscope
 
 TRUTH = {
     "verdict": "broken",
-    "causes": ["range.values_overflow"],
-    "module": "blocks.2.2",
+    "causes": ["model.values_grow"],
+    "module": "blocks.2.0",
     "op": "addmm",
+    "says": ["`blocks.2.2 addmm`"],
     "step": 0,
     "loss_breaks": 0,
-    "because": "each block multiplies by about 60, and the third one leaves FP16, in the forward pass",
+    "because": "each layer multiplies by some 6, and the last one of the third block leaves FP16, in the forward pass",
     "fix": "a LayerNorm at the start of each block",
 }
 

@@ -7,7 +7,7 @@ import ulpscope
 
 TRUTH = {
     "verdict": "broken",
-    "causes": ["updates.clipped_away"],
+    "causes": ["updates.clipped_while_scaled"],
     "loss_breaks": None,
     "because": "gradients of norm 2^16 are clipped to 1 and divided by 2^16, so that SGD's updates are 65,536 times too small",
     "fix": "scaler.unscale_(optimizer) before clip_grad_norm_",

@@ -1,4 +1,5 @@
-"""A GAN with its losses written out: the discriminator becomes sure, its sigmoid is exactly 1, and log(1 - 1) is -Inf."""
+"""A GAN under FP16 autocast with its losses written out: the discriminator becomes sure, its sigmoid underflows, and the generator's
+loss is -log(0). The scaler skips the generator from then on, and lowers the scale of both."""
 
 import torch
 from torch import nn
@@ -9,8 +10,9 @@ TRUTH = {
     "verdict": "broken",
     "causes": ["range.nonfinite"],
     "op": "log",
-    "loss_breaks": 0,
-    "because": "a logit above 17 has a sigmoid of 1 in FP32",
+    "says": ["log(0)"],
+    "loss_breaks": 5,
+    "because": "the sigmoid of a logit below -17.3 rounds to 0 in FP16",
     "fix": "binary_cross_entropy_with_logits",
 }
 
@@ -20,7 +22,8 @@ def train(path, fixed=False):
     generator = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 8))
     discriminator = nn.Sequential(nn.Linear(8, 64), nn.LeakyReLU(0.2), nn.Linear(64, 1))
     g_optimizer = torch.optim.Adam(generator.parameters(), lr=1e-3)
-    d_optimizer = torch.optim.Adam(discriminator.parameters(), lr=0.1)
+    d_optimizer = torch.optim.Adam(discriminator.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
 
     def loss_of(logits, is_real):
         if fixed:
@@ -30,17 +33,20 @@ def train(path, fixed=False):
 
     losses = []
     models = {"generator": generator, "discriminator": discriminator}
-    with ulpscope.record(path, models, [d_optimizer, g_optimizer]):
+    with ulpscope.record(path, models, [d_optimizer, g_optimizer], scaler):
         for _ in range(25):
             real = 10 + torch.randn(32, 8)
-            fake = generator(torch.randn(32, 4))
             d_optimizer.zero_grad()
-            d_loss = loss_of(discriminator(real), True) + loss_of(discriminator(fake.detach()), False)
-            d_loss.backward()
-            d_optimizer.step()
+            with torch.autocast("cpu", torch.float16):
+                fake = generator(torch.randn(32, 4))
+                d_loss = loss_of(discriminator(real), True) + loss_of(discriminator(fake.detach()), False)
+            scaler.scale(d_loss).backward()
+            scaler.step(d_optimizer)
             g_optimizer.zero_grad()
-            g_loss = loss_of(discriminator(fake), True)
-            g_loss.backward()
-            g_optimizer.step()
+            with torch.autocast("cpu", torch.float16):
+                g_loss = loss_of(discriminator(fake), True)
+            scaler.scale(g_loss).backward()
+            scaler.step(g_optimizer)
+            scaler.update()
             losses.append(d_loss.item() + g_loss.item())
     return losses

@@ -11,8 +11,8 @@ TRUTH = {
     "causes": ["range.nonfinite"],
     "module": "",
     "op": "div",
-    "step": 0,
-    "loss_breaks": 1,
+    "step": 3,
+    "loss_breaks": 4,
     "because": "the derivative of sqrt at 0 is Inf, and times the derivative of 0^2, which is 0, it is NaN; the losses are finite until the "
     "weights are NaN",
     "fix": "sqrt of the sum plus 1e-12",
@@ -20,8 +20,8 @@ TRUTH = {
 
 
 def train(path, fixed=False):
-    torch.manual_seed(0)
-    critic = nn.Sequential(nn.Linear(2, 6), nn.ReLU(), nn.Linear(6, 1))
+    torch.manual_seed(36)
+    critic = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
     optimizer = torch.optim.Adam(critic.parameters(), lr=1e-3, betas=(0.5, 0.9))
     eps = 1e-12 if fixed else 0.0
     losses = []

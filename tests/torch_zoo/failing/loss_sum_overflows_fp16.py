@@ -1,4 +1,5 @@
-"""A loss by hand that sums squared errors of a whole batch in FP16: the sum exceeds 65,504, in each step."""
+"""A loss by hand that sums squared errors of a whole batch in FP16: the sum exceeds 65,504, in each step, while the
+gradients are finite."""
 
 import torch
 from torch import nn
@@ -7,12 +8,12 @@ import ulpscope
 
 TRUTH = {
     "verdict": "broken",
-    "causes": ["range.values_overflow"],
+    "causes": ["range.nonfinite"],
     "module": "",
     "op": "sum",
     "step": 0,
     "loss_breaks": 0,
-    "because": "the sum of 64 x 400 squares of about 4 is 100,000; every step is skipped, and the scale falls for nothing",
+    "because": "the sum of 64 x 400 squares of about 4 is 100,000; the gradients of it are finite, so that training goes on unseen",
     "fix": "the sum in FP32",
 }
 

@@ -7,7 +7,7 @@ import ulpscope
 
 TRUTH = {
     "verdict": "broken",
-    "causes": ["range.values_overflow"],
+    "causes": ["range.nonfinite"],
     "op": "exp",
     "step": 0,
     "loss_breaks": 0,
