@@ -1,3 +1,4 @@
+#include <cmath>
 #include <optional>
 #include <set>
 
@@ -57,6 +58,8 @@ void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
   if (steps.nonfinite_losses.empty()) return;
   const uint64_t nonfinite = steps.nonfinite_losses.size(), first = steps.nonfinite_losses.first();
   const bool recovered = !facts.broke();
+  // A last step without a loss, as one that an exception ended, is no recovery.
+  const bool ends_so = recovered && !steps.last.loss_known && !std::isfinite(steps.last_losses.back());
   // Losses of steps that were skipped long before have nothing to do with those that broke the run.
   const uint64_t from = recovered ? first : steps.nonfinite_losses.first_of_last_bout();
   Extent extent{{}, from};
@@ -71,7 +74,9 @@ void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
   for (const int rank : broken) ranks.push_back(ordinal(rank));
   const Sentence count = kNonfiniteSteps({{"nonfinite", nonfinite}, {"steps", steps.count}, {"first_step", ordinal(first)}});
   Sentences title;
-  if (recovered && steps.nonfinite_losses.contains(steps.last.step)) {
+  if (ends_so) {
+    title = kLossNonfinite({{"steps", count}});
+  } else if (recovered && steps.nonfinite_losses.contains(steps.last.step)) {
     title = kLossNonfiniteAtEnd({{"steps", count}});
     if (nonfinite > 1) title += kOthersRecovered();
   } else if (recovered) {
@@ -85,7 +90,7 @@ void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
              kLossNonfiniteOfAllRanks({{"steps", count}})};
   }
   const uint64_t step = origin ? origin->position.step : began(facts, steps, from);
-  found.add(harm_of_nonfinite_losses(steps, facts.broke()), std::move(title),
+  found.add(harm_of_nonfinite_losses(steps, facts.broke() || ends_so), std::move(title),
             {{key_of_step(trace, first), {{"steps", count_cell(nonfinite), Unit::count}}}},
             kLookWhereItBegan({{"step", ordinal(step)}, {"trace", trace_name(trace)}}), std::move(extent));
 }

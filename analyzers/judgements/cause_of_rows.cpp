@@ -8,6 +8,7 @@
 #include "ulpscope/analyzers/judgements/cause_text.h"
 #include "ulpscope/analyzers/judgements/domain_advice.h"
 #include "ulpscope/analyzers/judgements/origin_facts.h"
+#include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
@@ -115,9 +116,11 @@ NonfiniteExplanation explain_infinities(const OriginFacts& origin, const TensorR
   }
 }
 
-// A running statistic is bounded by its inputs' squares, and nothing divides by what may be 0.
+// What a batch norm reads is finite, so that a mean or a variance of it which is Inf is too large for its type.
 NonfiniteExplanation explain_statistic(const OriginFacts& origin, const TensorRow& made) {
   if (!is_running_statistic(origin.made, origin.op) || !is_narrow(origin.made.dtype)) return {};
+  const auto value = origin.read_as(0);
+  if (!value || !origin.was_finite(*value)) return {};
   if (made.statistics.nan > 0 || stored_infinities(made, origin.made.dtype) == 0) return {};
   const Name module{origin.op.module.empty() ? NameKind::op : NameKind::module,
                     origin.op.module.empty() ? origin.op.name : origin.op.module};
@@ -148,8 +151,14 @@ NonfiniteExplanation explain_by_rows(const OriginFacts& origin) {
   if (!op.inputs_told || made.flushes_inputs || !is_float(made.dtype)) return {};
   const std::optional<TensorRow> row = origin.row();
   if (!row) return {};
+  if (NonfiniteExplanation found = explain_statistic(origin, *row); found.cause != NonfiniteCause::unknown) return found;
   std::vector<ReadRow> all;
   for (const GraphEdge& edge : origin.facts.context.trace.graph().inputs(made.op)) {
+    const std::span<const uint32_t> made_by = origin.facts.context.graph.made_by(edge.producer, edge.slot);
+    const auto is_a_float = [&](uint32_t each) { return is_float(origin.facts.selection.tensor(each).dtype); };
+    // Integers have no rows, and are finite.
+    const bool may_be_left_out = made_by.empty() && origin.facts.ranges().is_filtered();
+    if (!may_be_left_out && std::none_of(made_by.begin(), made_by.end(), is_a_float)) continue;
     const auto tensor = origin.recorded(edge.producer, edge.slot);
     const std::optional<TensorRow> last = tensor ? origin.last_row(*tensor) : std::nullopt;
     if (!last) return {};
@@ -161,7 +170,6 @@ NonfiniteExplanation explain_by_rows(const OriginFacts& origin) {
     if (stored_nonfinite(each.row, each.dtype) > 0) return explain_infinities(origin, *row, all);
     read.push_back(each.row);
   }
-  if (NonfiniteExplanation found = explain_statistic(origin, *row); found.cause != NonfiniteCause::unknown) return found;
   if (NonfiniteExplanation found = explain_domain(origin, *row, read); found.cause != NonfiniteCause::unknown) return found;
 
   size_t operands = operands_of_exact(op.function);

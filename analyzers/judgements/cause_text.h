@@ -161,7 +161,7 @@ inline constexpr Template kKeepBatchesWithTargets{
     "Leave out batches without a target that counts{setting:brackets}, or divide the sum of the losses by at least 1."};
 inline constexpr Template kRunningStatistic{
     "cause.running_statistic",
-    "Its inputs were finite, and it holds Inf but no NaN: the statistic exceeded {largest} ({format} max)."};
+    "The norm's input was finite, and the statistic holds Inf but no NaN: it exceeded {largest} ({format} max)."};
 inline constexpr Template kWideStatistics{
     "advice.wide_statistics", "Keep the running statistics of `{module}` in FP32, or scale down its input."};
 inline constexpr Template kLargestBefore{"cause.largest_before_rounding",

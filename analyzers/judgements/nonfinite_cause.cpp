@@ -235,11 +235,8 @@ NonfiniteExplanation find_cause(const OriginFacts& origin) {
     else if (op.kind == OpKind::elementwise || op.kind == OpKind::cast)
       found = explain_operands(origin);
   }
-  // Where nothing was captured, or the terms of a sum without it, the rounding may have been counted.
-  const bool has_no_sum =
-      origin.capture && origin.capture->element().terms > 0 && !std::isfinite(origin.capture->element().partial_sum);
-  const bool is_told_by_rows = origin.origin.overflowed > 0 || !origin.capture || has_no_sum;
-  return found.cause == NonfiniteCause::unknown && is_told_by_rows ? explain_by_rows(origin) : found;
+  // Where what was captured does not tell, as of an op in place or of a sum without its value, the rows may.
+  return found.cause == NonfiniteCause::unknown && found.story.empty() ? explain_by_rows(origin) : found;
 }
 
 }  // namespace

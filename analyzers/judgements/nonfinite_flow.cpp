@@ -8,6 +8,7 @@
 
 #include "ulpscope/analyzers/subject/output_slots.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
+#include "ulpscope/analyzers/subject/tensor_rounding.h"
 #include "ulpscope/analyzers/totals/tensor_ranges.h"
 #include "ulpscope/trace/op_semantics.h"
 
@@ -365,6 +366,10 @@ void FollowedBeginnings::State::take(const AnalysisContext& context) {
           if (row.zeros == 0 || !divides(context.selection.op(row.tensor).function)) return;
           NonfiniteBeginning& beginning = found[from];
           if (beginning.rows == 0) return;
+          // An exponential beyond FP32's range divides what it divides to 0 in any format, as in a sigmoid.
+          const TensorInfo& began = context.selection.tensor(latest[from].tensor);
+          const bool is_exponential = context.selection.op(latest[from].tensor).function == OpFunction::exp;
+          if (is_exponential && (!is_narrow(began.dtype) || has_range_of_fp32(began.dtype))) return;
           if (beginning.zeros.steps == 0) {
             beginning.zeros.tensor = row.tensor;
             beginning.zeros.origin = latest[from];

@@ -63,8 +63,6 @@ class Timeline {
     if (is_empty_) first_ = step.step;
     is_empty_ = false;
     last_ = step.step;
-    // A step whose loss is not known, as one that an exception ended, does not end what broke the run.
-    if (broken_from_ && !step.loss_known) return broken_;
     if (!has_nonfinite_loss(step)) {
       close_segment();
       is_judged_ = true;

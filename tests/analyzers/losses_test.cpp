@@ -141,6 +141,20 @@ TEST_F(LossesOfTensors, ThatEndInNanBreakTheRun) {
   EXPECT_EQ(analyze_compare(trace, trace, {}).verdict, Verdict::broken);
 }
 
+// As a step that an exception ended.
+TEST_F(LossesOfTensors, ThatAreNotKnownAtTheEndAreNoRecovery) {
+  for (const double loss : {2.0, 1.0, static_cast<double>(NAN)}) {
+    add(loss);
+    trace_.end_step(without_loss());
+  }
+  trace_.end_step(without_loss());
+  const Report report = analyze_all(trace_.read(), {});
+  EXPECT_EQ(report.verdict, Verdict::broken) << report.verdict_text;
+  const Finding* nan = find_finding(report, "run.loss_nonfinite");
+  ASSERT_NE(nan, nullptr);
+  EXPECT_EQ(nan->title.text(), "The loss was NaN or Inf in 1 of 4 steps (first: step 2).");
+}
+
 TEST_F(LossesOfTensors, AreNotKnownWhereNothingTellsThem) {
   const uint32_t hidden = trace_.add_tensor("0", "linear", Phase::forward, Role::activation, DType::f32);
   for (int step = 0; step < 3; ++step) {
@@ -213,6 +227,25 @@ TEST(LossStayed, InARunFromItsStart) {
   EXPECT_TRUE(is_said_to_stay([](size_t) { return 1.0; }, 40));
   EXPECT_FALSE(is_said_to_stay([](size_t) { return 1.0; }, 39));
   EXPECT_FALSE(is_said_to_stay([](size_t step) { return 1.0 - 0.001 * step; }, 40));
+}
+
+// Of two models that work against each other, each updated by a backward pass of its own.
+TEST(LossStayed, SaysNothingOfModelsInTurns) {
+  for (const bool in_turns : {false, true}) {
+    SyntheticTrace trace;
+    const uint32_t first = trace.add_tensor("d", "matmul_d", Phase::backward, Role::weight_gradient, DType::f32, "d.weight");
+    const uint32_t first_weight = trace.add_tensor("d", "adam_update", Phase::optimizer, Role::weight, DType::f32, "d.weight");
+    const uint32_t second = trace.add_tensor("g", "matmul_g", Phase::backward, Role::weight_gradient, DType::f32, "g.weight");
+    const uint32_t second_weight = trace.add_tensor("g", "adam_update", Phase::optimizer, Role::weight, DType::f32, "g.weight");
+    for (int step = 0; step < 60; ++step) {
+      for (const uint32_t tensor : in_turns ? std::vector{first, first_weight, second, second_weight}
+                                            : std::vector{first, second, first_weight, second_weight})
+        trace.add(tensor, make_stored_row({1}, DType::f32));
+      trace.end_step(SyntheticTrace::default_step(1.0 + 0.1 * step));
+    }
+    const Report report = analyze_all(trace.read(), {});
+    EXPECT_EQ(report.verdict == Verdict::ok, in_turns) << report.verdict_text;
+  }
 }
 
 // Too few for anything but that each of the last ones is far above each of the first.

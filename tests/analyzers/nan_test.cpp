@@ -15,6 +15,7 @@
 #include "ulpscope/analyzers/judgements/nonfinite_flow.h"
 #include "ulpscope/analyzers/totals/headroom.h"
 #include "ulpscope/analyzers/verbs/all_findings.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope::analyzers_test {
 namespace {
@@ -172,7 +173,136 @@ TEST(SoftmaxMasks, ThatLeaveASoftmaxNothingAreNone) {
   for (int step = 0; step < 3; ++step) attention.step(2, false);
   const Report nan = analyze_nan(attention.read(), {});
   EXPECT_EQ(nan.verdict, Verdict::broken);
-  EXPECT_EQ(fact(nan, "tensor"), Cell(std::string("attention masked_fill")));
+  EXPECT_EQ(fact(nan, "tensor"), Cell(std::string("attention softmax")));
+  EXPECT_EQ(fact(nan, "cause"), Cell(std::string("masked_row")));
+  const Finding* const found = find_finding(nan, "range.nonfinite");
+  ASSERT_NE(found, nullptr);
+  EXPECT_NE(sentence_of(found->title, "range.nonfinite.filled_in"), nullptr) << found->title;
+}
+
+// Ops in a row, each of which reads the one before and `also`, an output that is 0 and 1.
+class Chain {
+ public:
+  struct Op {
+    const char *function, *attributes;
+    Phase phase;
+    Role role;
+    std::vector<double> values;
+    DType dtype = DType::f32;
+    bool reads_also = false;
+  };
+  static Snapshot trace(const std::vector<Op>& ops, double loss, bool skipped = false) {
+    SyntheticTrace trace;
+    TensorInfo tensor;
+    std::vector<uint32_t> made{trace.add_output({100, 0, "source", "data", Phase::data, "", {}}, tensor)};
+    for (const Op& op : ops) {
+      tensor.dtype = op.dtype;
+      tensor.role = op.role;
+      if (op.role == Role::weight) tensor.parameter = "weight";
+      made.push_back(trace.add_output({made.size(), 0, op.function, "", op.phase, op.attributes, {}}, tensor));
+      const auto index = static_cast<uint32_t>(made.size() - 1);
+      trace.sink().add_edge({0, index, 0, index - 1, 0});
+      if (op.reads_also) trace.sink().add_edge({0, index, 1, 0, 0});
+    }
+    for (int step = 0; step < 8; ++step) {
+      trace.add(made[0], make_stored_row({0, 1}, DType::f32));
+      for (size_t i = 0; i < ops.size(); ++i) {
+        const bool is_finite = step != 3 && std::isfinite(loss);
+        trace.add(made[i + 1], make_stored_row(is_finite ? std::vector<double>{1} : ops[i].values, ops[i].dtype));
+      }
+      StepRow row = SyntheticTrace::default_step(step == 3 || !std::isfinite(loss) ? NAN : loss);
+      row.skipped = step == 3 && skipped;
+      trace.end_step(row);
+    }
+    return trace.read();
+  }
+};
+
+TEST(FilledInfinities, AreNamedBesideTheOpThatMadeNanOfThem) {
+  for (const auto& [function, cause] :
+       {std::pair{"mul", "cause.zero_times_infinity_by_rows"}, std::pair{"sub", "cause.infinity_minus_infinity_by_rows"}}) {
+    const Snapshot trace = Chain::trace({{"masked_fill", "value=-inf", Phase::forward, Role::activation, {-INFINITY, 1}},
+                                         {"copy", "", Phase::forward, Role::activation, {-INFINITY, 1}},
+                                         {function, "", Phase::forward, Role::activation, {NAN, 1}, DType::f32, true},
+                                         {"mse", "", Phase::loss, Role::loss, {NAN}}},
+                                        NAN);
+    const Report report = analyze_all(trace, {});
+    ASSERT_EQ(report.causes.size(), 1u) << report.verdict_text;
+    const Finding& found = report.findings[report.causes.front().finding];
+    EXPECT_EQ(found.code, "range.nonfinite");
+    EXPECT_EQ(trace.ops()[trace.tensors()[*found.extent.origin].op].name, function);
+    EXPECT_NE(sentence_of(found.title, cause), nullptr) << found.title;
+    ASSERT_NE(sentence_of(found.title, "range.nonfinite.filled_in"), nullptr) << found.title;
+    EXPECT_EQ(sentence_of(found.title, "range.nonfinite.filled_in")->text(),
+              "`masked_fill` fills in the Inf that this NaN comes from.");
+  }
+}
+
+TEST(UncountedOverflow, OfARunningVarianceIsTold) {
+  SyntheticTrace trace;
+  TensorInfo tensor;
+  tensor.dtype = DType::f16;
+  tensor.role = Role::input;
+  const uint32_t input = trace.add_output({1, 0, "source", "", Phase::data, "", {}}, tensor);
+  tensor.role = Role::activation;
+  const uint32_t output = trace.add_output({2, 0, "batch_norm", "norm", Phase::forward, "training=1", {}}, tensor);
+  tensor.role = Role::buffer;
+  tensor.parameter = "norm.running_var";
+  tensor.slot = static_cast<decltype(tensor.slot)>(slot_of(OpFunction::batch_norm, Meaning::running_variance).value());
+  const uint32_t variance = trace.add_output({2, 0, "batch_norm", "norm", Phase::forward, "training=1", {}}, tensor);
+  trace.sink().add_edge({0, 1, 0, 0, 0});
+  for (int step = 0; step < 4; ++step) {
+    trace.add(input, make_stored_row({4000, 1}, DType::f16));
+    trace.add(output, make_stored_row({1, -1}, DType::f16));
+    trace.add(variance, make_stored_row({INFINITY}, DType::f16));
+    trace.end_step();
+  }
+  const Report report = analyze_all(trace.read(), {});
+  const Finding* const found = find_finding(report, "range.nonfinite");
+  ASSERT_NE(found, nullptr);
+  EXPECT_NE(sentence_of(found->title, "cause.running_statistic"), nullptr) << found->title;
+  EXPECT_NE(sentence_of(found->suggestion, "advice.wide_statistics"), nullptr) << found->suggestion;
+}
+
+TEST(NonfiniteLosses, WarnWhereTheStepWasTaken) {
+  const auto report_of = [](bool skipped) {
+    return analyze_all(Chain::trace({{"log_softmax", "", Phase::forward, Role::activation, {-1, -2}},
+                                     {"nll", "reduction=mean", Phase::loss, Role::loss, {NAN}}},
+                                    1.0, skipped),
+                       {});
+  };
+  const Report taken = report_of(false);
+  EXPECT_EQ(taken.verdict, Verdict::warning) << taken.verdict_text;
+  const Finding* const found = find_finding(taken, "range.nonfinite");
+  ASSERT_NE(found, nullptr);
+  EXPECT_NE(sentence_of(found->title, "cause.no_weight_of_targets"), nullptr) << found->title;
+  ASSERT_NE(find_finding(taken, "run.loss_nonfinite"), nullptr);
+  EXPECT_EQ(find_finding(taken, "run.loss_nonfinite")->severity, Severity::warning);
+  EXPECT_EQ(report_of(true).verdict, Verdict::ok);
+}
+
+// A target that is missing is NaN, and a loss may leave it out.
+TEST(BadData, ThatReachedNothingIsANote) {
+  for (const bool reaches : {false, true}) {
+    SyntheticTrace trace;
+    TensorInfo tensor;
+    tensor.role = Role::input;
+    const uint32_t target = trace.add_output({1, 0, "source", "", Phase::data, "", {}}, tensor);
+    tensor.role = Role::loss;
+    const uint32_t loss = trace.add_output({2, 0, "mse", "", Phase::loss, "", {}}, tensor);
+    trace.sink().add_edge({0, 1, 0, 0, 0});
+    for (int step = 0; step < 6; ++step) {
+      const bool is_bad = reaches && step == 2;
+      trace.add(target, make_stored_row({NAN, 1}, DType::f32));
+      trace.add(loss, make_stored_row({is_bad ? NAN : 1}, DType::f32));
+      trace.end_step(SyntheticTrace::default_step(is_bad ? NAN : 1.0));
+    }
+    const Report report = analyze_all(trace.read(), {});
+    const Finding* const found = find_finding(report, "data.nonfinite");
+    ASSERT_NE(found, nullptr);
+    EXPECT_EQ(found->severity, reaches ? Severity::warning : Severity::info);
+    EXPECT_EQ(sentence_of(found->title, "data.nonfinite.harmless") != nullptr, !reaches) << found->title;
+  }
 }
 
 // A product of another producer, of which no rounding was counted and no element captured.

@@ -6,6 +6,8 @@
 #include <set>
 
 #include "synthetic_trace.h"
+#include "ulpscope/analyzers/subject/selection.h"
+#include "ulpscope/analyzers/subject/tensor_place.h"
 #include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope::analyzers_test {
@@ -98,6 +100,18 @@ TEST(TensorNames, WhatWouldBeCalledTheSameIsToldApart) {
   EXPECT_THAT(names_of(trace), ElementsAre("a.weight at the start", "a first matmul", "a second matmul", "a.weight",
                                            "a matmul in evaluation", "a matmul second output", "a second matmul gradient",
                                            "matmul in backward", "a first matmul backward mul"));
+}
+
+TEST(TensorNames, AnOrdinalIsAPartOfAName) {
+  for (const char* word : {"first", "tenth", "11th", "22nd", "103rd"}) EXPECT_TRUE(is_ordinal(word)) << word;
+  for (const char* word : {"", "th", "firsts", "11", "0.th", "blocks", "1st.weight", "4x"}) EXPECT_FALSE(is_ordinal(word)) << word;
+  SyntheticTrace trace;
+  for (const uint64_t id : {1, 2})
+    trace.add_output(named_op(id, "div", "", Phase::forward, OpFunction::div), named_tensor(Role::activation));
+  trace.end_step();
+  const Snapshot read = trace.read();
+  const Selection selection(read, {});
+  EXPECT_EQ(tensor_place_in_pass(selection, 1).text(), "`second div` (forward)");
 }
 
 // A producer that tells of what a gradient is, and not that this is a parameter's.

@@ -631,6 +631,36 @@ TEST(RunFindings, ClippingThatLeavesNextToNothingIsACause) {
   }
 }
 
+TEST(RunFindings, ClippingBeforeUnscalingIsToldByItsReader) {
+  for (const bool before : {true, false}) {
+    SyntheticTrace trace;
+    TensorInfo tensor;
+    tensor.role = Role::weight_gradient;
+    tensor.parameter = "fc.weight";
+    std::vector<uint32_t> made{trace.add_output({1, 0, "matmul", "fc", Phase::backward, "", {}}, tensor)};
+    for (const char* name : {before ? "clip_norm" : "unscale", before ? "unscale" : "clip_norm"}) {
+      made.push_back(trace.add_output({made.size() + 1, 0, name, "fc", Phase::scaling, "", {}}, tensor));
+      trace.sink().add_edge({0, static_cast<uint32_t>(made.size() - 1), 0, static_cast<uint32_t>(made.size() - 2), 0});
+    }
+    for (int step = 0; step < 12; ++step) {
+      for (const uint32_t each : made) trace.add(each, make_row({1.0}, DType::f32));
+      StepRow row = SyntheticTrace::default_step(1.0 / (1 + step), 0x1p14);
+      row.norm_known = true;
+      row.gradient_norm = 0.5;
+      row.clipped_gradient_norm = 0x1p-14;
+      trace.end_step(row);
+    }
+    const Report report = analyze_all(trace.read(), {});
+    const Finding* const found = find_finding(report, "updates.clipped_while_scaled");
+    ASSERT_EQ(found != nullptr, before) << report.verdict_text;
+    if (!before) continue;
+    EXPECT_EQ(found->title,
+              "Gradients are clipped before they are unscaled, so that the loss scale counts as a part of their norm. It shrinks "
+              "the norm at least 8,190x in each of 12 steps.");
+    EXPECT_EQ(report.verdict, Verdict::warning);
+  }
+}
+
 TEST(RunFindings, DecayThatRoundingTookIsAWarning) {
   for (const double applied : {0.9, 0.2, -0.1}) {
     SyntheticTrace trace;

@@ -110,7 +110,7 @@ class Run:
         self.folder, self.shows = folder, shows
         self.count, self.skipped, self.failures = 0, 0, []
 
-    def report(self, train, name):
+    def report(self, train, name, reads_text=False):
         import ulpscope
 
         path = os.path.join(self.folder, f"{name}.h5")
@@ -118,6 +118,8 @@ class Run:
             warnings.simplefilter("ignore")  # a training that fails may say so, which is no matter of this test
             losses = train(path)
         report = ulpscope.report(path)
+        if reads_text or self.shows:
+            assert report.text  # read while the trace is there
         if self.shows:
             print(f"\n=== {name}, losses {[float(f'{loss:.4g}') for loss in losses]}\n{report.text}")
             print("findings:", ", ".join(f"{each['severity']} {each['code']}" for each in report.findings))
@@ -145,7 +147,7 @@ class Run:
             return
 
         def check():
-            yield from untrue(module.TRUTH, *self.report(lambda path: module.train(path, False), training.name))
+            yield from untrue(module.TRUTH, *self.report(lambda path: module.train(path, False), training.name, "says" in module.TRUTH))
             yield from unmended(module.TRUTH, *self.report(lambda path: module.train(path, True), training.name + "-mended"))
 
         self.add(training.name, check)

@@ -10,7 +10,6 @@ TRUTH = {
     "causes": ["range.nonfinite"],
     "step": 0,
     "loss_breaks": 1,
-    "says": ["eps"],
     "because": "the states are FP16 as the weights are: 0.001 g^2 rounds to 0 for |g| up to 0.0054, and so does eps = 1e-8",
     "fix": "FP32 weights under FP16 autocast, with a scaler",
 }

@@ -10,7 +10,6 @@ TRUTH = {
     "causes": ["range.nonfinite"],
     "step": 0,
     "loss_breaks": 1,
-    "says": ["eps"],
     "because": "AdamW keeps its states in the type of the weights: 0.001 g^2 and 1e-8 both round to 0, and m / 0 is Inf",
     "fix": "FP32 weights under BF16 autocast",
 }

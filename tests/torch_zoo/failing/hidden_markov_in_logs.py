@@ -10,10 +10,10 @@ TRUTH = {
     "verdict": "broken",
     "causes": ["range.nonfinite"],
     "module": "",
-    "op": "TBD",
+    "op": "sub",
     "step": 0,
     "loss_breaks": 1,
-    "says": ["First NaN"],
+    "says": ["logaddexp", "Inf - Inf", "`first full` fills in the Inf"],
     "because": "-Inf is meant, and harmless forward; backward, logaddexp takes exp(-Inf - -Inf), so that the first gradients are NaN",
     "fix": "-1e30 for -Inf",
 }

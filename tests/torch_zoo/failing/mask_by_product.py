@@ -11,6 +11,7 @@ TRUTH = {
     "module": "",
     "op": "mul",
     "step": 0,
+    "says": ["0 * Inf", "`masked_fill` fills in the Inf"],
     "loss_breaks": 0,
     "because": "the log-probability of a forbidden token is -Inf, and a mask that multiplies does not take it away",
     "fix": "torch.where for the product",

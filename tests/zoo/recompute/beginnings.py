@@ -39,8 +39,10 @@ class Beginnings:
             if r.nonfinite[i] == 0:
                 if not of_statistic:
                     self.harmless.update((op, edge) for edge, _ in self.marked(op, step, edges))
-                if read is not None and r.zeros[i] > 0 and t.function[r.tensor[i]] in DIVISIONS:
-                    began = int(r.tensor[self.began_of[read]])
+                began = None if read is None else int(r.tensor[self.began_of[read]])
+                # What an exponential beyond FP32's range divides is 0 in any format.
+                is_true = began is not None and t.function[began] == "exp" and f.format_of(began).largest > 1e38
+                if read is not None and not is_true and r.zeros[i] > 0 and t.function[r.tensor[i]] in DIVISIONS:
                     steps, _ = self.zeros.setdefault(began, (set(), int(r.tensor[i])))
                     steps.add(step)
                     self.harmed.append((i, "divided_by", read))

@@ -205,6 +205,10 @@ SAID = {
     "data.nonfinite.one_batch": bad_data,
     "data.nonfinite.sample": bad_data,
     "data.nonfinite.batches_hold": bad_data,
+    "data.nonfinite.harmless": lambda case, said: Claim(
+        no_loss_was_nonfinite_in_a_step_that_was_taken=not (case.f.steps.nonfinite & ~case.f.steps.skipped).any(),
+        none_of_it_reached_a_weight=not case.f.reached_weights,
+    ),
     "data.outlier.sample": outlier_sample,
     "data.outlier.sample_in_one_batch": outlier_counts,
     "data.outlier.sample_in_batches": outlier_counts,

@@ -220,11 +220,17 @@ class Facts:
     def beginnings(self):
         return Beginnings(self)
 
+    @property
+    def harms_losses(self):
+        """Losses were NaN or infinite in many steps, or in one that was not skipped."""
+        s = self.steps
+        return wastes_many(int(s.nonfinite.sum()), s.n) or bool((s.nonfinite & ~s.skipped).any())
+
     @functools.cached_property
     def skipped_for_nan(self):
         """The first row of the first beginning that is NaN only, in many skipped steps, where nothing worse is known; or None."""
         r, parameters = self.rows, self.tables.tensors.is_any("role", *OF_PARAMETERS)
-        if (r.bad & parameters[r.tensor]).any() or wastes_many(int(self.steps.nonfinite.sum()), self.steps.n):
+        if (r.bad & parameters[r.tensor]).any() or self.harms_losses:
             return None
         for tensor, rows in sorted(self.beginnings.rows.items(), key=lambda each: each[1][0]):
             nan_only = not r.infinite[rows].any() and not r.became_infinite[rows[0]]
@@ -254,7 +260,7 @@ class Facts:
         else:
             kinds, since = (*everywhere, "divided_by"), 0
         kinds_apart = [[kind for kind in kinds if kind != "divided_by"], [kind for kind in kinds if kind == "divided_by"]]
-        if "divided_by" in kinds and wastes_many(int(s.nonfinite.sum()), s.n):
+        if "divided_by" in kinds and self.harms_losses:
             kinds_apart.append(["loss"])
         origins = {self.beginnings.origin(each, since) for each in kinds_apart if each} - {None}
         return sorted(origins) or ([] if first is None else [first])

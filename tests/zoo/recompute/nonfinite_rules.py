@@ -21,6 +21,9 @@ def origin_of(case):
     )
     if is_first:
         return first
+    if any(each["id"] == "range.nonfinite.filled_in" for each in case.finding["title_sentences"]):
+        rows = case.f.rows
+        return case.f.first_row(rows.bad & (rows.tensor == case.tensor_of(evidence)) & (rows.step == evidence["key"]["step"]))
     named = [row for row in case.f.origins if case.f.rows.tensor[row] == case.tensor_of(evidence)]
     return named[0] if named else case.f.origin
 
@@ -498,6 +501,17 @@ def some_value(case, said):
     return {"value": None}
 
 
+def filled_in(case, said):
+    """An op before the one that made NaN filled infinities in."""
+    f, row = case.f, origin_of(case)
+    fills = [r for r in range(row) if f.rows.infinite[r] > 0 and f.tensors.function[f.rows.tensor[r]] in ("fill", "masked_fill")]
+    return Claim(it_holds_nan=f.rows.nan[row] > 0, some_op_filled_them_in=bool(fills))
+
+
+def holds_nan(case, said):
+    return Claim(it_holds_nan=case.f.rows.nan[origin_of(case)] > 0)
+
+
 SAID = {
     "overflow.became_too_large": overflow,
     "overflow.one_became_too_large": overflow,
@@ -508,6 +522,7 @@ SAID = {
     "range.nonfinite.came_in": came_in,
     "range.nonfinite.becomes": becomes,
     "range.nonfinite.harmless": lambda case, said: Claim(none_of_it_reached_a_weight=not case.f.reached_weights),
+    "range.nonfinite.filled_in": filled_in,
     "nonfinite.tensors": lambda case, said: {"tensors": len(case.f.nonfinite_tensors)},
     "nonfinite.tensors_began": lambda case, said: {"tensors": len(case.f.nonfinite_tensors), "beginnings": len(case.f.beginnings.rows)},
     "nonfinite.tensors_each": lambda case, said: Claim(
@@ -538,6 +553,12 @@ SAID = {
     "cause.whole_sum": whole_sum,
     "cause.scaled_sum": scaled_sum,
     "cause.masked_row": masked_row,
+    "cause.masked_rows": lambda case, said: Claim(it_weighs_rows=case.f.tensors.function[case.f.rows.tensor[origin_of(case)]] in ("softmax", "log_softmax")),
+    "cause.puts_infinity": lambda case, said: {"value": case.f.trace.attribute(case.f.rows.op[origin_of(case)], "value")},
+    "cause.running_statistic": format_max("largest", 1),
+    "cause.zero_times_infinity_by_rows": holds_nan,
+    "cause.infinity_minus_infinity_by_rows": holds_nan,
+    "cause.no_weight_of_targets": holds_nan,
     "cause.norm_of_one": equal_values,
     "cause.norm_of_equal": equal_values,
     "cause.rms_of_one": equal_values,
@@ -580,6 +601,10 @@ SAID = {
         "advice.nan_shows_operands",
         "advice.needs_epsilon",
         "advice.end_with_sigmoid",
+        "advice.fill_finite",
+        "advice.keep_batches_with_targets",
+        "advice.leave_one_value",
+        "advice.wide_statistics",
         "advice.no_type_helps",
         "advice.train_in_fp32",
         "advice.train_wide",

@@ -218,6 +218,11 @@ def clipped_away(case, said):
     return Claim(shortened(case, said), **shortened(case, said).holds, updates_are_of_SGD="sgd_update" in case.f.tensors.function)
 
 
+def clipped_while_scaled(case, said):
+    functions = case.f.tensors.function
+    return Claim(it_clips="clip_norm" in functions, it_unscales="unscale" in functions)
+
+
 def loss_stayed(case, said):
     s = case.f.steps
     losses = s.loss[s.known & (s.step < case.before)]
@@ -257,6 +262,8 @@ SAID = {
     "updates.decay_lost.all": decay_lost,
     "updates.clipped_away": clipped_away,
     "updates.clipped_away.loss_stayed": loss_stayed,
+    "updates.clipped_while_scaled": clipped_while_scaled,
+    "updates.clipped_while_scaled.shortens": lambda case, said: {"ratio": floored(clipping(case)[1].min()), "steps": len(clipping(case)[0])},
     "advice.norms_of_gradients_were": norms_of_gradients,
     "advice.clipping_shortens": clipping_shortens,
     "updates.damped_by_epsilon": damped_by_eps,
@@ -274,6 +281,11 @@ RULES = {
     "updates.biased": Rule(values=LOST_VALUES, all_of=lost_parameters, first=first_lost),
     "updates.decay_lost": Rule(values=DECAY_VALUES, all_of=decayed, first=first_decay_lost),
     "updates.clipped_away": Rule(
+        values={"clipped_by_at_least": lambda case, *_: floored(clipping(case)[1].min())},
+        place=lambda case, tensor, _: Step(int(case.f.steps.step[~case.f.steps.broken][-1])),
+        first=lambda case: int(case.f.steps.step[0]),
+    ),
+    "updates.clipped_while_scaled": Rule(
         values={"clipped_by_at_least": lambda case, *_: floored(clipping(case)[1].min())},
         place=lambda case, tensor, _: Step(int(case.f.steps.step[~case.f.steps.broken][-1])),
         first=lambda case: int(case.f.steps.step[0]),
