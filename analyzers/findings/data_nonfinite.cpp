@@ -89,7 +89,9 @@ void find_bad_data(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule data_nonfinite{
     .code = "data.nonfinite",
     .part = Part::ranges,
-    .raised = "A batch held NaN or Inf. A note where none of it reached a loss or a weight, as where a loss leaves out targets that are missing.",
+    .raised =
+        "A batch held NaN or Inf. A note where none of it reached a loss or a weight, as where a loss leaves out targets that are "
+        "missing.",
     .meaning = "The data are at fault, not a format: the loss and all gradients of such a batch are NaN in FP32 too.",
     .help = "Fix or drop the sample in the file and row that the finding names.",
     .picture = Picture::nonfinite_flow,

@@ -14,8 +14,10 @@ namespace {
 constexpr Template kClippedWhileScaled{
     "updates.clipped_while_scaled",
     "Gradients are clipped before they are unscaled, so that the loss scale counts as a part of their norm."};
-constexpr Template kShortens{"updates.clipped_while_scaled.shortens", "It shrinks the norm at least {ratio} in each of {steps:count step}."};
-constexpr Template kUnscaleFirst{"advice.unscale_first", "Unscale the gradients before clipping: `scaler.unscale_(optimizer)` in PyTorch."};
+constexpr Template kShortens{"updates.clipped_while_scaled.shortens",
+                             "It shrinks the norm at least {ratio} in each of {steps:count step}."};
+constexpr Template kUnscaleFirst{"advice.unscale_first",
+                                 "Unscale the gradients before clipping: `scaler.unscale_(optimizer)` in PyTorch."};
 
 // Where an op that unscales reads what clipping made.
 void find_clipped_while_scaled(const RunFacts& facts, Findings& found) {
@@ -37,11 +39,10 @@ void find_clipped_while_scaled(const RunFacts& facts, Findings& found) {
       extent.tensors.push_back(i);
   }
   if (extent.tensors.empty()) return;
-  found.add_judged(
-      Severity::warning,
-      Sentences{kClippedWhileScaled()} + kShortens({{"ratio", shortened_by(clipping)}, {"steps", clipping.steps}}),
-      {{key_of_step(trace, steps.last.step), {{"clipped_by_at_least", floored(clipping.least), Unit::ratio}}}},
-      Advice(kUnscaleFirst()), std::move(extent));
+  found.add_judged(Severity::warning,
+                   Sentences{kClippedWhileScaled()} + kShortens({{"ratio", shortened_by(clipping)}, {"steps", clipping.steps}}),
+                   {{key_of_step(trace, steps.last.step), {{"clipped_by_at_least", floored(clipping.least), Unit::ratio}}}},
+                   Advice(kUnscaleFirst()), std::move(extent));
 }
 
 }  // namespace

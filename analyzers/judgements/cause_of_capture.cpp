@@ -299,9 +299,7 @@ NonfiniteExplanation explain_operands(const OriginFacts& origin) {
   }
   const bool is_scaled = origin.op.function == OpFunction::scale && attribute(origin.op, "factor").has_value();
   const bool is_power = origin.op.function == OpFunction::pow && read.size() == 1 && attribute(origin.op, "exponent").has_value();
-  const double factor = is_scaled  ? *attribute(origin.op, "factor")
-                        : is_power ? *attribute(origin.op, "exponent")
-                                   : kUnknown;
+  const double factor = is_scaled ? *attribute(origin.op, "factor") : is_power ? *attribute(origin.op, "exponent") : kUnknown;
   if (is_power) arguments.push_back((factor < 0 ? words::kNegativeOperand : words::kOperand)({{"value", factor}}));
   const double x = read[0], y = read.size() > 1 ? read[1] : factor;
   NonfiniteExplanation found{.cause = cause_by_function(origin, x, y)};

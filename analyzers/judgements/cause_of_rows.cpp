@@ -105,9 +105,8 @@ NonfiniteExplanation explain_infinities(const OriginFacts& origin, const TensorR
   if (!origin.origin.filled || positive + negative == 0) return {};
   switch (origin.op.function) {
     case OpFunction::mul:
-      return {.cause = NonfiniteCause::zero_times_infinity,
-              .story = words::kZeroTimesInfinity(),
-              .help = Advice(words::kFillFinite())};
+      return {
+          .cause = NonfiniteCause::zero_times_infinity, .story = words::kZeroTimesInfinity(), .help = Advice(words::kFillFinite())};
     case OpFunction::add:
     case OpFunction::sub:
       return {.cause = NonfiniteCause::unknown, .story = words::kInfinityMinusInfinity(), .help = Advice(words::kFillFinite())};
@@ -124,10 +123,10 @@ NonfiniteExplanation explain_statistic(const OriginFacts& origin, const TensorRo
   if (made.statistics.nan > 0 || stored_infinities(made, origin.made.dtype) == 0) return {};
   const Name module{origin.op.module.empty() ? NameKind::op : NameKind::module,
                     origin.op.module.empty() ? origin.op.name : origin.op.module};
-  return {.cause = NonfiniteCause::overflow_of_a_sum,
-          .story = words::kRunningStatistic(
-              {{"largest", origin.format().largest_finite()}, {"format", format_name(origin.format())}}),
-          .help = Advice(words::kWideStatistics({{"module", module}}))};
+  return {
+      .cause = NonfiniteCause::overflow_of_a_sum,
+      .story = words::kRunningStatistic({{"largest", origin.format().largest_finite()}, {"format", format_name(origin.format())}}),
+      .help = Advice(words::kWideStatistics({{"module", module}}))};
 }
 
 // Where the rounding was counted, the row holds the values before it.

@@ -146,8 +146,7 @@ inline constexpr Template kZeroTimesInfinity{"cause.zero_times_infinity_by_rows"
                                              "Its inputs held Inf but no NaN, and it holds NaN: 0 * Inf."};
 inline constexpr Template kInfinityMinusInfinity{"cause.infinity_minus_infinity_by_rows",
                                                  "Its inputs held Inf but no NaN, and it holds NaN: Inf - Inf."};
-inline constexpr Template kFillFinite{"advice.fill_finite",
-                                      "Fill in a large finite number, or select the other elements instead."};
+inline constexpr Template kFillFinite{"advice.fill_finite", "Fill in a large finite number, or select the other elements instead."};
 
 // By rows alone.
 inline constexpr Template kMaskedRows{
@@ -162,8 +161,8 @@ inline constexpr Template kKeepBatchesWithTargets{
 inline constexpr Template kRunningStatistic{
     "cause.running_statistic",
     "The norm's input was finite, and the statistic holds Inf but no NaN: it exceeded {largest} ({format} max)."};
-inline constexpr Template kWideStatistics{
-    "advice.wide_statistics", "Keep the running statistics of `{module}` in FP32, or scale down its input."};
+inline constexpr Template kWideStatistics{"advice.wide_statistics",
+                                          "Keep the running statistics of `{module}` in FP32, or scale down its input."};
 inline constexpr Template kLargestBefore{"cause.largest_before_rounding",
                                          "The largest value before rounding, {value:.6g}, {beyond}."};
 inline constexpr Template kExceeded{

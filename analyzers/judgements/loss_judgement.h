@@ -67,12 +67,12 @@ std::optional<LossJudgement> judge_losses(const RunFacts& facts, uint64_t first_
 // Of a run too short for other judgements: each loss of its later half is above its first one, and of a classifier above guessing.
 bool stays_above_start(const RunFacts& facts);
 
-// Losses that were NaN or infinite are an error where the run ended so, and a warning where they wasted many steps or came in one that
-// was taken.
+// Losses that were NaN or infinite are an error where the run ended so, and a warning where they wasted many steps or came in one
+// that was taken.
 Severity harm_of_nonfinite_losses(const StepTotals& steps, bool broke);
 
-// Whether weights are updated before the last backward pass of a step, as where a generator and a discriminator take turns: the sum of
-// losses that work against each other says nothing of what was learned.
+// Whether weights are updated before the last backward pass of a step, as where a generator and a discriminator take turns: the sum
+// of losses that work against each other says nothing of what was learned.
 bool optimizes_in_turns(const RunFacts& facts);
 
 // The known losses of the first rank, in order.

@@ -205,9 +205,10 @@ NonfiniteExplanation explain_loss(const OriginFacts& origin) {
   if (origin.op.function == OpFunction::nll) {
     const auto logs = origin.read_as(0), weights = origin.read_as(2);
     if (!logs || !origin.was_finite(*logs) || (weights && !origin.was_finite(*weights))) return {};
-    return {.cause = NonfiniteCause::zero_over_zero,
-            .story = words::kNoWeightOfTargets(),
-            .help = Advice(words::kKeepBatchesWithTargets({{"setting", facts.context.settings.now_named(producer.ignored_targets)}}))};
+    return {
+        .cause = NonfiniteCause::zero_over_zero,
+        .story = words::kNoWeightOfTargets(),
+        .help = Advice(words::kKeepBatchesWithTargets({{"setting", facts.context.settings.now_named(producer.ignored_targets)}}))};
   }
   if (origin.op.function != OpFunction::cross_entropy) return {};
   const auto sums = origin.recorded(origin.made.op, *slot_of(origin.op.function, Meaning::log_sum_exp));

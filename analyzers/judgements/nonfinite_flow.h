@@ -16,7 +16,7 @@ namespace ulpscope {
 struct NonfiniteOrigin {
   uint32_t tensor = 0;
   RowPosition position;
-  uint64_t overflowed = 0;  // finite values that became infinite when they were rounded
+  uint64_t overflowed = 0;              // finite values that became infinite when they were rounded
   std::optional<uint32_t> filled = {};  // the tensor whose infinities, put there on purpose, became NaN here
 };
 

@@ -56,9 +56,8 @@ NonfiniteOrigin RangeJudgement::where_filled_became_nan(const NonfiniteOrigin& o
   const auto holds = [&](uint32_t tensor, const RowPosition& position, auto&& what) {
     bool found = false;
     of_rank.visit_history(tensor, {position.step, position.step + 1}, [&](std::span<const TensorRow> rows) {
-      found = found || std::any_of(rows.begin(), rows.end(), [&](const TensorRow& row) {
-                return position_of(row, position.rank) == position && what(row);
-              });
+      found = found || std::any_of(rows.begin(), rows.end(),
+                                   [&](const TensorRow& row) { return position_of(row, position.rank) == position && what(row); });
       return !found;
     });
     return found;

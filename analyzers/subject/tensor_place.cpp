@@ -41,9 +41,7 @@ Parts parts_of(const Selection& selection, uint32_t tensor) {
   };
   const std::string &parameter = selection.tensor(tensor).parameter, &module = selection.op(tensor).module;
   NameKind kind = begins_with(parameter) ? NameKind::parameter : begins_with(module) ? NameKind::module : NameKind::tensor;
-  std::string place = kind == NameKind::parameter ? parameter
-                      : kind == NameKind::module  ? module
-                                                  : name.substr(0, name.find(' '));
+  std::string place = kind == NameKind::parameter ? parameter : kind == NameKind::module ? module : name.substr(0, name.find(' '));
   // A gradient may be called after the module whose output it is of, and its op is in none.
   for (uint32_t i = 0; kind == NameKind::tensor && i < selection.size(); ++i)
     if (selection.op(i).module == place) kind = NameKind::module;
