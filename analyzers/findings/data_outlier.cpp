@@ -316,7 +316,8 @@ void find_outliers(const RunFacts& facts, Findings& found) {
     title += skipped_for_outliers(facts, steps);
     const bool is_named = !suspect.sample.empty();
     Sentences advice = !is_named ? kFixOutliers() : suspect.is_in_all ? kFixOutlier() : kFixFirstOutlier();
-    if (!is_named) advice += kExportListsBatch({{"trace", trace_name(trace)}, {"step", ordinal(first.step)}});
+    if (!is_named && trace.row_count("batches") > 0)
+      advice += kExportListsBatch({{"trace", trace_name(trace)}, {"step", ordinal(first.step)}});
     found.add(do_harm(facts, outliers->batches) ? Severity::warning : Severity::info, std::move(title),
               {{facts.selection.key(i, first.step, first.rank), {{"largest", first.largest}}}}, std::move(advice),
               {.tensors = {i}, .first_step = first.step, .steps = steps.size(), .value = Quantity{"largest", largest}});

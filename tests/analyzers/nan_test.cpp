@@ -302,6 +302,8 @@ TEST(BadData, ThatReachedNothingIsANote) {
     ASSERT_NE(found, nullptr);
     EXPECT_EQ(found->severity, reaches ? Severity::warning : Severity::info);
     EXPECT_EQ(sentence_of(found->title, "data.nonfinite.harmless") != nullptr, !reaches) << found->title;
+    // The trace has no batches to list.
+    EXPECT_EQ(sentence_of(found->suggestion, "advice.export_lists_batch"), nullptr) << found->suggestion;
   }
 }
 
