@@ -13,7 +13,8 @@ TRUTH = {
     "step": 4,
     "steps": 1,
     "loss_breaks": 4,
-    "because": "a relu at the end gives a picture of zeros the prediction 0, so that both sums of the ratio are 0; the backward of relu hands nothing on where its output is 0, so that the weights stay finite",
+    "because": "a relu at the end gives a picture of zeros the prediction 0, so that both sums of the ratio are 0; the backward of relu hands "
+    "nothing on where its output is 0, so that the weights stay finite",
     "fix": "1 added to both sums",
 }
 
