@@ -231,7 +231,8 @@ typedef struct {
   int32_t rule;
   ulpscope_name optimizer; /* its class */
   double learning_rate, weight_decay, momentum, first_decay, second_decay, epsilon;
-  uint8_t maximize, nesterov, decoupled;            /* decoupled weight decay */
+  uint8_t maximize, nesterov, decoupled; /* decoupled weight decay */
+  uint8_t is_stepwise;                   /* each operation of the rule is rounded to the type of the parameter */
   double factor;                                    /* the loss scale in the gradient; 1: none */
   const ulpscope_aten_tensor *parameter, *gradient; /* gradient: NULL: none */
   const ulpscope_aten_tensor *states;               /* those of another shape than the parameter's are left out */

@@ -24,7 +24,8 @@ Memory::~Memory() {
 }
 
 void Memory::write(const Tensor& tensor, const MadePointer& made) {
-  if (tensor.storage == 0 || count_of_elements(tensor) == 0) return;
+  // Where there are no elements, there is no memory or a view of some, of which nothing was made.
+  if (tensor.storage == 0 || (count_of_elements(tensor) == 0 && tensor.storage_bytes > 0)) return;
   const auto [at, is_new] = storages_.try_emplace(tensor.storage);
   if (is_new) adapter_.retain(adapter_.context, tensor.storage);
   Storage& entry = at->second;
@@ -47,10 +48,10 @@ void Memory::forget(const Tensor& tensor) {
 
 Makers Memory::find(const Tensor& tensor) const {
   const auto at = storages_.find(tensor.storage);
-  if (at == storages_.end() || count_of_elements(tensor) == 0) return {};
+  if (at == storages_.end()) return {};
   const Storage& entry = at->second;
   const bool whole_is_known = entry.whole != nullptr && entry.whole != unmade();
-  if (entry.parts.empty()) return {entry.whole, {}, whole_is_known};
+  if (entry.parts.empty() || count_of_elements(tensor) == 0) return {entry.whole, {}, whole_is_known};
   const Extent extent = extent_of(tensor);
   std::vector<MadePointer> made;
   bool is_complete = false;

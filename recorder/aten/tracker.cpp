@@ -259,7 +259,8 @@ void Tracker::after(const ulpscope_aten_op& op) {
   const char* why = why_unreadable(reads);
   if (why == nullptr) why = why_unreadable(outputs);
   if (why != nullptr) {
-    ++not_read_[why];
+    // While code is compiled, ops run on tensors without memory, backward too, which are nobody's training.
+    if (!calls_compiled() && !is_in_compiled(op)) ++not_read_[why];
     for (const Tensor* const tensor : outputs)
       if (tensor->unreadable == nullptr) forget(*tensor);
     return;
@@ -497,10 +498,14 @@ const ulpscope_aten_edge* Tracker::sum_of(const Schema& schema, const ulpscope_a
   return nullptr;
 }
 
-bool Tracker::is_in_compiled(const ulpscope_aten_op& op) {
-  if (op.task != -1) return op.node_name != nullptr && std::string_view(op.node_name) == "CompiledFunctionBackward";
+bool Tracker::calls_compiled() {
   const std::vector<Entry>& entries = stack();
-  return !entries.empty() && entries.back().is_compiled;
+  return std::any_of(entries.begin(), entries.end(), [](const Entry& entry) { return entry.is_compiled; });
+}
+
+bool Tracker::is_in_compiled(const ulpscope_aten_op& op) {
+  if (op.task == -1) return calls_compiled();
+  return op.node_name != nullptr && std::string_view(op.node_name) == "CompiledFunctionBackward";
 }
 
 void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const Row& row, Place place) {
@@ -1115,6 +1120,9 @@ bool Tracker::updated(const ulpscope_aten_update& update, bool is_skipped, doubl
   call.phase = Phase::optimizer;
   call.module = module_of(parameter);
   call.parameter = parameter;
+  if (update.rule == ULPSCOPE_ATEN_ADAM)
+    call.attributes = name(fmt::format("beta1={:g} beta2={:g} eps={:g}{}", update.first_decay, update.second_decay, update.epsilon,
+                                       update.is_stepwise ? " stepwise=1" : ""));
   call.inputs = inputs;
   call.inputs_unknown = unknown;
   const std::vector<MadePointer> made = emit(call, outputs);

@@ -149,7 +149,8 @@ class Tracker {
                            std::span<const Tensor* const> written);
   void record_row(const Schema& schema, const ulpscope_aten_op& op, const Row& row, Place place);
   void map_node(const Schema& schema, const ulpscope_aten_op& op, const Row& row, const Made& made, Name module);
-  // In code that torch.compile made.
+  // This thread is in a module that torch.compile made, or in code that it made.
+  bool calls_compiled();
   bool is_in_compiled(const ulpscope_aten_op& op);
   const ulpscope_aten_edge* sum_of(const Schema& schema, const ulpscope_aten_op& op, const Row& row) const;
   Name location_of(Phase phase, Name module, Name name);

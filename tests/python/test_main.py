@@ -188,7 +188,7 @@ class Record(Scratch):
         self.assertEqual(self.run_python("by_hand.py").returncode, 0)
         done = self.record("--output", "run.h5", "script.py")
         self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
-        self.assertEqual(done.stderr, f"ulpscope: recorded {self.folder}/run.h5\n")
+        self.assertEqual(done.stderr.splitlines()[-1], f"ulpscope: recorded {self.folder}/run.h5")
         traces = [ulpscope.load(os.path.join(self.folder, name)) for name in ("by_hand.h5", "run.h5")]
         measured = {"seconds", "peak_memory", "time", "run_id", "location"}
         for table in ("steps", "ops", "stats"):

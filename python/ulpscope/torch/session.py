@@ -501,8 +501,7 @@ class Session:
         pairs = [(parameter, parameter.grad) for parameter, _ in updates.parameters_of(optimizer)]
         pairs = [pair for pair in pairs if has_closure or pair[1] is not None]
         given = self.adapter.describe([each for pair in pairs for each in pair])
-        # Of torch.optim these leave gradients as they are, unless a kernel unscales them in place.
-        leaves_gradients = updates.rule_of(optimizer) != updates.UNKNOWN_RULE and getattr(optimizer, "grad_scale", None) is None
+        leaves_gradients = updates.leaves_gradients(optimizer)
         for index, (_, gradient) in enumerate(pairs):
             has_gradient = gradient is not None and not has_closure and not leaves_gradients
             tracker.keep(given.at(2 * index), given.at(2 * index + 1) if has_gradient else None, has_gradient)

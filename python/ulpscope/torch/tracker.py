@@ -63,7 +63,7 @@ class EdgeStruct(ctypes.Structure):
 class UpdateStruct(ctypes.Structure):
     _fields_ = [("rule", _i32), ("optimizer", _u32), ("learning_rate", _double), ("weight_decay", _double),
                 ("momentum", _double), ("first_decay", _double), ("second_decay", _double), ("epsilon", _double),
-                ("maximize", _u8), ("nesterov", _u8), ("decoupled", _u8), ("factor", _double), ("parameter", _pointer),
+                ("maximize", _u8), ("nesterov", _u8), ("decoupled", _u8), ("is_stepwise", _u8), ("factor", _double), ("parameter", _pointer),
                 ("gradient", _pointer), ("states", _pointer), ("state_names", ctypes.POINTER(_u32)), ("states_count", _u32),
                 ("steps", _pointer)]
 

@@ -23,6 +23,14 @@ def rule_of(optimizer: Any) -> int:
     return SGD if type(optimizer) is torch.optim.SGD else UNKNOWN_RULE
 
 
+def leaves_gradients(optimizer: Any) -> bool:
+    """Whether a step leaves gradients as they were: not where a kernel unscales them, nor with Nesterov's momentum, which SGD adds to the
+    gradients themselves where it goes over lists."""
+    if getattr(optimizer, "grad_scale", None) is not None or rule_of(optimizer) == UNKNOWN_RULE:
+        return False
+    return not any(group.get("nesterov") for group in optimizer.param_groups)
+
+
 def states_of(optimizer: Any, parameter: torch.Tensor) -> Tuple[Optional[torch.Tensor], Tuple[str, ...], List[torch.Tensor]]:
     """How many steps an optimizer took for a parameter, where a tensor says so, and the other tensors that it keeps, by name."""
     state = optimizer.state.get(parameter)
@@ -53,6 +61,7 @@ def describe_group(optimizer: Any, group: Dict[str, Any], update: UpdateStruct) 
         return
     update.first_decay, update.second_decay = (number(beta) for beta in group["betas"])
     update.epsilon = number(group["eps"])
+    update.is_stepwise = not group.get("fused")
     update.decoupled = bool(group.get("decoupled_weight_decay")) or type(optimizer) is torch.optim.AdamW
 
 

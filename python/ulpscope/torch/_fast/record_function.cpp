@@ -10,7 +10,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -537,11 +536,6 @@ void Recording::ended(const at::RecordFunction& function, Frame& frame) {
     else
       describe(at::Tensor(), results_.emplace_back());
   }
-  // While code is compiled, ops run on tensors without memory, which are nobody's training.
-  const auto is_fake = [](const ulpscope_aten_tensor& tensor) { return tensor.unreadable != nullptr; };
-  if (c10::impl::TorchDispatchModeTLS::any_modes_set() && (std::any_of(tensors_.begin(), tensors_.end(), is_fake) ||
-                                                           std::any_of(results_.begin(), results_.end(), is_fake)))
-    return;
   op_.results = results_.data();
   op_.results_count = static_cast<uint32_t>(results_.size());
   const int64_t newest = static_cast<int64_t>(at::sequence_number::peek()) - 1;
