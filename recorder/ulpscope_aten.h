@@ -179,9 +179,10 @@ ULPSCOPE_EXPORT void ulpscope_aten_after(ulpscope_aten *aten, const ulpscope_ate
 ULPSCOPE_EXPORT void ulpscope_aten_begin_pass(ulpscope_aten *aten); /* ops are counted anew */
 ULPSCOPE_EXPORT void ulpscope_aten_end_step(ulpscope_aten *aten);
 
-/* Modules that this thread is in. `task`: the graph task in which it was called, or -1. Of code that torch.compile made, some kernels are no
- * ops, and may write over what others made: inputs of the ops in it are not known. */
-ULPSCOPE_EXPORT void ulpscope_aten_begin_module(ulpscope_aten *aten, ulpscope_name name, int is_evaluating, int is_compiled, int64_t task);
+/* Modules that this thread is in. `task`: the graph task in which it was called, or -1. Of code that torch.compile made, some
+ * kernels are no ops, and may write over what others made: inputs of the ops in it are not known. */
+ULPSCOPE_EXPORT void ulpscope_aten_begin_module(ulpscope_aten *aten, ulpscope_name name, int is_evaluating, int is_compiled,
+                                                int64_t task);
 ULPSCOPE_EXPORT void ulpscope_aten_end_module(ulpscope_aten *aten, ulpscope_name name);
 ULPSCOPE_EXPORT int ulpscope_aten_depth(ulpscope_aten *aten);
 ULPSCOPE_EXPORT int ulpscope_aten_is_evaluating(ulpscope_aten *aten); /* the innermost module */
@@ -193,12 +194,14 @@ ULPSCOPE_EXPORT void ulpscope_aten_source(ulpscope_aten *aten, const ulpscope_at
 /* The arguments of the model: those that nobody made are inputs. */
 ULPSCOPE_EXPORT void ulpscope_aten_inputs(ulpscope_aten *aten, const ulpscope_aten_tensor *tensors, uint32_t count);
 
-/* What a module of that class returned: outputs that no op made came out of something that cannot be looked into, as a compiled region or
- * a kernel that PyTorch does not dispatch, and are outputs of one op of the class's name. `inputs`: what that may have read. `nodes`: for
- * each output the sequence number of its node of autograd, or -1, and `slots` which output of that node's op it is. */
+/* What a module of that class returned: outputs that no op made came out of something that cannot be looked into, as a compiled
+ * region or a kernel that PyTorch does not dispatch, and are outputs of one op of the class's name. `inputs`: what that may have
+ * read. `nodes`: for each output the sequence number of its node of autograd, or -1, and `slots` which output of that node's op it
+ * is. */
 ULPSCOPE_EXPORT void ulpscope_aten_opaque(ulpscope_aten *aten, ulpscope_name module, ulpscope_name class_name, int64_t task,
-                                          const ulpscope_aten_tensor *inputs, uint32_t inputs_count, const ulpscope_aten_tensor *outputs,
-                                          const int64_t *nodes, const uint32_t *slots, uint32_t outputs_count);
+                                          const ulpscope_aten_tensor *inputs, uint32_t inputs_count,
+                                          const ulpscope_aten_tensor *outputs, const int64_t *nodes, const uint32_t *slots,
+                                          uint32_t outputs_count);
 /* Whether there is something to tell of these. */
 ULPSCOPE_EXPORT int ulpscope_aten_is_opaque(ulpscope_aten *aten, const ulpscope_aten_tensor *outputs, uint32_t count);
 
@@ -211,8 +214,9 @@ typedef struct {
 } ulpscope_aten_backward;
 ULPSCOPE_EXPORT void ulpscope_aten_begin_backward(ulpscope_aten *aten, const ulpscope_aten_tensor *roots, uint32_t count,
                                                   int takes_losses, ulpscope_aten_backward *backward);
-/* A node ended, and handed gradients on: to the named parameter, or to input `slot` of the node with the sequence number. `name`: of a node
- * that a program defined, else NULL; gradients that no op made are then outputs of one op of that name, which read those that arrived. */
+/* A node ended, and handed gradients on: to the named parameter, or to input `slot` of the node with the sequence number. `name`:
+ * of a node that a program defined, else NULL; gradients that no op made are then outputs of one op of that name, which read those
+ * that arrived. */
 typedef struct {
   uint8_t exists;       /* 0: the gradient goes nowhere */
   uint8_t to_parameter; /* to a node that adds to a parameter's gradient */
@@ -231,8 +235,8 @@ typedef struct {
   int32_t rule;
   ulpscope_name optimizer; /* its class */
   double learning_rate, weight_decay, momentum, first_decay, second_decay, epsilon;
-  uint8_t maximize, nesterov, decoupled; /* decoupled weight decay */
-  uint8_t is_stepwise;                   /* each operation of the rule is rounded to the type of the parameter */
+  uint8_t maximize, nesterov, decoupled;            /* decoupled weight decay */
+  uint8_t is_stepwise;                              /* each operation of the rule is rounded to the type of the parameter */
   double factor;                                    /* the loss scale in the gradient; 1: none */
   const ulpscope_aten_tensor *parameter, *gradient; /* gradient: NULL: none */
   const ulpscope_aten_tensor *states;               /* those of another shape than the parameter's are left out */

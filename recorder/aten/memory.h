@@ -13,6 +13,9 @@ namespace ulpscope::aten {
 
 using Name = ulpscope_name;
 
+inline constexpr ulpscope_value kNothing{0, 0};  // in the place of an output that was not recorded
+inline bool is_same(const ulpscope_value& a, const ulpscope_value& b) { return a.op == b.op && a.slot == b.slot; }
+
 // An output of an op that was recorded.
 struct Made {
   ulpscope_op op = 0;  // of its step

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "ulpscope/emulation/rounding.h"
 
@@ -115,6 +116,50 @@ KeptTensor kept(const Tensor& tensor, const void* data) {
     std::memcpy(copy.bytes.data() + element * size, static_cast<const char*>(data) + offset * size, static_cast<size_t>(size));
   }
   return copy;
+}
+
+HostTensor host_tensor(const Tensor& tensor, const void* data) {
+  return {data, *dtype_of(tensor), shape_of(tensor), tensor.is_on_host ? strides_of(tensor) : std::span<const int64_t>()};
+}
+
+ulpscope_tensor told_tensor(const Tensor& tensor, const void* data) {
+  ulpscope_tensor told{};
+  told.size = sizeof told;
+  told.data = data;
+  told.dtype = static_cast<int32_t>(*dtype_of(tensor));
+  told.rank = tensor.rank;
+  told.shape = tensor.shape;
+  // A copy from a device lies in the logical order.
+  told.strides = tensor.is_on_host ? tensor.strides : nullptr;
+  return told;
+}
+
+ulpscope_tensor told_tensor(const HostTensor& tensor) {
+  ulpscope_tensor told{};
+  told.size = sizeof told;
+  told.data = tensor.data;
+  told.dtype = static_cast<int32_t>(tensor.dtype);
+  told.rank = static_cast<int32_t>(tensor.shape.size());
+  told.shape = tensor.shape.data();
+  told.strides = tensor.strides.empty() ? nullptr : tensor.strides.data();
+  return told;
+}
+
+double square_of_norm_of(const HostTensor& tensor) {
+  constexpr int64_t kBlock = 4096, kLanes = 8;
+  const TensorView view = folded(tensor);
+  std::vector<double> values(static_cast<size_t>(std::min(kBlock, view.size())));
+  double sums[kLanes] = {};
+  for (int64_t begin = 0; begin < view.size(); begin += kBlock) {
+    const int64_t n = std::min(kBlock, view.size() - begin);
+    read_values(view, begin, n, values.data());
+    const double* const value = values.data();
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes)
+      for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += value[i + lane] * value[i + lane];
+    for (; i < n; ++i) sums[0] += value[i] * value[i];
+  }
+  return std::accumulate(std::begin(sums), std::end(sums), 0.0);
 }
 
 }  // namespace ulpscope::aten

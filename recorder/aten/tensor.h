@@ -46,4 +46,12 @@ struct KeptTensor {
 };
 KeptTensor kept(const Tensor& tensor, const void* data);
 
+// As the recorder takes it; `data`: its memory on the host. A copy from a device lies in the logical order.
+HostTensor host_tensor(const Tensor& tensor, const void* data);
+ulpscope_tensor told_tensor(const Tensor& tensor, const void* data);
+ulpscope_tensor told_tensor(const HostTensor& tensor);
+
+// The square of the Euclidean norm, summed in FP64.
+double square_of_norm_of(const HostTensor& tensor);
+
 }  // namespace ulpscope::aten

@@ -358,7 +358,8 @@ void guarded(Recording& recording, const Body& body) noexcept {
   }
 }
 
-torch::autograd::variable_list Hook::operator()(const torch::autograd::variable_list& outputs, const torch::autograd::variable_list& inputs) {
+torch::autograd::variable_list Hook::operator()(const torch::autograd::variable_list& outputs,
+                                                const torch::autograd::variable_list& inputs) {
   guarded(recording, [&] { recording.handed_on(*this, outputs, inputs); });
   return outputs;
 }
@@ -621,7 +622,8 @@ int Recording::follow(const uint64_t* roots, uint32_t count) {
       edges.push_back(edge);
     }
     const auto number = static_cast<int64_t>(node->sequence_nr());
-    const uintptr_t hook = node->add_post_hook(std::make_unique<Hook>(*this, number, is_python(*node) ? node->name() : std::string(), std::move(edges)));
+    const uintptr_t hook = node->add_post_hook(
+        std::make_unique<Hook>(*this, number, is_python(*node) ? node->name() : std::string(), std::move(edges)));
     followed_.push_back({node->getptr(), hook});
   }
   return reaches;

@@ -1,0 +1,298 @@
+#include <algorithm>
+#include <cmath>
+
+#include "ulpscope/recorder/aten/tracker.h"
+
+namespace ulpscope::aten {
+
+// ---- inputs
+
+bool Tracker::is_new_input(const MadePointer& made) const {
+  if (made == nullptr) return true;
+  return made->role == Role::input &&
+         std::none_of(inputs_.begin(), inputs_.end(), [&](const ulpscope_value& value) { return is_same(value, made->value); });
+}
+
+bool Tracker::inputs_of(std::span<const Read> reads, std::vector<Makers>& makers, Phase phase,
+                        std::vector<ulpscope_value>& inputs) {
+  std::vector<ulpscope_value> others;
+  bool unknown = false;
+  uint32_t last = 0;
+  for (size_t i = 0; i < reads.size(); ++i) {
+    const Read& read = reads[i];
+    Makers& each = makers[i];
+    last = std::max(last, read.number);
+    if (each.last == constant() && each.others.empty()) continue;
+    const Tensor& tensor = *read.tensor;
+    if (phase == Phase::loss && is_new_input(each.last)) {
+      const MadePointer target = source(tensor, Role::input, 0, 0, name("target"));
+      each = {target, {}, target != nullptr};
+    }
+    if (is_recorded(each.last)) {
+      while (inputs.size() < read.number) inputs.push_back(kNothing);
+      inputs.push_back(each.last->value);
+      for (const MadePointer& made : each.others)
+        if (is_recorded(made)) others.push_back(made->value);
+    }
+    unknown = unknown || (!each.is_complete && has_statistics(tensor) && count_of_elements(tensor) > 0);
+  }
+  if (!others.empty()) {  // behind all that the function counts
+    while (inputs.size() < last + 1) inputs.push_back(kNothing);
+    inputs.insert(inputs.end(), others.begin(), others.end());
+  }
+  return unknown;
+}
+
+std::vector<MadePointer> Tracker::emit(const Call& described, std::span<const LabelledOutput> outputs, const Tensor* cast_from,
+                                       const std::function<std::vector<ulpscope_node>(const Tensor&, const void*)>& explained) {
+  ulpscope_call call{};
+  call.size = sizeof call;
+  call.name = told(described.name);
+  call.module = told(described.module);
+  call.attributes = told(described.attributes);
+  call.location = told(described.location);
+  call.parameter = told(described.parameter);
+  call.phase = static_cast<int32_t>(described.phase);
+  call.function = static_cast<int32_t>(described.function);
+  call.kind = -1;
+  call.forward_id = described.forward_id;
+  call.inputs = described.inputs.data();
+  call.inputs_count = static_cast<uint32_t>(described.inputs.size());
+  call.inputs_unknown = described.inputs_unknown;
+  int64_t product[5];
+  if (described.product) {
+    const ProductShape& shape = *described.product;
+    const int64_t numbers[] = {shape.m, shape.n, shape.k, shape.batch, shape.m_is_padded ? 1 : 0};
+    std::copy(std::begin(numbers), std::end(numbers), product);
+    call.product = product;
+  }
+  ulpscope_op token = 0;
+  uint64_t id = 0;
+  if (!check(calls_.begin_op(recorder_, &call, &token, &id))) {
+    for (const LabelledOutput& output : outputs) forget(*output.tensor);
+    return {};
+  }
+  std::vector<MadePointer> results;
+  for (const LabelledOutput& output : outputs) {
+    const Tensor& tensor = *output.tensor;
+    auto made = std::make_shared<Made>();
+    made->op = token;
+    made->value = {id, output.slot};
+    made->step = state_.step;
+    made->phase = described.phase;
+    made->module = described.module;
+    made->function = described.function;
+    made->role = output.label.role;
+    made->parameter = output.label.parameter;
+    made->name = output.label.name;
+    made->scale = output.label.scale;
+    if (has_statistics(tensor)) {
+      const void* const data = on_host(tensor);
+      const ulpscope_tensor told = told_tensor(tensor, data);
+      ulpscope_tensor from{};
+      if (cast_from != nullptr) from = told_tensor(*cast_from, on_host(*cast_from));
+      const ulpscope_label label = label_of(output.label);
+      if (!check(calls_.output(recorder_, token, output.slot, &told, &label, cast_from == nullptr ? nullptr : &from))) {
+        forget(tensor);
+        continue;
+      }
+      uint8_t is_wanted = 0;
+      if (explained && check(calls_.wants_capture(recorder_, token, output.slot, &is_wanted)) && is_wanted) {
+        const std::vector<ulpscope_node> nodes = tensor.is_on_host ? explained(tensor, data) : std::vector<ulpscope_node>();
+        if (!nodes.empty())
+          check(calls_.set_capture(recorder_, token, output.slot, nodes.data(), static_cast<uint32_t>(nodes.size())));
+      }
+    }
+    memory_.write(tensor, made);
+    results.push_back(std::move(made));
+  }
+  check(calls_.end_op(recorder_, token));
+  return results;
+}
+
+// ---- tensors that no op made
+
+MadePointer Tracker::source(const Tensor& tensor, Role role, Name parameter, Name module, Name name_of_tensor) {
+  Call call;
+  call.name = parameter != 0 ? name("source") : name_of_tensor;
+  call.phase = Phase::data;
+  call.function = OpFunction::source;
+  call.module = module;
+  call.parameter = parameter;
+  const LabelledOutput output{0, &tensor, {role, parameter, name_of_tensor, 1}, false};
+  const std::vector<MadePointer> made = emit(call, {&output, 1});
+  if (role == Role::input)
+    for (const MadePointer& each : made) inputs_.push_back(each->value);
+  return made.empty() ? nullptr : made[0];
+}
+
+void Tracker::source_later(const Tensor& tensor, Name parameter, Name module, Name name_of_tensor) {
+  Unread unread{{shape_of(tensor).begin(), shape_of(tensor).end()},
+                {strides_of(tensor).begin(), strides_of(tensor).end()},
+                tensor,
+                parameter,
+                module,
+                name_of_tensor};
+  if (unread_.insert_or_assign(tensor.storage, std::move(unread)).second) adapter_.retain(adapter_.context, tensor.storage);
+}
+
+void Tracker::source_buffers(const Schema& schema, const Bound& bound) {
+  for (const Read& read : schema.reads(bound)) {
+    const auto at = unread_.find(read.tensor->storage);
+    if (at == unread_.end()) continue;
+    Unread unread = std::move(at->second);
+    unread_.erase(at);
+    unread.tensor.shape = unread.shape.data();
+    unread.tensor.strides = unread.strides.data();
+    source(unread.tensor, Role::buffer, unread.parameter, unread.module, unread.name);
+    adapter_.release(adapter_.context, unread.tensor.storage);
+  }
+}
+
+void Tracker::inputs(std::span<const Tensor> tensors) {
+  for (const Tensor& tensor : tensors)
+    if (tensor.is_present && tensor.unreadable == nullptr && is_new_input(memory_.last(tensor)))
+      source(tensor, Role::input, 0, 0, name("input"));
+}
+
+// ---- what cannot be looked into
+
+bool Tracker::has_no_maker(const Tensor& tensor) const {
+  if (!tensor.is_present || tensor.unreadable != nullptr || !has_statistics(tensor) || count_of_elements(tensor) == 0) return false;
+  const Makers makers = memory_.find(tensor);
+  return !is_recorded(makers.last) && makers.last != constant();
+}
+
+bool Tracker::values_of(std::span<const Tensor> tensors, std::vector<ulpscope_value>& values) const {
+  bool is_known = true;
+  for (const Tensor& tensor : tensors) {
+    if (!tensor.is_present) continue;
+    const Makers makers = tensor.unreadable == nullptr ? memory_.find(tensor) : Makers();
+    const bool has_value = is_recorded(makers.last);
+    if (has_value &&
+        std::none_of(values.begin(), values.end(), [&](const auto& each) { return is_same(each, makers.last->value); }))
+      values.push_back(makers.last->value);
+    const bool matters = tensor.unreadable != nullptr || has_statistics(tensor);
+    is_known = is_known && (!matters || makers.last == constant() || (has_value && makers.is_complete));
+  }
+  return is_known;
+}
+
+bool Tracker::is_opaque(std::span<const Tensor> outputs) const {
+  return state_.is_open && state_.paused == 0 &&
+         std::any_of(outputs.begin(), outputs.end(), [&](const Tensor& output) { return has_no_maker(output); });
+}
+
+void Tracker::opaque(Name module, Name class_name, int64_t task, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
+                     const int64_t* nodes, const uint32_t* slots) {
+  const std::vector<Entry>& entries = stack();
+  const bool is_evaluating = !entries.empty() && entries.back().is_evaluating;
+  std::vector<ulpscope_value> values;
+  Call call;
+  call.inputs_unknown = !values_of(inputs, values);
+  call.inputs = values;
+  call.name = class_name;
+  call.phase = is_evaluating ? Phase::evaluation : task != -1 ? Phase::recompute : Phase::forward;
+  call.module = module;
+  if (call.phase == Phase::forward) call.location = location_of(call.phase, module, class_name);
+  std::vector<LabelledOutput> told;
+  std::vector<size_t> told_outputs;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const bool is_told = std::any_of(told.begin(), told.end(), [&](const LabelledOutput& each) { return each.slot == slots[i]; });
+    if (!has_no_maker(outputs[i]) || is_told) continue;
+    told.push_back({slots[i], &outputs[i], {}, false});
+    told_outputs.push_back(i);
+  }
+  const std::vector<MadePointer> made = emit(call, told);
+  if (made.empty()) return;
+  for (const size_t i : told_outputs)
+    if (nodes[i] != -1) nodes_.add(nodes[i], Node{made[0]->value.op, module, {}, false, {}, false});
+}
+
+// ---- backward passes
+
+void Tracker::set_label(Made& made, const Label& label) {
+  made.role = label.role;
+  made.parameter = label.parameter;
+  if (made.step != state_.step || !state_.is_open) return;
+  const ulpscope_label told = label_of(label);
+  check(calls_.set_label(recorder_, made.op, made.value.slot, &told));
+}
+
+void Tracker::set_gradient_of(Made& made, const ulpscope_value& value, int32_t input) {
+  if (made.has_gradient_of || made.step != state_.step || made.parameter != 0 || is_same(made.value, value)) return;
+  made.has_gradient_of = true;
+  check(calls_.set_gradient_of(recorder_, made.op, made.value.slot, value, input));
+}
+
+std::optional<ulpscope_value> Tracker::target_of(const ulpscope_aten_edge& edge) const {
+  const Node* const node = edge.to_parameter ? nullptr : nodes_.find(edge.sequence);
+  if (node == nullptr || node->of_parameter) return std::nullopt;
+  return node->viewed ? *node->viewed : ulpscope_value{node->op, static_cast<uint32_t>(edge.slot)};
+}
+
+ulpscope_aten_backward Tracker::begin_backward(std::span<const Tensor> roots, bool takes_losses) {
+  ulpscope_aten_backward backward{1.0, 0.0, std::nan(""), 0};
+  for (const Tensor& root : roots) {
+    const MadePointer made = memory_.last(root);
+    if (root.unreadable != nullptr || !is_recorded(made)) continue;
+    backward.scale = made->scale;
+    if (!takes_losses || count_of_elements(root) != 1) continue;
+    backward.loss += made->unscaled_loss ? *made->unscaled_loss : number_in(root);
+    backward.has_loss = 1;
+    const MadePointer loss = made->function == OpFunction::scale ? made->source : made;
+    if (loss == nullptr || !is_recorded(loss)) continue;
+    backward.divisor = loss->divisor.value_or(std::nan(""));
+    set_label(*loss, {Role::loss, loss->parameter, loss->name, loss->scale});
+  }
+  return backward;
+}
+
+void Tracker::handed_on(int64_t node, const char* name_of_node, std::span<const ulpscope_aten_edge> edges,
+                        std::span<const Tensor> gradients, std::span<const Tensor> arrived) {
+  if (name_of_node != nullptr && is_opaque(gradients)) {
+    const Node* const forward = nodes_.find(node);
+    std::vector<ulpscope_value> values;
+    Call call;
+    call.inputs_unknown = !values_of(arrived, values);
+    call.inputs = values;
+    call.name = name(name_of_node);
+    call.phase = Phase::backward;
+    if (forward != nullptr) {
+      call.module = forward->module;
+      call.forward_id = forward->op;
+    }
+    std::vector<LabelledOutput> told;
+    for (size_t i = 0; i < gradients.size(); ++i)
+      if (has_no_maker(gradients[i]))
+        told.push_back({static_cast<uint32_t>(i), &gradients[i], {Role::activation_gradient, 0, 0, scale_}, false});
+    emit(call, told);
+  }
+  handed_on_.begin(node);
+  for (size_t i = 0; i < edges.size(); ++i) {
+    const ulpscope_aten_edge& edge = edges[i];
+    const Tensor& gradient = gradients[i];
+    if (!edge.exists || !gradient.is_present || gradient.unreadable != nullptr || !has_statistics(gradient)) continue;
+    handed_on_.add(gradient.storage, edge);
+    const MadePointer made = memory_.last(gradient);
+    if (made == nullptr || made->step != state_.step || made->phase != Phase::backward) continue;
+    if (!edge.to_parameter) {
+      if (const auto target = target_of(edge)) {
+        const Node* const from = nodes_.find(node);
+        set_gradient_of(*made, *target, from != nullptr && i < from->inputs.size() ? from->inputs[i] : -1);
+      }
+      continue;
+    }
+    const Name parameter = parameter_of(edge.handle);
+    if (parameter == 0 || made->role != Role::activation_gradient) continue;
+    Role role = Role::weight_gradient;
+    if (made->function == OpFunction::cast && made->source != nullptr && made->source->step == made->step) {
+      Made& source = *made->source;
+      set_label(source, {Role::weight_gradient, parameter, source.name, source.scale});
+      role = Role::accumulated_gradient;
+    }
+    set_label(*made, {role, parameter, made->name, made->scale});
+  }
+}
+
+}  // namespace ulpscope::aten
