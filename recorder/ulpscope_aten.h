@@ -1,6 +1,6 @@
-/* What PyTorch's ops mean to the recorder: an adapter tells of each op of ATen as PyTorch ran it, with the memory that it read and
- * wrote, and from that come calls with phases, roles, inputs and labels (docs/pytorch.md). Two adapters tell the same: callbacks in
- * C++, which need no Python for an op, and a dispatch mode in Python.
+/* The meaning of PyTorch's ops to the recorder: an adapter tells of each op of ATen as PyTorch ran it, with the memory that it read
+ * and wrote, and from that come calls with phases, roles, inputs and labels (docs/pytorch.md). Two adapters tell the same:
+ * callbacks in C++, which need no Python for an op, and a dispatch mode in Python.
  *
  *   ulpscope_aten_open(&adapter, &session, &calls, &aten);      calls NULL: those of ulpscope.h
  *   ulpscope_aten_record(aten, recorder);                       once the file is open
@@ -25,10 +25,11 @@ typedef uint32_t ulpscope_name; /* of ulpscope_aten_name; 0: the empty text */
 
 /* A tensor as PyTorch has it. */
 typedef struct {
-  uint64_t storage;       /* a number for the memory that it is a view of; 0: it has none */
-  uint64_t storage_bytes; /* how large that is */
-  uint64_t handle;        /* by which the adapter knows the tensor */
-  const void *data;       /* its first element */
+  uint64_t storage;         /* a number for the memory that it is a view of; 0: it has none */
+  uint64_t storage_bytes;   /* how large that is */
+  const void *storage_data; /* where it begins */
+  uint64_t handle;          /* by which the adapter knows the tensor */
+  const void *data;         /* its first element */
   const int64_t *shape;
   const int64_t *strides; /* in elements */
   const char *unreadable; /* why its memory is not read, in a word; NULL: it is */
@@ -90,7 +91,7 @@ typedef struct {
   uint64_t variable;          /* of a node that adds to a parameter's gradient: the parameter's handle */
 } ulpscope_aten_op;
 
-/* What the adapter does with memory. An entry for a storage is kept from retain to release, and its number is no other's until
+/* The adapter's ways with memory. An entry for a storage is kept from retain to release, and its number is no other's until
  * then. */
 typedef struct {
   void *context;
@@ -113,6 +114,7 @@ typedef struct {
   int32_t paused;     /* above 0: what ops write is forgotten */
   uint8_t is_open;    /* a step is open */
   uint8_t is_quiet;   /* an optimizer steps, without a closure */
+  uint8_t is_stopped; /* nothing more is recorded, for good; any thread may set it */
 } ulpscope_aten_state;
 
 typedef struct {
@@ -122,7 +124,7 @@ typedef struct {
   double scale;
 } ulpscope_aten_start;
 
-/* What the session is asked and told. */
+/* The questions to the session, and the news for it. */
 typedef struct {
   void *context;
   void (*enter)(void *context, int is_evaluating); /* the model is called, from outside of its modules */
@@ -194,7 +196,7 @@ ULPSCOPE_EXPORT void ulpscope_aten_source(ulpscope_aten *aten, const ulpscope_at
 /* The arguments of the model: those that nobody made are inputs. */
 ULPSCOPE_EXPORT void ulpscope_aten_inputs(ulpscope_aten *aten, const ulpscope_aten_tensor *tensors, uint32_t count);
 
-/* What a module of that class returned: outputs that no op made came out of something that cannot be looked into, as a compiled
+/* A module of that class returned these: outputs that no op made came out of something that cannot be looked into, as a compiled
  * region or a kernel that PyTorch does not dispatch, and are outputs of one op of the class's name. `inputs`: what that may have
  * read. `nodes`: for each output the sequence number of its node of autograd, or -1, and `slots` which output of that node's op it
  * is. */

@@ -7,6 +7,17 @@ namespace {
 
 constexpr size_t kMostParts = 64;  // of one storage: older ones are forgotten
 
+// Whether ranges of bytes leave no gap.
+bool covers(std::vector<std::pair<uint64_t, uint64_t>> ranges, const Extent& extent) {
+  std::sort(ranges.begin(), ranges.end());
+  uint64_t end = extent.begin;
+  for (const auto& [from, to] : ranges) {
+    if (from > end) return false;
+    end = std::max(end, to);
+  }
+  return end >= extent.end;
+}
+
 }  // namespace
 
 const MadePointer& constant() {
@@ -17,6 +28,12 @@ const MadePointer& constant() {
 const MadePointer& unmade() {
   static const auto made = std::make_shared<Made>();
   return made;
+}
+
+void Makers::prefer_recorded() {
+  if (last == nullptr || is_recorded(last)) return;
+  const auto part = std::find_if(others.begin(), others.end(), is_recorded);
+  if (part != others.end()) std::swap(last, *part);
 }
 
 Memory::~Memory() {
@@ -39,7 +56,10 @@ void Memory::write(const Tensor& tensor, const MadePointer& made) {
     std::erase_if(entry.parts,
                   [&](const Part& part) { return part.extent.begin >= extent.begin && part.extent.end <= extent.end; });
   entry.parts.push_back({extent, made});
-  if (entry.parts.size() > kMostParts) entry.parts.erase(entry.parts.begin());
+  if (entry.parts.size() > kMostParts) {
+    entry.parts.erase(entry.parts.begin());
+    entry.whole = unmade();  // what the part covered has a maker that is not known any more
+  }
 }
 
 void Memory::forget(const Tensor& tensor) {
@@ -55,22 +75,23 @@ Makers Memory::find(const Tensor& tensor) const {
   const Extent extent = extent_of(tensor);
   std::vector<MadePointer> made;
   bool is_complete = false;
-  uint64_t covered = 0;
+  std::vector<std::pair<uint64_t, uint64_t>> covered;
   for (auto part = entry.parts.rbegin(); part != entry.parts.rend() && !is_complete; ++part) {
     if (part->extent.end <= extent.begin || part->extent.begin >= extent.end) continue;
     if (std::find(made.begin(), made.end(), part->made) == made.end()) made.push_back(part->made);
     is_complete = part->extent.is_dense && part->extent.begin <= extent.begin && part->extent.end >= extent.end;
-    if (part->extent.is_dense) covered += std::min(part->extent.end, extent.end) - std::max(part->extent.begin, extent.begin);
+    if (part->extent.is_dense)
+      covered.emplace_back(std::max(part->extent.begin, extent.begin), std::min(part->extent.end, extent.end));
   }
   if (is_complete) {
     is_complete = std::find(made.begin(), made.end(), unmade()) == made.end();
   } else {
-    if (covered < extent.end - extent.begin && whole_is_known) {
+    is_complete = covers(covered, extent);
+    if (!is_complete && whole_is_known) {
       made.push_back(entry.whole);
-      covered = extent.end - extent.begin;
+      is_complete = true;
     }
     if (made.empty()) return {entry.whole, {}, false};
-    is_complete = covered >= extent.end - extent.begin;
   }
   const MadePointer last = made.front();
   made.erase(made.begin());

@@ -47,6 +47,9 @@ struct Makers {
   MadePointer last;                 // wrote last
   std::vector<MadePointer> others;  // wrote parts of it
   bool is_complete = false;         // all that it holds has a maker that is known
+
+  // Where the last one is no recorded op, as of a part that is a constant, the one of another part takes its place.
+  void prefer_recorded();
 };
 
 class Memory {
@@ -62,6 +65,11 @@ class Memory {
   void forget(const Tensor& tensor);
   Makers find(const Tensor& tensor) const;
   MadePointer last(const Tensor& tensor) const { return find(tensor).last; }
+  MadePointer last_recorded(const Tensor& tensor) const {
+    Makers makers = find(tensor);
+    makers.prefer_recorded();
+    return makers.last;
+  }
   // Drops memory that was freed.
   void prune();
 

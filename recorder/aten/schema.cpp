@@ -278,7 +278,8 @@ Schema::Schema(const ulpscope_aten_schema& given) {
     parameters_.push_back(std::move(parameter));
   }
   is_view_ = !writes_ && given.returns_alias != 0;
-  is_empty_ = base_.find("empty") != std::string::npos && base_ != "is_empty";
+  is_empty_ = (base_.find("empty") != std::string::npos && base_ != "is_empty") || base_ == "resize" || base_ == "resize_as";
+  is_set_ = base_ == "set";
   overwrites_ = contains(kOverwrites, base_);
   // Ops that take a tensor for its shape alone.
   reads_values_ = !base_.ends_with("_like") && !base_.starts_with("new_");

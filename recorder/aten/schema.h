@@ -19,7 +19,7 @@ struct Bound {
   std::span<const Argument> arguments;
   const Tensor* tensors = nullptr;
 
-  // Of an argument that is one tensor or a list; tensors that are not there are left out.
+  // Visits the tensors of an argument that is one or a list; those that are not there are left out.
   template <typename Visit>
   void visit(size_t argument, const Visit& visit) const {
     const Argument& each = arguments[argument];
@@ -60,8 +60,10 @@ class Schema {
   bool is_collective() const { return is_collective_; }
   bool writes() const { return writes_; }
   bool is_view() const { return is_view_; }
-  bool is_empty() const { return is_empty_; }  // it makes memory that holds anything
-  bool is_list() const { return is_list_; }    // a call for each element of its lists
+  bool is_empty() const { return is_empty_; }      // it makes memory that holds anything
+  bool is_set() const { return is_set_; }          // it gives a tensor the memory of another
+  bool overwrites() const { return overwrites_; }  // it writes without reading before
+  bool is_list() const { return is_list_; }        // a call for each element of its lists
   bool is_pointwise() const { return is_pointwise_; }
   bool is_batch_norm() const { return is_batch_norm_; }
 
@@ -76,7 +78,7 @@ class Schema {
   std::string attributes(const Bound& bound) const;
   // A number that calls with the same attributes have.
   uint64_t hash_of_attributes(const Bound& bound) const;
-  // Of the backward op of a convolution.
+  // Tells the backward ops of a convolution apart.
   bool gives_gradient_of_input(const Bound& bound) const;
   // The number that an argument is, if it is one.
   std::optional<double> number(const Bound& bound, std::string_view parameter) const;
@@ -90,8 +92,8 @@ class Schema {
   std::vector<size_t> order_, order_for_weight_, attributes_;
   OpFunction plain_function_ = OpFunction::other;
   std::optional<size_t> approximate_, transposed_, output_mask_;
-  bool is_recorded_ = true, is_collective_ = false, writes_ = false, is_view_ = false, is_empty_ = false, is_list_ = false,
-       is_pointwise_ = false, is_batch_norm_ = false, overwrites_ = false, reads_values_ = true;
+  bool is_recorded_ = true, is_collective_ = false, writes_ = false, is_view_ = false, is_empty_ = false, is_set_ = false,
+       is_list_ = false, is_pointwise_ = false, is_batch_norm_ = false, overwrites_ = false, reads_values_ = true;
 };
 
 // Attributes of several calls of one op: name=varies where they differ.

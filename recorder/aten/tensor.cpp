@@ -103,13 +103,14 @@ KeptTensor kept(const Tensor& tensor, const void* data) {
   copy.shape.assign(shape_of(tensor).begin(), shape_of(tensor).end());
   copy.dtype = *dtype_of(tensor);
   const int64_t elements = count_of_elements(tensor), size = element_size(tensor);
-  copy.bytes.resize(static_cast<size_t>(elements * size));
   if (elements == 0) return copy;
-  if (extent_of(tensor).is_dense) {
+  if (const Extent extent = extent_of(tensor); extent.is_dense) {  // an expanded one has more elements than memory
     copy.strides.assign(strides_of(tensor).begin(), strides_of(tensor).end());
+    copy.bytes.resize(extent.end - extent.begin);
     std::memcpy(copy.bytes.data(), data, copy.bytes.size());
     return copy;
   }
+  copy.bytes.resize(static_cast<size_t>(elements * size));
   for (int64_t element = 0; element < elements; ++element) {
     int64_t offset = 0, rest = element;
     for (size_t i = copy.shape.size(); i-- > 0; rest /= copy.shape[i]) offset += rest % copy.shape[i] * tensor.strides[i];

@@ -133,7 +133,10 @@ void Tracker::before(const ulpscope_aten_op& op) {
   const Bound bound = bound_of(op, schema);
   if (state_.paused > 0) return;
   // Buffers that are about to change, and gradients, whose norms are taken while they are whole.
-  if (!unread_.empty() && state_.is_open && (schema.writes() || schema.is_batch_norm())) source_buffers(schema, bound);
+  if (!unread_.empty() && state_.is_open && (schema.writes() || schema.is_batch_norm())) {
+    source_buffers(schema, bound);
+    source_written(schema, bound);
+  }
   if (state_.state != ULPSCOPE_ATEN_BACKWARD || state_.optimizing > 0 || op.task != -1 || !schema.writes() ||
       !contains(kClips, schema.base()))
     return;
@@ -165,7 +168,7 @@ void Tracker::after(const ulpscope_aten_op& op) {
   const Schema& schema = schemas_[op.schema];
   const Bound bound = bound_of(op, schema);
   if (state_.paused > 0) return forget_written(schema, bound);
-  if (!schema.is_recorded()) return;
+  if (!schema.is_recorded()) return forget_written(schema, bound);
   const auto& parameters = schema.parameters();
   if (schema.is_collective()) {  // other processes write what it is given
     for (size_t i = 0; i < parameters.size(); ++i)
@@ -197,7 +200,7 @@ void Tracker::after(const ulpscope_aten_op& op) {
     if (!calls_compiled() && !is_in_compiled(op)) ++not_read_[why];
     for (const Tensor* const tensor : outputs)
       if (tensor->unreadable == nullptr) forget(*tensor);
-    return;
+    return forget_written(schema, bound);
   }
   if (!unread_.empty() && state_.is_open) source_buffers(schema, bound);
   follow_backward(schema, op.task);
@@ -207,9 +210,11 @@ void Tracker::after(const ulpscope_aten_op& op) {
     return;
   }
   if (schema.is_empty()) {
-    for (const Tensor* const tensor : outputs) memory_.write(*tensor, unmade());
+    for (const auto* const list : {&outputs, &written})
+      for (const Tensor* const tensor : *list) memory_.write(*tensor, unmade());
     return;
   }
+  if (schema.is_set()) return forget_written(schema, bound);
   if (!schema.writes() && !reads.empty() && !outputs.empty()) {
     const auto is_read = [&](const Tensor* output) {
       return std::any_of(reads.begin(), reads.end(), [&](const Tensor* read) { return read->storage == output->storage; });
@@ -237,17 +242,18 @@ void Tracker::follow_backward(const Schema& schema, int64_t task) {
     if (start.is_found) {
       makes_start_ = true;
       if (start.is_new) scale_ = start.scale;
-    } else if (task_ != -1) {
-      task_ = -1;
+    } else if (task_ != -1 || makes_start_) {  // where it raised before its first op, too
+      task_ = nested_ = -1;
+      makes_start_ = false;
       session_.backward_ended(session_.context);
     }
     return;
   }
-  if (task == task_) return;
+  if (task == task_ || task == nested_) return;
   ulpscope_aten_start start{};
   session_.backward(session_.context, 0, &start);
   const bool is_outer = task_ == -1 || !start.is_found || !start.is_nested;
-  if (is_outer) task_ = task;
+  (is_outer ? task_ : nested_) = task;
   if (start.is_found && start.is_new && is_outer) scale_ = start.scale;
   makes_start_ = false;
 }
@@ -265,7 +271,7 @@ std::optional<Tracker::Place> Tracker::place_of(const Schema& schema, const ulps
   std::vector<MadePointer> made;
   bool grows = false;
   for (const Tensor* const tensor : reads) {
-    made.push_back(memory_.last(*tensor));
+    made.push_back(memory_.last_recorded(*tensor));
     grows = grows || (op.grad_enabled && tensor->requires_grad);
   }
   const auto any = [&](const auto& matches) {
@@ -362,12 +368,13 @@ std::vector<Tracker::Row> Tracker::rows_of(const Schema& schema, const ulpscope_
                                            std::span<const Tensor* const> written) {
   std::vector<Row> rows;
   const auto& parameters = schema.parameters();
-  if (schema.is_list()) {
-    std::vector<size_t> lists, changed;
+  std::vector<size_t> lists;
+  for (size_t i = 0; i < parameters.size(); ++i)
+    if (parameters[i].is_tensor && bound.arguments[i].kind == ULPSCOPE_ATEN_TENSORS) lists.push_back(i);
+  if (schema.is_list() && !lists.empty()) {
+    std::vector<size_t> changed;
     uint32_t elements = 0;
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      if (!parameters[i].is_tensor || bound.arguments[i].kind != ULPSCOPE_ATEN_TENSORS) continue;
-      lists.push_back(i);
+    for (const size_t i : lists) {
       if (parameters[i].is_written) changed.push_back(i);
       elements = std::max(elements, bound.arguments[i].count);
     }

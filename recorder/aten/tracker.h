@@ -140,6 +140,8 @@ class Tracker {
   Bound bound_of(const ulpscope_aten_op& op, const Schema& schema) const;
   void forget_written(const Schema& schema, const Bound& bound);
   void source_buffers(const Schema& schema, const Bound& bound);
+  void source_written(const Schema& schema, const Bound& bound);
+  void source_unread(const Tensor& seen);
   void follow_backward(const Schema& schema, int64_t task);
   std::optional<Place> place_of(const Schema& schema, const ulpscope_aten_op& op, std::span<const Tensor* const> reads,
                                 std::span<const Tensor* const> written);
@@ -199,6 +201,7 @@ class Tracker {
   std::unordered_map<Name, double> unclipped_;   // by parameter
   std::unordered_map<uint64_t, Kept> kept_;      // by handle of the parameter
   std::map<std::string, uint64_t> not_read_, unmapped_;
+  int64_t nested_ = -1;       // one in it, that began last
   int64_t task_ = -1;         // the graph task that began last
   double scale_ = 1;          // the loss scale in the gradients of the backward pass that goes on
   bool makes_start_ = false;  // the gradient that a backward pass begins with was made, and its graph task did not begin

@@ -51,7 +51,12 @@ void Tracker::keep(const Tensor& parameter, const Tensor* gradient, bool with_gr
 bool Tracker::updated(const ulpscope_aten_update& update, bool is_skipped, double& before, double& after) {
   const Tensor& weight = *update.parameter;
   const auto at = kept_.find(weight.handle);
-  if (at == kept_.end()) return false;
+  if (at == kept_.end()) {  // as with a sparse gradient
+    const bool is_changed =
+        !is_skipped && update.gradient != nullptr && update.gradient->is_present && weight.unreadable == nullptr;
+    if (is_changed) forget(weight);
+    return false;
+  }
   const Kept copies = std::move(at->second);
   kept_.erase(at);
   const bool has_gradient = update.gradient != nullptr && update.gradient->is_present && update.gradient->unreadable == nullptr &&

@@ -23,6 +23,7 @@ bool Tracker::inputs_of(std::span<const Read> reads, std::vector<Makers>& makers
     Makers& each = makers[i];
     last = std::max(last, read.number);
     if (each.last == constant() && each.others.empty()) continue;
+    each.prefer_recorded();
     const Tensor& tensor = *read.tensor;
     if (phase == Phase::loss && is_new_input(each.last)) {
       const MadePointer target = source(tensor, Role::input, 0, 0, name("target"));
@@ -136,16 +137,36 @@ void Tracker::source_later(const Tensor& tensor, Name parameter, Name module, Na
   if (unread_.insert_or_assign(tensor.storage, std::move(unread)).second) adapter_.retain(adapter_.context, tensor.storage);
 }
 
-void Tracker::source_buffers(const Schema& schema, const Bound& bound) {
-  for (const Read& read : schema.reads(bound)) {
-    const auto at = unread_.find(read.tensor->storage);
-    if (at == unread_.end()) continue;
-    Unread unread = std::move(at->second);
-    unread_.erase(at);
+void Tracker::source_unread(const Tensor& seen) {
+  const auto at = unread_.find(seen.storage);
+  if (at == unread_.end()) return;
+  Unread unread = std::move(at->second);
+  unread_.erase(at);
+  // The memory may have moved since.
+  if (unread.tensor.storage_data == seen.storage_data && unread.tensor.storage_bytes == seen.storage_bytes) {
     unread.tensor.shape = unread.shape.data();
     unread.tensor.strides = unread.strides.data();
     source(unread.tensor, Role::buffer, unread.parameter, unread.module, unread.name);
-    adapter_.release(adapter_.context, unread.tensor.storage);
+  }
+  adapter_.release(adapter_.context, unread.tensor.storage);
+}
+
+void Tracker::source_buffers(const Schema& schema, const Bound& bound) {
+  for (const Read& read : schema.reads(bound)) source_unread(*read.tensor);
+}
+
+// A buffer that is written as a whole, and not read, had nothing that matters: it is the op's from then on.
+void Tracker::source_written(const Schema& schema, const Bound& bound) {
+  for (size_t i = 0; i < schema.parameters().size(); ++i) {
+    if (!schema.parameters()[i].is_written) continue;
+    bound.visit(i, [&](const Tensor& tensor) {
+      const auto at = unread_.find(tensor.storage);
+      if (tensor.unreadable != nullptr || at == unread_.end()) return;
+      const bool is_whole = static_cast<uint64_t>(count_of_elements(tensor) * element_size(tensor)) >= tensor.storage_bytes;
+      if (!is_whole || !schema.overwrites()) return source_unread(tensor);
+      unread_.erase(at);
+      adapter_.release(adapter_.context, tensor.storage);
+    });
   }
 }
 
@@ -173,7 +194,7 @@ bool Tracker::values_of(std::span<const Tensor> tensors, std::vector<ulpscope_va
         std::none_of(values.begin(), values.end(), [&](const auto& each) { return is_same(each, makers.last->value); }))
       values.push_back(makers.last->value);
     const bool matters = tensor.unreadable != nullptr || has_statistics(tensor);
-    is_known = is_known && (!matters || makers.last == constant() || (has_value && makers.is_complete));
+    is_known = is_known && (!matters || (makers.is_complete && (has_value || makers.last == constant())));
   }
   return is_known;
 }

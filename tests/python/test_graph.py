@@ -333,6 +333,94 @@ class Memory(Case):
         seen, _ = self.forward_of(lambda model, x: (x * model.weight).view(2, 2).t()[0].exp(), torch.ones(4))
         self.assertEqual(seen, {"mul": (["input", "source"], False), "exp": (["mul"], False), "sum": (["exp"], False)})
 
+    def test_a_buffer_that_is_written_before_it_is_read_is_its_ops(self):
+        class Average(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(4, 4)
+                self.register_buffer("average", torch.zeros(4))
+
+            def forward(self, x):
+                x = self.layer(x)
+                with torch.no_grad():
+                    self.average.copy_(x.mean(0))
+                return x - self.average
+
+        run = self.run_model(Average())
+        calls = {call.id: call for call in run.made[0].steps[0].calls}
+        sub = next(call for call in calls.values() if call.call.name == "sub")
+        self.assertEqual([calls[value.op].call.name for value in sub.call.inputs], ["addmm", "copy_"])
+        self.assertFalse([call for call in calls.values() if call.call.parameter == "average"])
+
+    def test_parts_of_many_makers_are_not_known(self):
+        """Of 100 parts that were written one by one some are forgotten: what reads the whole has inputs that are not known."""
+
+        class Rows(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(4, 4)
+
+            def forward(self, x):
+                x = self.layer(x)
+                out = torch.zeros(100, 4)
+                with torch.no_grad():
+                    for row in range(100):
+                        out[row] = x[0] * row
+                return x.sum() + out.exp().sum()
+
+        run = self.run_model(Rows())
+        call = next(call for call in run.made[0].steps[0].calls if call.call.name == "exp")
+        self.assertTrue(call.call.inputs_unknown)
+
+    def test_a_part_that_is_set_to_zero_hides_no_maker(self):
+        class Zeroed(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(4, 4)
+
+            def forward(self, x):
+                return self.layer(x)
+
+        torch.manual_seed(1)
+        model = Zeroed()
+        with recording(model, torch.optim.SGD(model.parameters(), 0.1)) as run:
+            logits = model(torch.randn(3, 4))
+            with torch.no_grad():
+                logits[0].zero_()
+            logits.exp().sum().backward()
+        calls = {call.id: call for call in run.made[0].steps[0].calls}
+        exp = next(call for call in calls.values() if call.call.name == "exp")
+        self.assertIn("addmm", [calls[value.op].call.name for value in exp.call.inputs if value.op])
+
+    def test_gradients_that_are_expanded(self):
+        """One number for all elements, as of evolution strategies: what is kept for the step is no more than its memory."""
+        model = nn.Linear(300, 300)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, nesterov=True)
+        with recording(model, optimizer) as run:
+            model(torch.randn(2, 300))
+            for parameter in model.parameters():
+                parameter.grad = torch.ones(1).expand_as(parameter)
+            optimizer.step()
+        step, = run.made[0].steps
+        call = next(call for call in step.calls if call.call.parameter == "weight" and call.updates)
+        self.assertTrue(torch.equal(call.updates[0].gradient, torch.ones(300, 300)))
+        self.assertAlmostEqual(step.result.norms[0], 90300**0.5, places=9)
+
+    def test_gradients_of_silu_and_rms_norm(self):
+        run = self.run_model(nn.Sequential(nn.Linear(4, 4), nn.SiLU(), nn.RMSNorm(4), nn.Mish(), nn.Linear(4, 2)))
+        calls = run.made[0].steps[0].calls
+        names = {call.call.name for call in calls if call.call.phase == "backward"}
+        self.assertTrue({"silu_backward", "mish_backward"} <= names, names)
+        weights = {output.label.parameter for call in calls for output in call.outputs.values() if output.label.role == "weight_gradient"}
+        self.assertEqual(weights, {"0.weight", "0.bias", "2.weight", "4.weight", "4.bias"})
+
+    def run_model(self, model):
+        torch.manual_seed(1)
+        with recording(model, torch.optim.SGD(model.parameters(), 0.1)) as run:
+            model(torch.randn(3, 4)).sum().backward()
+        self.assertEqual(run._session.failed, "")
+        return run
+
     def test_memory_of_empty_is_not_known(self):
         seen, step = self.forward_of(lambda model, x: x * model.weight + torch.empty(4), torch.ones(4))
         self.assertEqual(seen["add"], (["mul"], True))

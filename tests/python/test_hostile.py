@@ -3,6 +3,7 @@
 import os
 import threading
 import unittest
+from unittest import mock
 
 from recorded import NEEDS_TORCH, Case, recording, torch
 
@@ -64,6 +65,36 @@ class Hostile(Case):
             self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
             train(self.model, self.optimizer, 1)
         self.assertEqual(len(run.made[0].steps), 3)
+
+    def test_a_closed_run_is_used_again(self):
+        with recording(self.model, self.optimizer) as run:
+            train(self.model, self.optimizer, 2)
+        run.step()
+        run.metric("loss", 1.0)
+        with run.pause():
+            train(self.model, self.optimizer, 1)
+        run.close()
+        self.assertEqual(len(run.made[0].steps), 2)
+
+    def test_another_thread_closes_while_this_one_trains(self):
+        for _ in range(10):
+            with recording(self.model, self.optimizer) as run:
+                thread = threading.Thread(target=run.close)
+                train(self.model, self.optimizer, 1)
+                thread.start()
+                train(self.model, self.optimizer, 3)
+                thread.join()
+                train(self.model, self.optimizer, 1)
+            self.assertTrue(run.made[0].closed)
+
+    def test_recordings_that_do_not_begin_leave_nothing(self):
+        for _ in range(6):
+            with mock.patch("ulpscope.torch.record._hook_module", side_effect=RuntimeError("no hooks")):
+                with self.assertRaisesRegex(RuntimeError, "no hooks"):
+                    recording(self.model, self.optimizer)
+        with recording(self.model, self.optimizer) as run:
+            train(self.model, self.optimizer, 1)
+        self.assertEqual(len(run.made[0].steps), 1)
 
     def test_another_thread_evaluates_and_closes(self):
         with recording(self.model, self.optimizer) as run:

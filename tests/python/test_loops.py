@@ -169,6 +169,30 @@ class Models(Case):
             said = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True).stdout
             self.assertEqual(said, "False\n", "a saved model needs the package")
 
+    def test_optimizers_with_other_settings(self):
+        """Adafactor has two numbers for eps, and a rule of its own."""
+        model = linear()
+        optimizer = torch.optim.Adafactor(model.parameters(), 0.01)
+        with recording(model, optimizer) as run:
+            step(model, optimizer)
+        self.assertEqual(run._session.failed, "")
+        self.assertEqual([name for name, _, _ in run.made[0].settings][:2], ["optimizer", "lr"])
+        self.assertEqual(len(run.made[0].steps), 1)
+
+    def test_modules_that_were_compiled_in_place_keep_their_bits(self):
+        """They have no hooks, which would change what of them is compiled."""
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+        model[1].compile(backend="eager")
+        optimizer, stats = sgd(model), torch._dynamo.utils.counters["stats"]
+        before = stats["unique_graphs"]
+        with recording(model, optimizer) as run:
+            self.assertFalse(model[1]._forward_pre_hooks or model[1][0]._forward_pre_hooks)
+            step(model, optimizer)
+        self.assertEqual(stats["unique_graphs"], before)
+        self.assertEqual(len(run.made[0].steps), 1)
+        self.assertIn("Modules that were compiled in place (`module.compile()`) were not looked into.", run.made[0].notes)
+
     def test_copies_are_not_the_model(self):
         model = linear()
         optimizer = sgd(model)

@@ -94,7 +94,7 @@ class Mode(TorchDispatchMode):
         kwargs = kwargs or {}
         adapter = self._adapter
         state = adapter.tracker.state
-        if state.muted or state.is_quiet:
+        if state.is_stopped or state.muted or state.is_quiet:
             return func(*args, **kwargs)
         op = adapter.before(func, args, kwargs)
         result = func(*args, **kwargs)
@@ -107,6 +107,7 @@ class _Op(NamedTuple):
     """A call that is described."""
 
     structure: OpStruct
+    tensors: List[Optional[torch.Tensor]]
     owner: List[Any]
 
 
@@ -174,7 +175,8 @@ class Fallback(Adapter):
             described.storage = number = storage._cdata
             described.storage_bytes = storage.nbytes()
             self._storages[number] = storage
-            described.data = tensor.data_ptr()
+            described.data = data = tensor.data_ptr()
+            described.storage_data = data - tensor.storage_offset() * tensor.element_size()
             shape = tensor.shape
             rank = described.rank = len(shape)
             described.shape, described.strides = (_i64 * rank)(*shape), (_i64 * rank)(*tensor.stride())
@@ -248,7 +250,7 @@ class Fallback(Adapter):
                     structure.is_accumulate_grad = name == backward.ACCUMULATE_GRAD
                     structure.variable = 0 if variable is None else variable._cdata
             tracker.before(structure)
-            return _Op(structure, [owner, arguments, given])
+            return _Op(structure, tensors, [owner, arguments, given])
         except Exception as error:
             self.fail(error)
             return None
@@ -264,7 +266,10 @@ class Fallback(Adapter):
                 given = list(_tensors_in(given))
             results = self.describe([each if isinstance(each, torch.Tensor) else None for each in given])
             structure = op.structure
-            op.owner.append(results)
+            # The op may have moved what it wrote.
+            arguments = self.describe(op.tensors)
+            structure.tensors = arguments.address
+            op.owner.extend((arguments, results))
             structure.results, structure.results_count = results.address, results.count
             structure.made_node = torch._C._autograd._get_sequence_nr() - 1
             tracker.after(structure)
@@ -311,7 +316,7 @@ class Fallback(Adapter):
 
         def after(gradients: Any, arrived: Any) -> None:
             tracker = self.tracker
-            if tracker.state.muted:
+            if tracker.state.is_stopped or tracker.state.muted:
                 return
             tracker.state.muted += 1
             try:

@@ -5,6 +5,7 @@ import contextlib
 import ctypes
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_fast")
 _SOURCE = os.path.join(_FOLDER, "record_function.cpp")
 _REPOSITORY = os.path.join(_FOLDER, os.pardir, os.pardir, os.pardir, os.pardir, "recorder")
 _pointer, _u32, _u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
-_USED = ("add_schema", "before", "after", "handed_on", "end_backward", "is_named", "fail")  # of the library, in this order
+_USED = ("add_schema", "before", "after", "handed_on", "end_backward", "is_named", "fail", "lock", "unlock")  # of the library, in this order
 
 
 def _version() -> str:
@@ -39,7 +40,7 @@ def _headers() -> str:
 def _command(compiler: str, output: str) -> List[str]:
     root = os.path.dirname(os.path.abspath(torch.__file__))
     abi = int(torch._C._GLIBCXX_USE_CXX11_ABI)
-    return [compiler, "-std=c++20", "-O1", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
+    return [*shlex.split(compiler), "-std=c++20", "-O1", "-DNDEBUG", "-fPIC", "-shared", "-fvisibility=hidden", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
             "-I", _headers(), "-isystem", os.path.join(root, "include"), _SOURCE, "-o", output,
             "-L", os.path.join(root, "lib"), "-ltorch_cpu", "-lc10"]
 
@@ -58,10 +59,14 @@ def _key(compiler: str) -> str:
     return digest.hexdigest()[:16]
 
 
+def _compiler() -> str:
+    return os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++") or ""
+
+
 def build(output: str) -> None:
     """Compiles the library for the PyTorch that is installed. Raises Unavailable where that does not work."""
-    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
+    compiler = _compiler()
+    if not compiler:
         raise Unavailable("no C++ compiler was found")
     folder = os.path.dirname(output)
     try:
@@ -74,7 +79,7 @@ def build(output: str) -> None:
         done = subprocess.run(_command(compiler, made), capture_output=True, text=True, errors="replace", check=False)
         if done.returncode != 0:
             said = next((line for line in done.stderr.splitlines() if "error" in line), f"it ended with {done.returncode}")
-            raise Unavailable(f"{os.path.basename(compiler)} could not compile it: {said.strip()}")
+            raise Unavailable(f"{compiler} could not compile it: {said.strip()}")
         os.chmod(made, 0o755)
         os.replace(made, output)  # at once, where several processes compile it
     except OSError as error:
@@ -89,7 +94,7 @@ def find() -> str:
     prebuilt = os.path.join(_FOLDER, f"libulpscope_torch_{_version()}.so")
     if os.path.exists(prebuilt):
         return prebuilt
-    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++") or ""
+    compiler = _compiler()
     path = os.path.join(_cache(), f"libulpscope_torch_{_version()}_{_key(compiler)}.so")
     if not os.path.exists(path):
         print(f"ulpscope: compiling callbacks for torch {_version()} into {_cache()}, once", file=sys.stderr)
@@ -97,8 +102,11 @@ def find() -> str:
     return path
 
 
+_PYTHON = ("PyGILState_Check", "PyEval_SaveThread", "PyEval_RestoreThread")  # of Python itself, behind them
+
+
 class _Functions(ctypes.Structure):
-    _fields_ = [(name, _pointer) for name in _USED]
+    _fields_ = [(name, _pointer) for name in _USED + _PYTHON]
 
 
 _SIGNATURES = {
@@ -136,7 +144,9 @@ class Fast(Adapter):
         self.structure = library.ulpscope_fast_adapter(self._handle).contents
 
     def begin(self, tracker: Any) -> None:
-        addresses = (ctypes.cast(getattr(tracker.library, "ulpscope_aten_" + name), _pointer) for name in _USED)
+        functions = [getattr(tracker.library, "ulpscope_aten_" + name) for name in _USED]
+        functions += [getattr(ctypes.pythonapi, name) for name in _PYTHON]
+        addresses = (ctypes.cast(function, _pointer) for function in functions)
         self._library.ulpscope_fast_begin(self._handle, tracker.handle, tracker.state, _Functions(*addresses))
 
     def end(self) -> None:

@@ -10,7 +10,7 @@ import sys
 import threading
 import weakref
 from types import TracebackType
-from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple, Type, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Type, Union
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -87,7 +87,9 @@ class Recording:
             self._hook(given, models, compile)
         except BaseException:  # nothing is left behind by a recording that did not begin
             self._closed = True
+            self._session.failed = "it did not begin"
             self._unhook()
+            self._session.free()
             raise
 
     def _hook(self, given: List[Tuple[str, torch.nn.Module]], models: List[Tuple[str, torch.nn.Module]], compile: str) -> None:
@@ -98,7 +100,11 @@ class Recording:
         for prefix, model in given:
             if unwrapped(model) is not model:
                 self._handles += _hook_module(session, prefix, model)
-        seen: Set[int] = set()
+        # A hook on a module that was compiled in place would change what of it is compiled, and so its bits.
+        seen = {id(inner) for _, model in models for module in model.modules() if getattr(module, "_compiled_call_impl", None)
+                for inner in module.modules()}
+        if seen:
+            session.notes.append("Modules that were compiled in place (`module.compile()`) were not looked into.")
         for prefix, model in models:
             for name, module in session.modules_of(prefix, model):
                 if id(module) in seen or isinstance(module, torch.jit.ScriptModule):
@@ -131,11 +137,13 @@ class Recording:
     def close(self) -> None:
         """Ends the recording; the file then has all that was recorded."""
         if self._closed:
-            self._leave_mode()  # where another thread closed it
+            if threading.get_ident() == self._thread and self._session.tracker.handle:  # where another thread closed it
+                self._exits.close()
+                self._session.free()
             return
         self._closed = True
         session = self._session
-        session.tracker.state.muted += 1  # for good
+        session.tracker.state.is_stopped = 1
         self._unhook()
         try:
             session.close()
@@ -145,6 +153,8 @@ class Recording:
 
     def step(self) -> None:
         """Ends the step, in loops whose weights no torch.optim.Optimizer changes."""
+        if self._closed or self._session.failed:
+            return
         with self._session.guard():
             self._session.end_step()
 
@@ -219,7 +229,7 @@ class _Begins(_Hook):
         if torch.compiler.is_compiling():
             return
         session = self._session_of(module)
-        if session is not None and not session.tracker.state.muted:
+        if session is not None and not session.tracker.state.is_stopped and not session.tracker.state.muted:
             session.module_begins(self._name, module, args, kwargs)
 
 

@@ -104,7 +104,7 @@ class Session:
         self._sourced = False
         self._arrays: Dict[Tuple[str, ...], Any] = {}  # of names of optimizers' states
         self._started: Optional[int] = None  # the frame that made a starting gradient
-        self.adapter, self._way = adapter, way
+        self.adapter, self.notes = adapter, [way]  # for the end of the trace
         self.tracker = Tracker(adapter.structure, self, getattr(make_recorder, "calls", None))
         self.adapter.fail = self.fail
         self.steps = Steps(self.tracker, list(optimizers), accumulate)
@@ -153,13 +153,14 @@ class Session:
         step = self.tracker.state.step
         where = f"in step {step}" if step >= 0 else "before the first step"
         self.failed = f"ulpscope stopped recording {where}: {why}"
-        self.tracker.state.muted += 1  # for good
+        self.tracker.state.is_stopped = 1
         warn(self.failed)
 
     def leave_to_parent(self) -> None:
         """The process is a child of the one that records: the file and its writer are the parent's."""
         self.failed, self.recorder = "the process is a child of the one that records", None
-        self.tracker.state.muted += 1  # for good
+        self.steps.recorder = None
+        self.tracker.state.is_stopped = 1
 
     def refused(self, why: str) -> None:
         self.refusals[why] += 1
@@ -202,8 +203,14 @@ class Session:
         try:
             self._close()
         finally:
-            self.tracker.close()
-            self.adapter.close()
+            # Another thread may be in an op just now: what it uses is its own to free.
+            if threading.get_ident() == self.thread:
+                self.free()
+
+    def free(self) -> None:
+        """Frees what the library and the adapter know."""
+        self.tracker.close()
+        self.adapter.close()
 
     def _close(self) -> None:
         self.adapter.release()
@@ -219,7 +226,8 @@ class Session:
 
     def _tell(self) -> None:
         recorder = self.recorder
-        recorder.note(self._way)
+        for note in self.notes:
+            recorder.note(note)
         not_read, unmapped = list(self.tracker.counts("not_read")), list(self.tracker.counts("unmapped"))
         if not_read:
             kinds = ", ".join(f"{kind} {count}" for kind, count in not_read)
@@ -297,7 +305,7 @@ class Session:
             return
         module = self._modules.setdefault(parameter, module)
         role_number = tracker.library.ulpscope_role(role.encode())
-        # What nothing reads may hold anything: buffers have a row once they are read.
+        # A buffer that nothing reads may hold anything: buffers have a row once they are read.
         tracker.source(described.at(0), role_number, tracker.name(parameter), tracker.name(module), tracker.name(name),
                        role == "buffer")
 
@@ -309,7 +317,7 @@ class Session:
         self.tracker.state.paused -= 1
         self._sourced = False
 
-    # What the library asks. Nothing is raised into it.
+    # The library's questions, into which nothing is raised.
 
     def on_enter(self, _: Any, evaluating: int) -> None:
         with self.guard():
@@ -331,6 +339,7 @@ class Session:
 
     def on_backward_ended(self, _: Any) -> None:
         with self.guard():
+            self._started = None
             self.adapter.release()
 
     def on_scale_of_call(self, _: Any, scale: Any) -> int:
@@ -392,7 +401,7 @@ class Session:
         if self.failed:
             return
         tracker = self.tracker
-        if tracker.state.muted:
+        if tracker.state.is_stopped or tracker.state.muted:
             tracker.end_module(tracker.name(name))
             return
         with self.guard():

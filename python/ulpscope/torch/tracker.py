@@ -15,7 +15,7 @@ NOTHING, TENSOR, TENSORS, INTEGER, REAL, INTEGERS, TEXT, OTHER = range(8)  # kin
 
 
 class TensorStruct(ctypes.Structure):
-    _fields_ = [("storage", _u64), ("storage_bytes", _u64), ("handle", _u64), ("data", _pointer),
+    _fields_ = [("storage", _u64), ("storage_bytes", _u64), ("storage_data", _pointer), ("handle", _u64), ("data", _pointer),
                 ("shape", ctypes.POINTER(_i64)), ("strides", ctypes.POINTER(_i64)), ("unreadable", _text), ("type", _i32),
                 ("rank", _i32), ("is_present", _u8), ("is_on_host", _u8), ("requires_grad", _u8), ("is_view", _u8)]
 
@@ -45,7 +45,7 @@ class State(ctypes.Structure):
     """Where the training loop is; the library reads it at each op."""
 
     _fields_ = [("step", _i64), ("passes", _i64), ("state", _i32), ("optimizing", _i32), ("muted", _i32), ("paused", _i32),
-                ("is_open", _u8), ("is_quiet", _u8)]
+                ("is_open", _u8), ("is_quiet", _u8), ("is_stopped", _u8)]
 
 
 class StartStruct(ctypes.Structure):
@@ -156,14 +156,14 @@ class Tracker:
     def close(self) -> None:
         """Frees what the library knows; nothing may be called afterwards."""
         handle, self.handle = self.handle, _pointer()
-        self.state = State(step=-1, muted=1)
+        self.state = State(step=-1, is_stopped=1)
         self.library.ulpscope_aten_close(handle)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         function = getattr(self.library, "ulpscope_aten_" + name)
 
         def call(*arguments: Any) -> Any:
-            return function(self.handle, *arguments)
+            return function(self.handle, *arguments) if self.handle else 0
 
         setattr(self, name, call)
         return call

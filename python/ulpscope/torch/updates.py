@@ -71,9 +71,9 @@ def settings_of(optimizer: Any) -> List[Tuple[str, str, str]]:
     settings = [("optimizer", type(optimizer).__name__, "optimizer")]
     kinds = {"lr": "learning_rate", "weight_decay": "weight_decay", "eps": "epsilon", "momentum": "momentum"}
     for name, kind in kinds.items():
-        if name in group:
+        if isinstance(group.get(name), (int, float, torch.Tensor)):  # Adafactor has two numbers for eps
             settings.append((name, f"{number(group[name]):g}", kind))
-    if "betas" in group:
+    if len(group.get("betas", ())) == 2:
         for index, kind in enumerate(("momentum", "second_moment")):
             settings.append((f"betas[{index}]", f"{number(group['betas'][index]):g}", kind))
     return settings

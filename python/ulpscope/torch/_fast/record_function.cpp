@@ -46,6 +46,12 @@ struct Functions {
   void (*end_backward)(ulpscope_aten*);
   int (*is_named)(ulpscope_aten*, uint64_t);
   void (*fail)(ulpscope_aten*, const char*);
+  void (*lock)(ulpscope_aten*);
+  void (*unlock)(ulpscope_aten*);
+  // Python's: whether this thread has its global lock, and how to leave it and to take it back.
+  int (*has_python)();
+  void* (*leave_python)();
+  void (*return_to_python)(void*);
 };
 
 // ---- tensors
@@ -143,6 +149,7 @@ void describe(const at::Tensor& tensor, ulpscope_aten_tensor& to) {
   c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   to.storage = reinterpret_cast<uint64_t>(storage);
   to.storage_bytes = storage->nbytes();
+  to.storage_data = storage->data();
   to.data = tensor.const_data_ptr();
   to.shape = tensor.sizes().data();
   to.strides = tensor.strides().data();
@@ -159,9 +166,9 @@ bool is_python(const torch::autograd::Node& node) { return std::strstr(typeid(no
 // ---- overloads
 
 struct Overload {
-  bool is_op = false;         // a call of the dispatcher, of which there may be something to tell
-  bool is_composite = false;  // its kernel calls others, which are told
-  bool writes = false;        // or may write buffers: it is looked at before it runs, too
+  bool is_composite = false;   // its kernel calls others, which are told
+  c10::DispatchKeySet leaves;  // of a composite: keys for which it has a kernel that does not
+  bool writes = false;         // or may write buffers: it is looked at before it runs, too
   bool returns = false;
   c10::DispatchKeySet autocast;  // keys for which autocast wraps it
   std::vector<uint8_t> is_type;  // by argument: a number of a ScalarType
@@ -259,6 +266,8 @@ struct Hook : torch::autograd::FunctionPostHook {
       : recording(owner), node(number), name(std::move(name_of_node)), edges(std::move(edges_below)) {}
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                             const torch::autograd::variable_list& inputs) override;
+  // Compiled autograd asks it of each hook, and this one has nothing that would have to be compiled again.
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs&) const {}
   Recording& recording;
   int64_t node;
   std::string name;  // of a node that a program defined, or ""
@@ -276,7 +285,7 @@ class Recording {
       return static_cast<Recording*>(context)->copy_to_host(*tensor);
     };
   }
-  // What the library knows is gone by now.
+  // The library's knowledge is gone by now.
   ~Recording() {
     aten_ = nullptr;
     end();
@@ -299,6 +308,24 @@ class Recording {
     if (aten_ != nullptr) functions_.fail(aten_, why);
   }
 
+  // Several threads run one backward pass where there are several devices. A thread that waits leaves Python's lock to the others.
+  class Lock {
+   public:
+    explicit Lock(Recording& recording) : recording_(recording) {
+      const Functions& functions = recording.functions_;
+      void* const left = functions.has_python() != 0 ? functions.leave_python() : nullptr;
+      functions.lock(recording.aten_);
+      if (left != nullptr) functions.return_to_python(left);
+    }
+    ~Lock() { recording_.functions_.unlock(recording_.aten_); }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+
+   private:
+    Recording& recording_;
+  };
+  bool is_recorded() const { return aten_ != nullptr && state_->is_stopped == 0; }
+
   std::unique_ptr<at::ObserverContext> started(const at::RecordFunction& function);
   void ended(const at::RecordFunction& function, Frame& frame);
   const ulpscope_aten_tensor* describe_handles(const uint64_t* handles, uint32_t count);
@@ -307,7 +334,7 @@ class Recording {
   void handed_on(const Hook& hook, const torch::autograd::variable_list& gradients, const torch::autograd::variable_list& arrived);
 
  private:
-  const Overload& overload_of(const at::RecordFunction& function);
+  const Overload* overload_of(const at::RecordFunction& function);  // nullptr: it is no op
   void describe_schema(const c10::OperatorHandle& op, Overload& overload);
   void retain(uint64_t storage);
   int is_expired(uint64_t storage);
@@ -315,7 +342,7 @@ class Recording {
   const void* copy_to_host(const ulpscope_aten_tensor& tensor);
   // Describes what is known before the op runs.
   void describe_op(const Frame& frame);
-  bool is_silent() const { return aten_ == nullptr || state_->muted > 0 || state_->is_quiet; }
+  bool is_silent() const { return !is_recorded() || state_->muted > 0 || state_->is_quiet; }
 
   struct Retained {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
@@ -337,7 +364,7 @@ class Recording {
   std::unordered_map<const char*, Overload> overloads_;  // by the text of its name, which lives as long as the overload
   std::unordered_map<size_t, std::string> node_names_;   // by type
   std::vector<Followed> followed_;
-  // Of the call that is told; they keep their memory from call to call.
+  // These are of the call that is told, and keep their memory from call to call.
   ulpscope_aten_op op_{};
   std::vector<ulpscope_aten_argument> arguments_;
   std::vector<ulpscope_aten_tensor> tensors_, results_, described_;
@@ -346,9 +373,11 @@ class Recording {
   std::string python_node_;
 };
 
-// Runs `body`, whose failure ends the recording and nothing else.
+// Runs `body` while no other thread is in the recording. Its failure ends the recording and nothing else.
 template <typename Body>
 void guarded(Recording& recording, const Body& body) noexcept {
+  if (!recording.is_recorded()) return;
+  const Recording::Lock lock(recording);
   try {
     body();
   } catch (const std::exception& error) {
@@ -367,7 +396,9 @@ torch::autograd::variable_list Hook::operator()(const torch::autograd::variable_
 template <size_t Slot>
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
   std::unique_ptr<at::ObserverContext> frame;
-  if (Recording* const recording = recordings[Slot]) guarded(*recording, [&] { frame = recording->started(function); });
+  Recording* const recording = recordings[Slot];
+  if (recording == nullptr || depths[Slot] > 0) return frame;
+  guarded(*recording, [&] { frame = recording->started(function); });
   return frame;
 }
 
@@ -410,24 +441,29 @@ void Recording::begin(ulpscope_aten* aten, ulpscope_aten_state* state, const Fun
   handle_ = at::addThreadLocalCallback(callback_of(slot_));
 }
 
-const Overload& Recording::overload_of(const at::RecordFunction& function) {
+const Overload* Recording::overload_of(const at::RecordFunction& function) {
   // Overloads of one name have texts of their own.
-  const auto [at, is_new] = overloads_.try_emplace(function.name());
-  Overload& overload = at->second;
-  if (!is_new) return overload;
+  const auto known = overloads_.find(function.name());
+  if (known != overloads_.end() && known->second.is_type.size() == function.inputs().size()) return &known->second;
   const auto name = function.operator_name();
   const auto op = name ? c10::Dispatcher::singleton().findOp(*name) : std::nullopt;
-  if (op && op->hasSchema()) describe_schema(*op, overload);
-  return overload;
+  if (!op || !op->hasSchema()) return nullptr;  // a range of the program's, whose name may not live long
+  // An overload that was defined again may have the text of one that is gone.
+  Overload overload;
+  describe_schema(*op, overload);
+  if (overload.is_type.size() != function.inputs().size()) return nullptr;
+  return &overloads_.insert_or_assign(function.name(), std::move(overload)).first->second;
 }
 
 void Recording::describe_schema(const c10::OperatorHandle& op, Overload& overload) {
   const c10::FunctionSchema& schema = op.schema();
-  overload.is_op = true;
   overload.is_composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   overload.returns = !schema.returns().empty();
   for (const c10::DispatchKey key : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})
     if (op.hasKernelForDispatchKey(key)) overload.autocast = overload.autocast.add(key);
+  if (overload.is_composite)
+    for (const c10::DispatchKey key : {c10::DispatchKey::CPU, c10::DispatchKey::CUDA})
+      if (op.hasKernelForDispatchKey(key)) overload.leaves = overload.leaves.add(key);
   std::vector<ulpscope_aten_parameter> parameters(schema.arguments().size());
   std::vector<ulpscope_aten_tensor> tensors;
   std::vector<std::unique_ptr<int64_t[]>> integers;
@@ -456,37 +492,51 @@ void Recording::describe_schema(const c10::OperatorHandle& op, Overload& overloa
   overload.number = functions_.add_schema(aten_, &described);
 }
 
-bool holds_wrapper(const c10::IValue& value) {
-  if (value.isTensor()) {
-    const at::Tensor& tensor = value.toTensor();
-    return tensor.defined() && tensor.unsafeGetTensorImpl()->key_set().has_any(kWrappers);
+// The keys of the tensors among an op's arguments.
+c10::DispatchKeySet keys_of(c10::ArrayRef<const c10::IValue> inputs) {
+  c10::DispatchKeySet keys;
+  const auto add = [&](const at::Tensor& tensor) {
+    if (tensor.defined()) keys = keys | tensor.unsafeGetTensorImpl()->key_set();
+  };
+  for (const c10::IValue& input : inputs) {
+    if (input.isTensor())
+      add(input.toTensor());
+    else if (input.isTensorList())
+      for (const at::Tensor& tensor : input.toTensorVector()) add(tensor);
   }
-  if (!value.isTensorList()) return false;
-  for (const at::Tensor& tensor : value.toTensorVector())
-    if (tensor.defined() && tensor.unsafeGetTensorImpl()->key_set().has_any(kWrappers)) return true;
-  return false;
+  return keys;
+}
+
+// Autocast casts what is of the device that it is on for, and calls the op again.
+bool is_wrapped_by_autocast(const Overload& overload, c10::DispatchKeySet keys) {
+  const c10::DispatchKeySet excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
+  const auto wraps = [&](c10::DispatchKey autocast, c10::DispatchKey device) {
+    return overload.autocast.has(autocast) && !excluded.has(autocast) && keys.has_backend(c10::toBackendComponent(device));
+  };
+  return !overload.autocast.empty() && (wraps(c10::DispatchKey::AutocastCPU, c10::DispatchKey::CPU) ||
+                                        wraps(c10::DispatchKey::AutocastCUDA, c10::DispatchKey::CUDA));
 }
 
 std::unique_ptr<at::ObserverContext> Recording::started(const at::RecordFunction& function) {
-  if (is_silent() || depths[slot_] > 0) return nullptr;
-  const Overload& overload = overload_of(function);
-  if (!overload.is_op || overload.is_composite) return nullptr;
-  if (!overload.autocast.empty()) {
-    const c10::DispatchKeySet excluded = c10::impl::tls_local_dispatch_key_set().excluded_;
-    for (const c10::DispatchKey key : {c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})
-      if (overload.autocast.has(key) && !excluded.has(key)) return nullptr;
-  }
+  // A callback that another recording left in another thread is none of this one's, but for its backward passes.
+  if (is_silent() || (std::this_thread::get_id() != thread_ && torch::autograd::get_current_graph_task_id() == -1)) return nullptr;
+  const Overload* const overload = overload_of(function);
+  if (overload == nullptr) return nullptr;
   const auto inputs = function.inputs();
-  for (const c10::IValue& input : inputs)
-    if (holds_wrapper(input)) return nullptr;
+  const c10::DispatchKeySet keys = keys_of(inputs);
+  const auto has_leaf = [&](c10::DispatchKey key) {
+    return overload->leaves.has(key) && keys.has_backend(c10::toBackendComponent(key));
+  };
+  if (overload->is_composite && !has_leaf(c10::DispatchKey::CPU) && !has_leaf(c10::DispatchKey::CUDA)) return nullptr;
+  if (keys.has_any(kWrappers) || is_wrapped_by_autocast(*overload, keys)) return nullptr;
   auto frame = std::make_unique<Frame>();
   frame->recording = this;
-  frame->overload = &overload;
+  frame->overload = overload;
   frame->inputs.assign(inputs.begin(), inputs.end());
   frame->sequence = function.seqNr();
   frame->exceptions = std::uncaught_exceptions();
   ++depths[slot_];
-  if (overload.writes) {
+  if (overload->writes) {
     describe_op(*frame);
     functions_.before(aten_, &op_);
   }
@@ -622,6 +672,8 @@ int Recording::follow(const uint64_t* roots, uint32_t count) {
       edges.push_back(edge);
     }
     const auto number = static_cast<int64_t>(node->sequence_nr());
+    // Autograd goes through the hooks of a node that runs just now.
+    if (const auto running = torch::autograd::get_current_node(); running && &*running == node) continue;
     const uintptr_t hook = node->add_post_hook(
         std::make_unique<Hook>(*this, number, is_python(*node) ? node->name() : std::string(), std::move(edges)));
     followed_.push_back({node->getptr(), hook});
