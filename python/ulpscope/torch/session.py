@@ -213,7 +213,8 @@ class Session:
         self.adapter.close()
 
     def _close(self) -> None:
-        self.adapter.release()
+        if threading.get_ident() == self.thread:  # else a backward pass may go through its hooks just now
+            self.adapter.release()
         if self.recorder is None and not self.failed:
             self.open()
         if self.recorder is None:
