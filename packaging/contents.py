@@ -79,7 +79,7 @@ def included_headers(build):
     # -n: a build that goes on has these files open.
     for line in output_of("ninja", "-n", "-C", build, "-t", "deps").splitlines():
         if not line.startswith(" "):
-            is_ours = re.match(r"[^:]*/CMakeFiles/ulpscope\w*\.dir/", line) is not None
+            is_ours = re.match(r"(?!tests/|bench/)[^:]*/CMakeFiles/ulpscope\w*\.dir/", line) is not None
         elif is_ours and line.strip().startswith("/usr/"):
             headers.add(pathlib.Path(os.path.realpath(line.strip())))
     return headers
