@@ -166,7 +166,6 @@ ULPSCOPE_EXPORT void ulpscope_aten_lock(ulpscope_aten *aten);
 ULPSCOPE_EXPORT void ulpscope_aten_unlock(ulpscope_aten *aten);
 
 ULPSCOPE_EXPORT ulpscope_name ulpscope_aten_name(ulpscope_aten *aten, const char *text);
-ULPSCOPE_EXPORT const char *ulpscope_aten_text(ulpscope_aten *aten, ulpscope_name name);
 ULPSCOPE_EXPORT uint32_t ulpscope_aten_add_schema(ulpscope_aten *aten, const ulpscope_aten_schema *schema);
 /* The parameter of that handle has a name, and a module. */
 ULPSCOPE_EXPORT void ulpscope_aten_name_parameter(ulpscope_aten *aten, uint64_t handle, ulpscope_name name, ulpscope_name module);

@@ -82,14 +82,14 @@ NonfiniteExplanation explain_domain(const OriginFacts& origin, const TensorRow& 
   return {};
 }
 
-// What an input was that holds infinities, with the last row of it before the origin's.
+// An input that holds infinities, with the last row of it before the origin's.
 struct ReadRow {
   uint32_t input = 0;
   TensorRow row;
   DType dtype = DType::f32;
 };
 
-// Of an op whose inputs held infinities and no NaN, and which made NaN of them.
+// Explains an op whose inputs held infinities and no NaN, and which made NaN of them.
 NonfiniteExplanation explain_infinities(const OriginFacts& origin, const TensorRow& made, const std::vector<ReadRow>& read) {
   if (made.known == StatisticsLevel::none || made.statistics.nan == 0) return {};
   uint64_t positive = 0, negative = 0;
@@ -115,7 +115,7 @@ NonfiniteExplanation explain_infinities(const OriginFacts& origin, const TensorR
   }
 }
 
-// What a batch norm reads is finite, so that a mean or a variance of it which is Inf is too large for its type.
+// A batch norm reads finite values, so that a mean or a variance of it which is Inf is too large for its type.
 NonfiniteExplanation explain_statistic(const OriginFacts& origin, const TensorRow& made) {
   if (!is_running_statistic(origin.made, origin.op) || !is_narrow(origin.made.dtype)) return {};
   const auto value = origin.read_as(0);

@@ -228,7 +228,7 @@ std::optional<LossJudgement> judge_losses(const RunFacts& facts, uint64_t first_
   judged.grew = !facts.broke() && first_nonfinite == UINT64_MAX && ((std::isfinite(end) && above_all) || ended_above(facts));
   const std::vector<double> before = last_losses_before_nonfinite(facts);
   judged.grew_to_nonfinite = before.size() == kEndLosses && first > 0 && median(before) > kGrown * first;
-  // Of two models that work against each other one may win: its updates say whether it diverged.
+  // One of two models that work against each other may win: its updates say whether it diverged.
   if ((judged.grew || judged.grew_to_nonfinite || judged.peaked || judged.scattered) && optimizes_in_turns(facts)) {
     judged.grew = judged.grew_to_nonfinite = judged.peaked = false;
     judged.scattered.reset();

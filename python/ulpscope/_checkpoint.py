@@ -64,7 +64,7 @@ class Checkpoint(NamedTuple):
     left_out: List[str]
 
 
-# Of Lightning: states of callbacks and of loops hold best scores, which begin as Inf, and no weights.
+# Lightning's: states of callbacks and of loops hold best scores, which begin as Inf, and no weights.
 _NOT_WALKED = ("callbacks", "loops", "lr_schedulers", "hyper_parameters", "datamodule_hyper_parameters")
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked", "inv_freq", "position_ids", "attn_mask", "mask")
 _WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.")

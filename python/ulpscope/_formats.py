@@ -44,7 +44,7 @@ _STORED: Dict[torch.dtype, Tuple[Format, torch.dtype, int]] = {
     torch.bfloat16: (BF16, torch.int16, 0x7FFF),
     torch.float16: (FP16, torch.int16, 0x7FFF),
 }
-# What types are called; tensors of others, as integers and complex numbers, are not looked at.
+# The names of types; tensors of others, as integers and complex numbers, are not looked at.
 NAMES: Dict[torch.dtype, str] = {
     torch.float64: "FP64", torch.float32: "FP32", torch.bfloat16: "BF16", torch.float16: "FP16",
     torch.float8_e4m3fn: "E4M3", torch.float8_e5m2: "E5M2", torch.float8_e4m3fnuz: "E4M3FNUZ", torch.float8_e5m2fnuz: "E5M2FNUZ"}

@@ -13,7 +13,7 @@ Finding = Dict[str, Any]
 
 _FELT = 0.01  # the part of a norm that is felt, as docs/numerics.md has it
 _SEVERITIES = ("error", "warning", "info")
-# Of one severity, the most harmful first.
+# Within one severity the most harmful come first.
 _RANK = ("weights.nonfinite", "states.nonfinite", "scale.nonfinite", "scale.zero", "adam.divides_by_zero", "adam.second_moment_zero",
          "tensors.nonfinite", "range.fp16_overflow", "range.bf16_overflow", "updates.lost", "adam.second_moment_stuck", "scale.below_one",
          "adam.second_moment_subnormal", "range.fp16_underflow", "range.bf16_underflow", "updates.rate_zero",

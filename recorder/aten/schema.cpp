@@ -3,8 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <map>
+#include <bit>
 #include <unordered_map>
 
 #include "ulpscope/base/hash.h"
@@ -215,11 +214,6 @@ constexpr std::string_view kNoAttributes[] = {"generator",     "device",       "
                                               "memory_format", "non_blocking", "size"};
 constexpr std::string_view kAttention[] = {"_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_for_cpu",
                                            "_scaled_dot_product_efficient_attention", "_scaled_dot_product_cudnn_attention"};
-
-template <size_t N>
-bool contains(const std::string_view (&list)[N], std::string_view name) {
-  return std::find(std::begin(list), std::end(list), name) != std::end(list);
-}
 
 std::string_view base_name(std::string_view name) {
   constexpr std::string_view kForeach = "_foreach_";

@@ -1,6 +1,7 @@
 // Overloads of ATen's ops: which function of a trace one computes, in which order it reads, and the product that it is.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -13,6 +14,11 @@
 namespace ulpscope::aten {
 
 using Argument = ulpscope_aten_argument;
+
+template <size_t N>
+bool contains(const std::string_view (&list)[N], std::string_view name) {
+  return std::find(std::begin(list), std::end(list), name) != std::end(list);
+}
 
 // Arguments of a call, in the overload's order, and the tensors that they refer to.
 struct Bound {

@@ -16,11 +16,6 @@ constexpr size_t kBatchNormOutputs = 3;  // its values, and the mean and the inv
 constexpr std::string_view kViewsWithGradients[] = {"expand", "select", "slice", "as_strided", "unfold", "diagonal"};
 constexpr std::string_view kClips[] = {"mul", "div", "clamp", "clamp_min", "clamp_max", "copy", "minimum", "maximum"};
 
-template <size_t N>
-bool contains(const std::string_view (&list)[N], std::string_view name) {
-  return std::find(std::begin(list), std::end(list), name) != std::end(list);
-}
-
 // Roundings of a cast to 16 bits are counted.
 bool narrows(const Tensor& given, const Tensor& cast) {
   return element_size(cast) == 2 && has_statistics(cast) && given.type != cast.type && have_one_shape(given, cast);

@@ -11,7 +11,6 @@
 #include <string_view>
 #include <thread>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "ulpscope/recorder/aten/captures.h"

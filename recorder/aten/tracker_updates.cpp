@@ -23,6 +23,14 @@ KeptTensor divided(const HostTensor& tensor, double divisor) {
   return quotient;
 }
 
+// Strides of elements that lie in the logical order.
+std::vector<int64_t> logical_strides(const Tensor& tensor) {
+  std::vector<int64_t> strides(static_cast<size_t>(tensor.rank));
+  int64_t stride = 1;
+  for (size_t i = strides.size(); i-- > 0; stride *= std::max<int64_t>(tensor.shape[i], 1)) strides[i] = stride;
+  return strides;
+}
+
 }  // namespace
 
 // ---- updates
@@ -31,19 +39,16 @@ void Tracker::keep(const Tensor& parameter, const Tensor* gradient, bool with_gr
   const auto is_kept_here = [](const Tensor& tensor) { return tensor.unreadable == nullptr && has_statistics(tensor); };
   if (!is_kept_here(parameter) || (gradient != nullptr && !is_kept_here(*gradient)) || (gradient == nullptr && with_gradient))
     return;
-  Tensor weight = parameter;
   const auto copy = [&](Tensor tensor) {
     const void* const data = on_host(tensor);
     std::vector<int64_t> strides;
     if (!tensor.is_on_host) {  // the copy lies in the logical order
-      strides.resize(static_cast<size_t>(tensor.rank));
-      int64_t stride = 1;
-      for (size_t i = strides.size(); i-- > 0; stride *= std::max<int64_t>(tensor.shape[i], 1)) strides[i] = stride;
+      strides = logical_strides(tensor);
       tensor.strides = strides.data();
     }
     return kept(tensor, data);
   };
-  Kept copies{copy(weight), {}};
+  Kept copies{copy(parameter), {}};
   if (with_gradient) copies.gradient = copy(*gradient);
   kept_.insert_or_assign(parameter.handle, std::move(copies));
 }
@@ -108,11 +113,9 @@ bool Tracker::updated(const ulpscope_aten_update& update, bool is_skipped, doubl
                        {Role::optimizer_state, parameter, update.state_names[i], 1},
                        true});
   }
-  std::vector<int64_t> strides(static_cast<size_t>(weight.rank));
+  const std::vector<int64_t> strides = logical_strides(weight);
   Tensor asked_tensor = weight;
   if (asked) {
-    int64_t stride = 1;
-    for (size_t i = strides.size(); i-- > 0; stride *= std::max<int64_t>(weight.shape[i], 1)) strides[i] = stride;
     asked_tensor.data = asked->data();
     asked_tensor.strides = strides.data();
     asked_tensor.type = static_cast<int32_t>(asked->dtype == DType::f64 ? ScalarType::f64 : ScalarType::f32);

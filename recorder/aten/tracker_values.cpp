@@ -60,12 +60,10 @@ std::vector<MadePointer> Tracker::emit(const Call& described, std::span<const La
   call.inputs = described.inputs.data();
   call.inputs_count = static_cast<uint32_t>(described.inputs.size());
   call.inputs_unknown = described.inputs_unknown;
-  int64_t product[5];
+  std::vector<int64_t> product;
   if (described.product) {
-    const ProductShape& shape = *described.product;
-    const int64_t numbers[] = {shape.m, shape.n, shape.k, shape.batch, shape.m_is_padded ? 1 : 0};
-    std::copy(std::begin(numbers), std::end(numbers), product);
-    call.product = product;
+    product = described.product->numbers();
+    call.product = product.data();
   }
   ulpscope_op token = 0;
   uint64_t id = 0;
@@ -190,9 +188,12 @@ bool Tracker::values_of(std::span<const Tensor> tensors, std::vector<ulpscope_va
     if (!tensor.is_present) continue;
     const Makers makers = tensor.unreadable == nullptr ? memory_.find(tensor) : Makers();
     const bool has_value = is_recorded(makers.last);
-    if (has_value &&
-        std::none_of(values.begin(), values.end(), [&](const auto& each) { return is_same(each, makers.last->value); }))
-      values.push_back(makers.last->value);
+    const auto add = [&](const MadePointer& made) {
+      const auto is_it = [&](const ulpscope_value& each) { return is_same(each, made->value); };
+      if (is_recorded(made) && std::none_of(values.begin(), values.end(), is_it)) values.push_back(made->value);
+    };
+    add(makers.last);
+    for (const MadePointer& made : makers.others) add(made);
     const bool matters = tensor.unreadable != nullptr || has_statistics(tensor);
     is_known = is_known && (!matters || (makers.is_complete && (has_value || makers.last == constant())));
   }

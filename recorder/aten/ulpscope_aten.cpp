@@ -68,8 +68,6 @@ ulpscope_name ulpscope_aten_name(ulpscope_aten* aten, const char* text) {
   return name;
 }
 
-const char* ulpscope_aten_text(ulpscope_aten* aten, ulpscope_name name) { return aten->tracker.text(name).c_str(); }
-
 uint32_t ulpscope_aten_add_schema(ulpscope_aten* aten, const ulpscope_aten_schema* schema) {
   uint32_t number = 0;
   guarded(aten, [&](aten::Tracker& tracker) { number = tracker.add_schema(*schema); });

@@ -49,6 +49,7 @@ class _Overload(NamedTuple):
     names: List[str]
     tensors: List[bool]
     defaults: List[Any]
+    writes: bool
 
 
 def _argument(value: Any, described: ArgumentStruct, keep: List[Any]) -> None:
@@ -216,7 +217,7 @@ class Fallback(Adapter):
         returns_alias = any(each.alias_info is not None for each in schema.returns)
         number = self.tracker.add_schema(SchemaStruct(
             schema.name.encode(), parameters, len(schema.arguments), returns_alias, torch.Tag.pointwise in func.tags))
-        known = self._overloads[func] = _Overload(number, names, tensors, defaults)
+        known = self._overloads[func] = _Overload(number, names, tensors, defaults, any(each.is_written for each in parameters))
         return known
 
     def before(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[_Op]:
@@ -250,7 +251,7 @@ class Fallback(Adapter):
                     structure.is_accumulate_grad = name == backward.ACCUMULATE_GRAD
                     structure.variable = 0 if variable is None else variable._cdata
             tracker.before(structure)
-            return _Op(structure, tensors, [owner, arguments, given])
+            return _Op(structure, tensors if overload.writes else [], [owner, arguments, given])
         except Exception as error:
             self.fail(error)
             return None
@@ -266,10 +267,11 @@ class Fallback(Adapter):
                 given = list(_tensors_in(given))
             results = self.describe([each if isinstance(each, torch.Tensor) else None for each in given])
             structure = op.structure
-            # The op may have moved what it wrote.
-            arguments = self.describe(op.tensors)
-            structure.tensors = arguments.address
-            op.owner.extend((arguments, results))
+            op.owner.append(results)
+            if op.tensors:  # the op may have moved what it wrote
+                arguments = self.describe(op.tensors)
+                structure.tensors = arguments.address
+                op.owner.append(arguments)
             structure.results, structure.results_count = results.address, results.count
             structure.made_node = torch._C._autograd._get_sequence_nr() - 1
             tracker.after(structure)

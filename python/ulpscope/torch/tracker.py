@@ -104,7 +104,6 @@ _SIGNATURES: Dict[str, Tuple[List[Any], Any]] = {
     "lock": ([_pointer], None),
     "unlock": ([_pointer], None),
     "name": ([_pointer, _text], _u32),
-    "text": ([_pointer, _u32], _text),
     "add_schema": ([_pointer, ctypes.POINTER(SchemaStruct)], _u32),
     "name_parameter": ([_pointer, _u64, _u32, _u32], None),
     "is_named": ([_pointer, _u64], ctypes.c_int),
@@ -178,10 +177,6 @@ class Tracker:
         if number is None:
             number = self._names[text] = self.library.ulpscope_aten_name(self.handle, text.encode("utf-8", "replace"))
         return number
-
-    def text(self, name: int) -> str:
-        text: bytes = self.library.ulpscope_aten_text(self.handle, name)
-        return text.decode("utf-8", "replace")
 
     def counts(self, what: str) -> Iterator[Tuple[str, int]]:
         """The entries of not_read and unmapped."""
