@@ -44,7 +44,7 @@ const char* name_of(EventKind kind) {
 
 const char* name_of(OpKind kind) {
   constexpr const char* kNames[kOpKinds] = {"other",     "source", "cast", "product",  "normalization", "elementwise",
-                                            "reduction", "update", "loss", "quantize", "collective"};
+                                            "reduction", "update", "loss", "quantize", "collective",    "opaque"};
   return kNames[static_cast<size_t>(kind)];
 }
 

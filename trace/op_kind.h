@@ -19,8 +19,9 @@ enum class OpKind : uint8_t {
   loss,           // the value to be minimized, and its gradient
   quantize,       // to a type whose values are multiplied by a scale first
   collective,     // between ranks
+  opaque,         // cannot be looked into, as a kernel that the producer does not see: its outputs alone are known
 };
-inline constexpr int kOpKinds = 11;
+inline constexpr int kOpKinds = 12;
 const char* name_of(OpKind kind);
 
 // X_backward computes the gradient of X's input, X_backward_weight that of its weight; a backward pass computes other gradients

@@ -108,6 +108,7 @@ class Tracker {
     Name name = 0;
     Phase phase = Phase::forward;
     OpFunction function = OpFunction::other;
+    std::optional<OpKind> kind = {};  // nothing: the function's
     Name module = 0, attributes = 0, location = 0, parameter = 0;
     uint64_t forward_id = 0;
     std::span<const ulpscope_value> inputs = {};

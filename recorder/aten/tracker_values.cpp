@@ -55,7 +55,7 @@ std::vector<MadePointer> Tracker::emit(const Call& described, std::span<const La
   call.parameter = told(described.parameter);
   call.phase = static_cast<int32_t>(described.phase);
   call.function = static_cast<int32_t>(described.function);
-  call.kind = -1;
+  call.kind = described.kind ? static_cast<int32_t>(*described.kind) : -1;
   call.forward_id = described.forward_id;
   call.inputs = described.inputs.data();
   call.inputs_count = static_cast<uint32_t>(described.inputs.size());
@@ -214,6 +214,7 @@ void Tracker::opaque(Name module, Name class_name, int64_t task, std::span<const
   call.inputs_unknown = !values_of(inputs, values);
   call.inputs = values;
   call.name = class_name;
+  call.kind = OpKind::opaque;
   call.phase = is_evaluating ? Phase::evaluation : task != -1 ? Phase::recompute : Phase::forward;
   call.module = module;
   if (call.phase == Phase::forward) call.location = location_of(call.phase, module, class_name);
@@ -279,6 +280,7 @@ void Tracker::handed_on(int64_t node, const char* name_of_node, std::span<const 
     call.inputs_unknown = !values_of(arrived, values);
     call.inputs = values;
     call.name = name(name_of_node);
+    call.kind = OpKind::opaque;
     call.phase = Phase::backward;
     if (forward != nullptr) {
       call.module = forward->module;

@@ -298,8 +298,9 @@ class Calls(ctypes.Structure):
             inputs = [Value(given.inputs[i].op, given.inputs[i].slot) for i in range(given.inputs_count)]
             product = tuple(given.product[i] for i in range(5)) if given.product else None
             function = "other" if given.function == -1 else NAMES("function", given.function)
+            kind = "" if given.kind == -1 else NAMES("kind", given.kind)
             token[0], identity[0] = made[0].begin_op(Call(
-                texts[given.name], NAMES("phase", given.phase), function, "", texts[given.module], texts[given.attributes],
+                texts[given.name], NAMES("phase", given.phase), function, kind, texts[given.module], texts[given.attributes],
                 texts[given.location], texts[given.parameter], given.forward_id, inputs, bool(given.inputs_unknown), product))
 
         def output(op, slot, tensor, label, cast_from):

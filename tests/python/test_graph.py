@@ -733,14 +733,14 @@ class Compiled(Case):
         step, = run.made[0].steps
         calls = {call.id: call for call in step.calls}
         opaque = next(call for call in step.calls if call.call.name == "Layer")
-        self.assertEqual((opaque.call.module, opaque.call.phase, opaque.call.function), ("1", "forward", "other"))
+        self.assertEqual((opaque.call.module, opaque.call.phase, opaque.call.kind), ("1", "forward", "opaque"))
         self.assertEqual([calls[value.op].call.module for value in opaque.call.inputs], ["0"])
         self.assertFalse(opaque.call.inputs_unknown)
         self.assertTrue(opaque.outputs[0].values[0, 0].isnan())
         last = [call for call in step.calls if call.call.name == "addmm"][-1]
         self.assertEqual(last.call.inputs[0].op, opaque.id)
         backward = next(call for call in step.calls if call.call.name == "FusedBackward")
-        self.assertEqual((backward.call.module, backward.call.forward_id), ("1", opaque.id))
+        self.assertEqual((backward.call.module, backward.call.kind, backward.call.forward_id), ("1", "opaque", opaque.id))
         self.assertEqual(next(iter(backward.gradient_of.values()))[0].op, opaque.call.inputs[0].op)
 
     def test_compiled_regions_stay_compiled(self):
