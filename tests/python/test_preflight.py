@@ -146,6 +146,21 @@ class Preflight(unittest.TestCase):
         self.assertGreater(self.row(made, "1", "fp32")["largest"], 65504)
         self.assertIsNone(made.scale)
 
+    def test_an_overflow_between_modules(self):
+        class Own(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.out = nn.Linear(64, 64)
+
+            def forward(self, x):
+                return self.out((300.0 * x).square())
+
+        made = ulpscope.preflight(self.model(Own(), nn.LayerNorm(64)), self.batch, classify)
+        text = " ".join(made.text.split())
+        self.assertIn("The output of `1.out` (Linear) is the first that holds NaN or Inf where FP32 has none", text)
+        self.assertIn("They came in with its inputs: `1` (Own) made them in ops of its own.", text)
+        self.assertIn("Keep these ops of `1` (Own) in FP32, or use BF16.", text)
+
     def test_an_overflow_that_fp32_has_too(self):
         made = ulpscope.preflight(self.model(Square(1e20), nn.LayerNorm(64)), self.batch, classify)
         self.assertEqual(set(made.verdict.values()), {"broken"})

@@ -51,6 +51,8 @@ class _Step:
     def __init__(self) -> None:
         self.loss = math.nan
         self.outputs: Dict[_Call, _Seen] = {}  # in order of execution
+        self.running: List[Tuple[str, bool]] = []  # modules that have begun, and whether NaN or Inf came in
+        self.makers: Dict[_Call, str] = {}  # the innermost module that ran and that no NaN or Inf had come into
         self.output_gradients: Dict[str, _Seen] = {}
         self.unscaled: Dict[str, torch.Tensor] = {}  # gradients without a loss scale, by the names of parameters
         self.gradients: Dict[str, torch.Tensor] = {}  # with it, as they were before they were unscaled
@@ -149,7 +151,7 @@ class Preflight:
                         state[key] = value.to(dtype)
         parameters = {key: parameter for key, parameter in model.named_parameters() if parameter.requires_grad}
         step = _Step()
-        handles = [handle for key, module in model.named_modules() for handle in [_hook(module, key, step)]]
+        handles = [handle for key, module in model.named_modules() for handle in _hook(module, key, step)]
         with _forked(self._device), torch.enable_grad(), _eager():
             autocast = name != "fp32" and self._cast == "autocast"
             with torch.autocast(self._device.type, dtype=_DTYPES[name] if autocast else None, enabled=autocast):
@@ -218,7 +220,7 @@ class Preflight:
                       and (name == "fp32" or reference.outputs.get(call, _Seen()).finite)), None)
         reasons = [told]
         if first is not None and (name != "fp32" or not math.isfinite(step.loss) or step.scale is None):  # else a mask took it
-            reasons += self._overflow(name, first, reference)
+            reasons += self._overflow(name, first, step.makers.get(first[0]), reference)
         if not math.isfinite(step.loss):
             return "broken", reasons
         if step.scale is None:
@@ -248,18 +250,24 @@ class Preflight:
                 reasons.append(f"BF16 weights would keep {lost}: autocast's FP32 weights do not.")
         return verdict, reasons
 
-    def _overflow(self, name: str, first: Tuple[_Call, _Seen], reference: _Step) -> List[str]:
+    def _overflow(self, name: str, first: Tuple[_Call, _Seen], maker: Optional[str], reference: _Step) -> List[str]:
         (module, place), seen = first
         form = _FORMATS[name]
         held = " and ".join([f"{seen.nan:,} NaN"] * (seen.nan > 0) + [f"{seen.inf:,} Inf"] * (seen.inf > 0))
-        where = f"`{module}` ({self._types[module]})" if module else f"the model ({self._types[module]})"
+        held += f" in {counted(seen.elements, 'element')}"
+        where, is_itself = self._place(module), maker in (None, module)
         sentence = f"The output of {where} is the first that holds NaN or Inf"
+        before = [] if is_itself else [f"They came in with its inputs: {self._place(maker or '')} made them in ops of its own."]
         if name == "fp32":
-            return [f"{sentence}: {held} in {counted(seen.elements, 'element')}."]
+            return [f"{sentence}: {held}."] + before
         wide = reference.outputs.get((module, place), _Seen())
-        known = f"; FP32's largest magnitude is {said(wide.largest)} there ({form.name} max {said(form.largest)})" if wide.elements else ""
-        advice = [] if name == "bf16" else [f"Loss scaling does not affect forward values. Keep {where} in FP32, or use BF16."]
-        return [f"{sentence} where FP32 has none: {held} in {counted(seen.elements, 'element')}{known}."] + advice
+        known = f"; FP32's largest magnitude is {said(wide.largest)} there ({form.name} max {said(form.largest)})"
+        kept = where if is_itself else f"these ops of {self._place(maker or '')}"
+        advice = [] if name == "bf16" else [f"Loss scaling does not affect forward values. Keep {kept} in FP32, or use BF16."]
+        return [f"{sentence} where FP32 has none: {held}{known if wide.elements and is_itself else ''}."] + before + advice
+
+    def _place(self, module: str) -> str:
+        return f"`{module}` ({self._types[module]})" if module else f"the model ({self._types[module]})"
 
     def _underflow(self, name: str, step: _Step, total: "_Counts") -> Tuple[str, List[str]]:
         def part(count: int, squares: float) -> str:
@@ -474,11 +482,21 @@ def _seen(tensor: torch.Tensor) -> _Seen:
     return _Seen(values.numel(), int(values.isnan().sum()), int(values.isinf().sum()), largest)
 
 
-def _hook(module: torch.nn.Module, name: str, step: _Step) -> Any:
+def _hook(module: torch.nn.Module, name: str, step: _Step) -> List[Any]:
+    def begins(_: Any, args: Any, kwargs: Any) -> None:
+        # Masks hold -Inf, and no NaN or +Inf.
+        step.running.append((name, not all(bool((tensor.detach() < math.inf).all()) for tensor in _tensors((args, kwargs)))))
+
     def ends(_: Any, args: Any, output: Any) -> None:
         place = 0
         while (name, place) in step.outputs:
             place += 1
+        while step.running[-1][0] != name:  # a module that raised, which the model caught
+            step.running.pop()
+        maker = next((running for running, came_in in reversed(step.running) if not came_in), None)
+        if maker is not None:
+            step.makers[name, place] = maker
+        step.running.pop()
         total = _Seen()
         for tensor in _tensors(output):
             total = total.and_(_seen(tensor))
@@ -489,7 +507,7 @@ def _hook(module: torch.nn.Module, name: str, step: _Step) -> Any:
     def gradient(value: torch.Tensor) -> None:
         step.output_gradients[name] = step.output_gradients.get(name, _Seen()).and_(_seen(value))
 
-    return module.register_forward_hook(ends)
+    return [module.register_forward_pre_hook(begins, with_kwargs=True), module.register_forward_hook(ends)]
 
 
 def _backward(loss: torch.Tensor, scale: float, parameters: Dict[str, torch.nn.Parameter], step: _Step) -> Dict[str, torch.Tensor]:
