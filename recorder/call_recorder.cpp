@@ -422,6 +422,14 @@ void CallRecorder::add_setting(const SettingInfo& setting) {
   state.recorder.add_setting(setting);
 }
 
+void CallRecorder::add_source(const SourceInfo& source) {
+  for (const std::string* const text : {&source.name, &source.part, &source.file, &source.inside, &source.columns})
+    check_length(*text);
+  if (const std::string problem = problem_of(source); !problem.empty()) throw usage_error("source {}: {}", source.source, problem);
+  const std::lock_guard lock(state_->mutex);
+  state_->recorder.add_source(source);
+}
+
 void CallRecorder::add_batch(uint32_t source, std::span<const int64_t> samples) {
   State& state = *state_;
   const std::lock_guard lock(state.mutex);

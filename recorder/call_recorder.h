@@ -93,6 +93,7 @@ class CallRecorder {
   TextNumber intern(std::string_view text);
 
   void add_setting(const SettingInfo& setting);  // before the first step
+  void add_source(const SourceInfo& source);
   void add_batch(uint32_t source, std::span<const int64_t> samples);
   void add_metric(std::string_view name, MetricKind kind, double value);
   void add_note(std::string_view text);

@@ -331,6 +331,26 @@ int ulpscope_setting(ulpscope_recorder* recorder, const char* name, const char* 
   });
 }
 
+int ulpscope_source(ulpscope_recorder* recorder, const ulpscope_data* data) {
+  return with(recorder, "ulpscope_source", [&](CallRecorder& calls) {
+    const ulpscope_data given = read(data, "a data set");
+    SourceInfo source;
+    source.source = given.number;
+    source.name = text_or_empty(given.name);
+    source.part = text_or_empty(given.part);
+    source.file = text_or_empty(given.file);
+    source.inside = text_or_empty(given.inside);
+    source.columns = text_or_empty(given.columns);
+    source.first_sample = given.first_sample;
+    source.samples = given.samples;
+    source.first_row = given.first_row;
+    source.row_step = given.row_step;
+    source.first_byte = given.first_byte;
+    source.byte_step = given.byte_step;
+    calls.add_source(source);
+  });
+}
+
 int ulpscope_batch(ulpscope_recorder* recorder, uint32_t source, const int64_t* samples, size_t count) {
   return with(recorder, "ulpscope_batch", [&](CallRecorder& calls) {
     if (count > 0 && samples == nullptr) throw usage_error("{} samples without a list of them", count);

@@ -119,7 +119,23 @@ ULPSCOPE_EXPORT int ulpscope_intern(ulpscope_recorder *recorder, const char *tex
 
 /* A setting of the run, before its first step; kind: ulpscope_setting_kind; given 0: a default. */
 ULPSCOPE_EXPORT int ulpscope_setting(ulpscope_recorder *recorder, const char *name, const char *value, int32_t kind, int given);
-/* The samples of the pass that goes on, by their numbers in data set `source`. */
+/* Where the samples of a data set lie (docs/trace_format.md, Samples): several have one number where it has several files, or
+ * parts. NULL texts are empty. */
+typedef struct {
+  uint32_t size;
+  uint32_t number;     /* of the data set, by which ulpscope_batch names it */
+  const char *name;    /* of the data set: "train" */
+  const char *part;    /* "inputs", "targets"; NULL: a row is both */
+  const char *file;    /* NULL: in none, or it is not known */
+  const char *inside;  /* the data set within an HDF5 file, or what generates the samples */
+  const char *columns; /* those that are read, with commas; NULL: all */
+  uint64_t first_sample, samples;
+  uint64_t first_row, row_step;   /* row_step 0: samples are no rows */
+  uint64_t first_byte, byte_step; /* byte_step 0: not known */
+} ulpscope_data;
+ULPSCOPE_EXPORT int ulpscope_source(ulpscope_recorder *recorder, const ulpscope_data *data);
+/* The samples of the pass that goes on, by their numbers in data set `source`, in the order in which inputs have them as rows. Of
+ * an input that has them otherwise the op says so in its attributes: samples=unordered, or samples=none where it is of no batch. */
 ULPSCOPE_EXPORT int ulpscope_batch(ulpscope_recorder *recorder, uint32_t source, const int64_t *samples, size_t count);
 ULPSCOPE_EXPORT int ulpscope_metric(ulpscope_recorder *recorder, const char *name, int32_t kind, double value);
 ULPSCOPE_EXPORT int ulpscope_note(ulpscope_recorder *recorder, const char *text);

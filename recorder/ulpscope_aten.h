@@ -134,7 +134,10 @@ typedef struct {
   int (*unscaled)(void *context, int overflowed);     /* a scaler looked at gradients; 1: it unscaled them */
   void (*scaler_updated)(void *context, double scale);
   void (*norms)(void *context, double before, double after); /* squares of the norms of gradients */
-  ulpscope_name (*line)(void *context);                      /* the line of the user's program that runs */
+  /* The pass reads samples `first` to first + count of a batch that was delivered; 1: they are the samples of the pass, and told.
+   */
+  int (*batch)(void *context, uint32_t batch, int64_t first, int64_t count);
+  ulpscope_name (*line)(void *context); /* the line of the user's program that runs */
   void (*refused)(void *context, const char *why);
   void (*failed)(void *context, const char *why);
 } ulpscope_aten_session;
@@ -177,7 +180,7 @@ ULPSCOPE_EXPORT void ulpscope_aten_before(ulpscope_aten *aten, const ulpscope_at
 ULPSCOPE_EXPORT void ulpscope_aten_after(ulpscope_aten *aten, const ulpscope_aten_op *op);
 
 /* Steps and passes, as the session sees them. */
-ULPSCOPE_EXPORT void ulpscope_aten_begin_pass(ulpscope_aten *aten); /* ops are counted anew */
+ULPSCOPE_EXPORT void ulpscope_aten_begin_pass(ulpscope_aten *aten, int is_evaluation); /* ops are counted anew */
 ULPSCOPE_EXPORT void ulpscope_aten_end_step(ulpscope_aten *aten);
 
 /* Modules that this thread is in. `task`: the graph task in which it was called, or -1. Of code that torch.compile made, some
@@ -194,6 +197,10 @@ ULPSCOPE_EXPORT void ulpscope_aten_source(ulpscope_aten *aten, const ulpscope_at
                                           ulpscope_name parameter, ulpscope_name module, ulpscope_name name, int later);
 /* The arguments of the model: those that nobody made are inputs. */
 ULPSCOPE_EXPORT void ulpscope_aten_inputs(ulpscope_aten *aten, const ulpscope_aten_tensor *tensors, uint32_t count);
+/* A data loader handed these over: a batch of so many samples, by a number of the session's. is_in_rows: of tensors with as many
+ * rows, along the first dimension, row i is of its sample i. */
+ULPSCOPE_EXPORT void ulpscope_aten_delivered(ulpscope_aten *aten, const ulpscope_aten_tensor *tensors, uint32_t count,
+                                             uint32_t batch, int64_t samples, int is_in_rows);
 
 /* A module of that class returned these: outputs that no op made came out of something that cannot be looked into, as a compiled
  * region or a kernel that PyTorch does not dispatch, and are outputs of one op of the class's name. `inputs`: what that may have

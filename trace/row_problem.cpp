@@ -28,6 +28,7 @@ std::string first_problem(const Row& row) {
 }  // namespace
 
 std::string problem_of(const RunInfo& run) { return first_problem(run); }
+std::string problem_of(const SourceInfo& source) { return first_problem(source); }
 std::string problem_of(const OpInfo& op) { return first_problem(op); }
 std::string problem_of(const TensorInfo& tensor) { return first_problem(tensor); }
 std::string problem_of(const TensorRow& row) {

@@ -9,6 +9,7 @@ namespace ulpscope {
 
 // "" of a row that can be read, else one line: "zeros is 7; expected with the nonfinite elements at most count".
 std::string problem_of(const RunInfo& run);
+std::string problem_of(const SourceInfo& source);
 std::string problem_of(const OpInfo& op);
 std::string problem_of(const TensorInfo& tensor);
 std::string problem_of(const TensorRow& row);

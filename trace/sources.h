@@ -15,13 +15,13 @@ class Snapshot;
 // Where what one source has of a sample is.
 struct SamplePlace {
   std::string part;    // "inputs", "targets", or "": both
-  std::string file;    // or "": it was generated
+  std::string file;    // or "": it was generated, or is not known
   std::string inside;  // the data set within an HDF5 file, the generator's name, or ""
   std::string columns;
   std::optional<uint64_t> row;   // from 0; of a table as text, of those with numbers: neither its header nor an empty line is one
   std::optional<uint64_t> byte;  // at which it begins in the file
 
-  // "inputs in data.csv, row 137 (from 0), columns 0 to 3".
+  // "inputs in data.csv, row 137 (from 0), columns 0 to 3"; "" where neither the file nor a generator is known.
   std::string text() const;
 };
 

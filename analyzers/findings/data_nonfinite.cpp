@@ -75,7 +75,7 @@ void find_bad_data(const RunFacts& facts, Findings& found) {
     title = rows > 1 ? kBadBatches({kind, batches, place, step}) : kBadBatch({kind, place, step});
     advice = kFixBadSamples();
   }
-  const bool knows_batches = facts.context.trace.row_count("batches") > 0;
+  const bool knows_batches = is_of_batch(facts.selection.op(first->second)) && facts.context.trace.row_count("batches") > 0;
   if (knows_batches && (named.empty() || rows > 1)) advice += kExportListsBatch({{"trace", trace_name(facts.context.trace)}, step});
   if (is_harmless(facts, first->second, first->first)) {
     title += kHarmless();

@@ -308,7 +308,9 @@ void find_outliers(const RunFacts& facts, Findings& found) {
     const Batch& first = outliers->batches.front();
     std::set<uint64_t> steps;
     for (const Batch& batch : outliers->batches) steps.insert(batch.step);
-    const SuspectedSamples::Found suspect = SuspectedSamples(trace, *outliers).find(trace, i, first);
+    const bool has_samples = is_of_batch(facts.selection.op(i));
+    const SuspectedSamples::Found suspect =
+        has_samples ? SuspectedSamples(trace, *outliers).find(trace, i, first) : SuspectedSamples::Found();
     // Of a sample what its batch reaches, of several batches what any does.
     const double largest = suspect.sample.empty() ? outliers->largest : first.largest;
     Sentences title = outlier_title(facts, i, *outliers, suspect);
@@ -316,7 +318,7 @@ void find_outliers(const RunFacts& facts, Findings& found) {
     title += skipped_for_outliers(facts, steps);
     const bool is_named = !suspect.sample.empty();
     Sentences advice = !is_named ? kFixOutliers() : suspect.is_in_all ? kFixOutlier() : kFixFirstOutlier();
-    if (!is_named && trace.row_count("batches") > 0)
+    if (!is_named && has_samples && trace.row_count("batches") > 0)
       advice += kExportListsBatch({{"trace", trace_name(trace)}, {"step", ordinal(first.step)}});
     found.add(do_harm(facts, outliers->batches) ? Severity::warning : Severity::info, std::move(title),
               {{facts.selection.key(i, first.step, first.rank), {{"largest", first.largest}}}}, std::move(advice),

@@ -7,11 +7,14 @@
 #include <string_view>
 #include <vector>
 
+#include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/base/text.h"
 
 namespace ulpscope {
 
 namespace {
+
+constexpr std::string_view kSamples = "samples";  // an attribute of a source: how the samples of the batch lie in what it gave
 
 // The samples of the batch, in its order.
 std::vector<BatchRow> samples_in(const Snapshot& of_rank, bool is_evaluation, const CaptureRow& node) {
@@ -43,6 +46,7 @@ std::string sample_text(const FoundSample& sample) {
   bool is_counted = false;
   for (const SamplePlace& place : sample.places) {
     std::string one = place.text();
+    if (one.empty()) continue;
     if (const size_t at = one.find(kFromZero); at != std::string::npos) {
       one.erase(at, kFromZero.size());
       is_counted = true;
@@ -54,8 +58,12 @@ std::string sample_text(const FoundSample& sample) {
   return one_line(text.empty() ? sample.name : fmt::format("{} ({})", sample.name, text));
 }
 
+bool is_of_batch(const OpInfo& source) { return attribute_text(source, kSamples) != "none"; }
+
 std::string sample_of(const Snapshot& of_rank, uint32_t tensor, const CaptureRow& node) {
   if (node.element < 0 || node.shape.empty()) return "";
+  const std::string_view order = attribute_text(of_rank.ops()[of_rank.tensors()[tensor].op], kSamples);
+  if (!order.empty() && order != "rows") return "";
   const bool is_evaluation = of_rank.ops()[of_rank.tensors()[tensor].op].phase == Phase::evaluation;
   const std::vector<BatchRow> samples = samples_in(of_rank, is_evaluation, node);
   int64_t elements = 1;

@@ -57,12 +57,20 @@ class _Step(ctypes.Structure):
                 ("seconds", _double), ("peak_memory", _u64), ("skipped", _u8)]
 
 
+class _Data(ctypes.Structure):
+    _fields_ = [("size", _u32), ("number", _u32), ("name", _text), ("part", _text), ("file", _text), ("inside", _text),
+                ("columns", _text), ("first_sample", _u64), ("samples", _u64), ("first_row", _u64), ("row_step", _u64),
+                ("first_byte", _u64), ("byte_step", _u64)]
+
+
 _SIGNATURES = {
     "get_status": [_pointer, ctypes.POINTER(_Status)],
     "open": [ctypes.POINTER(_Run), ctypes.POINTER(_Options), ctypes.POINTER(_pointer)],
     "close": [_pointer],
     "flush": [_pointer],
     "setting": [_pointer, _text, _text, _i32, ctypes.c_int],
+    "source": [_pointer, ctypes.POINTER(_Data)],
+    "batch": [_pointer, _u32, ctypes.POINTER(_i64), ctypes.c_size_t],
     "metric": [_pointer, _text, _i32, _double],
     "note": [_pointer, _text],
     "warning": [_pointer, _text],
@@ -168,6 +176,15 @@ class Recorder:
     def setting(self, name: str, value: str, kind: str, given: bool) -> None:
         self._check(self._library.ulpscope_setting(
             self._handle, _encoded(name), value.encode(), self._number("setting_kind", kind), int(given)))
+
+    def source(self, number: int, name: str, samples: int) -> None:
+        """A data set; where its samples lie is not known."""
+        self._check(self._library.ulpscope_source(
+            self._handle, _structure(_Data, number=number, name=_encoded(name), samples=samples)))
+
+    def batch(self, source: int, samples: Sequence[int]) -> None:
+        """The samples of the pass that goes on."""
+        self._check(self._library.ulpscope_batch(self._handle, source, _numbers(samples), len(samples)))
 
     def metric(self, name: str, kind: str, value: float) -> None:
         self._check(self._library.ulpscope_metric(

@@ -80,19 +80,24 @@ std::vector<int64_t> largest_terms(const ReadValues& first, const ReadValues& se
 
 bool is_explained(const Schema& schema) { return is_product(schema.base()) || schema.is_pointwise(); }
 
+std::vector<ulpscope_node> nonfinite_element(const Tensor& tensor, const void* data) {
+  const int64_t elements = count_of_elements(tensor);
+  int64_t flat = 0;
+  while (flat < elements && std::isfinite(element_at(tensor, data, index_of(flat, shape_of(tensor))))) ++flat;
+  if (flat == elements) return {};
+  ulpscope_node element = node_of(shape_of(tensor), flat, element_at(tensor, data, index_of(flat, shape_of(tensor))));
+  element.parent = element.operand = -1;
+  return {element};
+}
+
 std::vector<ulpscope_node> explain(const Schema& schema, const Bound& bound, const Tensor& output, const void* data,
                                    std::span<const ReadValues> reads) {
   // Operands have weights then, which nodes have no place for.
   for (const char* const weight : {"alpha", "beta"})
     if (schema.find(weight) && schema.number(bound, weight) != 1.0) return {};
-  const int64_t elements = count_of_elements(output);
-  int64_t flat = 0;
-  while (flat < elements && std::isfinite(element_at(output, data, index_of(flat, shape_of(output))))) ++flat;
-  if (flat == elements) return {};
-  const Index index = index_of(flat, shape_of(output));
-  ulpscope_node element = node_of(shape_of(output), flat, element_at(output, data, index));
-  element.parent = element.operand = -1;
-  std::vector<ulpscope_node> nodes{element};
+  std::vector<ulpscope_node> nodes = nonfinite_element(output, data);
+  if (nodes.empty()) return {};
+  const Index index = index_of(nodes[0].element, shape_of(output));
   if (is_product(schema.base())) {
     if (reads.size() < 2 || index.size() < 2) return {};
     const Tensor& first = *reads[0].read.tensor;

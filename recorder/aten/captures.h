@@ -17,6 +17,8 @@ struct ReadValues {
 };
 
 bool is_explained(const Schema& schema);
+// The first element that is not finite, as the one node of a list; or nothing.
+std::vector<ulpscope_node> nonfinite_element(const Tensor& tensor, const void* data);
 // The first element of an output that is not finite, and its operands; nothing where they are none that are understood. Shapes are
 // those of the tensors.
 std::vector<ulpscope_node> explain(const Schema& schema, const Bound& bound, const Tensor& output, const void* data,

@@ -38,7 +38,11 @@ constexpr ulpscope_aten_calls kLibrary{ulpscope_intern,          ulpscope_begin_
 }  // namespace
 
 Tracker::Tracker(const ulpscope_aten_adapter& adapter, const ulpscope_aten_session& session, const ulpscope_aten_calls& calls)
-    : adapter_(adapter), session_(session), calls_(calls.begin_op == nullptr ? kLibrary : calls), memory_(adapter) {
+    : adapter_(adapter),
+      session_(session),
+      calls_(calls.begin_op == nullptr ? kLibrary : calls),
+      memory_(adapter),
+      batches_(adapter) {
   name("");
   state_.step = -1;
 }
@@ -218,7 +222,9 @@ void Tracker::after(const ulpscope_aten_op& op) {
   }
   const std::optional<Place> place = place_of(schema, op, reads, written);
   if (!place) {
-    for (const Tensor* const tensor : written.empty() ? outputs : written) {
+    const std::vector<const Tensor*>& results = written.empty() ? outputs : written;
+    prepare(schema, bound, results);
+    for (const Tensor* const tensor : results) {
       const MadePointer made = memory_.last(*tensor);
       if (schema.base() == "zero")
         memory_.write(*tensor, constant());
@@ -658,10 +664,12 @@ Name Tracker::attributes_of(const Schema& schema, const Bound& bound, uint64_t p
   return known.text;
 }
 
-void Tracker::begin_pass() {
+void Tracker::begin_pass(bool is_evaluation) {
   ++pass_;
+  is_evaluation_ = is_evaluation;
   inputs_.clear();
   memory_.prune();
+  batches_.prune();
   std::erase_if(unread_, [&](const auto& each) {
     if (adapter_.is_expired(adapter_.context, each.first) == 0) return false;
     adapter_.release(adapter_.context, each.first);

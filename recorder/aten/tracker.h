@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ulpscope/recorder/aten/batches.h"
 #include "ulpscope/recorder/aten/captures.h"
 #include "ulpscope/recorder/aten/graph.h"
 #include "ulpscope/recorder/aten/memory.h"
@@ -49,7 +50,7 @@ class Tracker {
   void before(const ulpscope_aten_op& op);
   void after(const ulpscope_aten_op& op);
 
-  void begin_pass();
+  void begin_pass(bool is_evaluation);
   void end_step() { nodes_.end_step(); }
 
   struct Entry {
@@ -63,6 +64,8 @@ class Tracker {
   MadePointer source(const Tensor& tensor, Role role, Name parameter, Name module, Name name);
   void source_later(const Tensor& tensor, Name parameter, Name module, Name name);
   void inputs(std::span<const Tensor> tensors);
+  // A data loader handed over samples 0 to `samples` of a batch.
+  void delivered(std::span<const Tensor> tensors, uint32_t batch, int64_t samples, bool is_in_rows);
 
   bool is_opaque(std::span<const Tensor> outputs) const;
   void opaque(Name module, Name class_name, int64_t task, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
@@ -139,6 +142,8 @@ class Tracker {
 
   Bound bound_of(const ulpscope_aten_op& op, const Schema& schema) const;
   void forget_written(const Schema& schema, const Bound& bound);
+  // An op outside of training ran.
+  void prepare(const Schema& schema, const Bound& bound, std::span<const Tensor* const> results);
   void source_buffers(const Schema& schema, const Bound& bound);
   void source_written(const Schema& schema, const Bound& bound);
   void source_unread(const Tensor& seen);
@@ -170,6 +175,7 @@ class Tracker {
   Name module_of(Name parameter) const;
   void forget(const Tensor& tensor) { memory_.forget(tensor); }
   bool is_new_input(const MadePointer& made) const;
+  MadePointer input(const Tensor& tensor, std::string_view name);
   void set_label(Made& made, const Label& label);
   void set_gradient_of(Made& made, const ulpscope_value& value, int32_t input);
   std::optional<ulpscope_value> target_of(const ulpscope_aten_edge& edge) const;
@@ -191,6 +197,7 @@ class Tracker {
   std::unordered_map<std::string, Name> by_text_;
   std::vector<Schema> schemas_;
   Memory memory_;
+  Batches batches_;
   Nodes nodes_;
   HandedOn handed_on_;
   std::unordered_map<uint64_t, Name> parameters_;  // by handle
@@ -198,6 +205,7 @@ class Tracker {
   std::unordered_map<std::thread::id, std::vector<Entry>> stacks_;
   std::unordered_map<uint64_t, Unread> unread_;  // by storage: buffers that nothing has read
   std::vector<ulpscope_value> inputs_;           // in this pass
+  bool is_evaluation_ = false;                   // this pass
   std::unordered_map<Name, double> unclipped_;   // by parameter
   std::unordered_map<uint64_t, Kept> kept_;      // by handle of the parameter
   std::map<std::string, uint64_t> not_read_, unmapped_;

@@ -26,7 +26,7 @@ bool Tracker::inputs_of(std::span<const Read> reads, std::vector<Makers>& makers
     each.prefer_recorded();
     const Tensor& tensor = *read.tensor;
     if (phase == Phase::loss && is_new_input(each.last)) {
-      const MadePointer target = source(tensor, Role::input, 0, 0, name("target"));
+      const MadePointer target = input(tensor, "target");
       each = {target, {}, target != nullptr};
     }
     if (is_recorded(each.last)) {
@@ -120,8 +120,37 @@ MadePointer Tracker::source(const Tensor& tensor, Role role, Name parameter, Nam
   call.parameter = parameter;
   const LabelledOutput output{0, &tensor, {role, parameter, name_of_tensor, 1}, false};
   const std::vector<MadePointer> made = emit(call, {&output, 1});
-  if (role == Role::input)
-    for (const MadePointer& each : made) inputs_.push_back(each->value);
+  return made.empty() ? nullptr : made[0];
+}
+
+void Tracker::delivered(std::span<const Tensor> tensors, uint32_t batch, int64_t samples, bool is_in_rows) {
+  for (const Tensor& tensor : tensors) batches_.deliver(tensor, {batch, 0, samples, is_in_rows});
+}
+
+// Ops that go row by row through what they read.
+void Tracker::prepare(const Schema& schema, const Bound& bound, std::span<const Tensor* const> results) {
+  std::vector<const Tensor*> values;
+  for (const Read& read : schema.reads(bound)) values.push_back(read.tensor);
+  const OpFunction function = schema.function(bound);
+  batches_.follow(values, results, schema.is_pointwise() || function == OpFunction::cast || function == OpFunction::copy);
+}
+
+MadePointer Tracker::input(const Tensor& tensor, std::string_view name_of_tensor) {
+  const std::optional<BatchPart> part = batches_.find(tensor);
+  const bool is_told = part && session_.batch(session_.context, part->batch, part->first, part->count) != 0;
+  // An op has one text of attributes, so that inputs of which more is known, or less, are ops of their own.
+  const auto [suffix, attributes] = !is_told           ? std::pair("", "samples=none")
+                                    : part->is_in_rows ? std::pair("_of_batch", "samples=rows")
+                                                       : std::pair("_of_unordered_batch", "samples=unordered");
+  Call call;
+  call.name = name(std::string(name_of_tensor) + suffix);
+  call.phase = is_evaluation_ ? Phase::evaluation : Phase::data;
+  call.function = OpFunction::source;
+  call.attributes = name(attributes);
+  const LabelledOutput output{0, &tensor, {Role::input, 0, name(name_of_tensor), 1}, false};
+  const auto first_nonfinite = [](const Tensor& values, const void* data) { return nonfinite_element(values, data); };
+  const std::vector<MadePointer> made = emit(call, {&output, 1}, nullptr, first_nonfinite);
+  for (const MadePointer& each : made) inputs_.push_back(each->value);
   return made.empty() ? nullptr : made[0];
 }
 
@@ -170,8 +199,7 @@ void Tracker::source_written(const Schema& schema, const Bound& bound) {
 
 void Tracker::inputs(std::span<const Tensor> tensors) {
   for (const Tensor& tensor : tensors)
-    if (tensor.is_present && tensor.unreadable == nullptr && is_new_input(memory_.last(tensor)))
-      source(tensor, Role::input, 0, 0, name("input"));
+    if (tensor.is_present && tensor.unreadable == nullptr && is_new_input(memory_.last(tensor))) input(tensor, "input");
 }
 
 // ---- what cannot be looked into

@@ -90,8 +90,8 @@ void ulpscope_aten_after(ulpscope_aten* aten, const ulpscope_aten_op* op) {
   guarded(aten, [&](aten::Tracker& tracker) { tracker.after(*op); });
 }
 
-void ulpscope_aten_begin_pass(ulpscope_aten* aten) {
-  guarded(aten, [](aten::Tracker& tracker) { tracker.begin_pass(); });
+void ulpscope_aten_begin_pass(ulpscope_aten* aten, int is_evaluation) {
+  guarded(aten, [&](aten::Tracker& tracker) { tracker.begin_pass(is_evaluation != 0); });
 }
 void ulpscope_aten_end_step(ulpscope_aten* aten) {
   guarded(aten, [](aten::Tracker& tracker) { tracker.end_step(); });
@@ -138,6 +138,11 @@ void ulpscope_aten_source(ulpscope_aten* aten, const ulpscope_aten_tensor* tenso
 
 void ulpscope_aten_inputs(ulpscope_aten* aten, const ulpscope_aten_tensor* tensors, uint32_t count) {
   guarded(aten, [&](aten::Tracker& tracker) { tracker.inputs(span_of(tensors, count)); });
+}
+
+void ulpscope_aten_delivered(ulpscope_aten* aten, const ulpscope_aten_tensor* tensors, uint32_t count, uint32_t batch,
+                             int64_t samples, int is_in_rows) {
+  guarded(aten, [&](aten::Tracker& tracker) { tracker.delivered(span_of(tensors, count), batch, samples, is_in_rows != 0); });
 }
 
 void ulpscope_aten_opaque(ulpscope_aten* aten, ulpscope_name module, ulpscope_name class_name, int64_t task,

@@ -97,7 +97,7 @@ class Recorded:
 
     def __init__(self, run, options):
         self.run, self.options = run, options
-        self.settings, self.notes, self.warnings, self.steps = [], [], [], []
+        self.settings, self.notes, self.warnings, self.steps, self.sources = [], [], [], [], []
         self.closed = False
         self.step = None
         self._ops = {}
@@ -113,6 +113,12 @@ class Recorded:
     def setting(self, name, value, kind, given):
         assert not self.steps and self.step is None, "settings come before the first step"
         self.settings.append((name, value, kind))
+
+    def source(self, number, name, samples):
+        self.sources.append((number, name, samples))
+
+    def batch(self, source, samples):
+        self.step.batches.append((self._pass[0], self._pass[1], source, list(samples)))
 
     def metric(self, name, kind, value):
         if self.step is None:
@@ -130,7 +136,7 @@ class Recorded:
 
     def begin_step(self, number):
         assert self.step is None, "a step begins in a step"
-        self.step = SimpleNamespace(number=number, calls=[], passes=[], metrics=[], result=None)
+        self.step = SimpleNamespace(number=number, calls=[], passes=[], batches=[], metrics=[], result=None)
         self._pass, self._counts = ("forward", 0, 0), Counter()
 
     def begin_pass(self, phase, micro_batch, loss):

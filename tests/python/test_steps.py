@@ -232,7 +232,7 @@ class Steps(Case):
         self.assertEqual([step.passes for step in steps],
                          [[("forward", 0, 0), ("evaluation", 0, 0), ("evaluation", 1, 0)]] * 3)
         evaluated = [call.call.name for call in steps[0].calls if call.call.phase == "evaluation"]
-        self.assertEqual(evaluated, ["addmm", "tanh", "addmm", "_log_softmax", "nll_loss_forward"] * 2)
+        self.assertEqual(evaluated, ["input", "addmm", "tanh", "addmm", "_log_softmax", "nll_loss_forward"] * 2)
         self.assertEqual(steps[2].metrics, [("val_accuracy", "other", 0.5)])
 
     def test_mistakes_are_told_at_once(self):

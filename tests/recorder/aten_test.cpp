@@ -71,6 +71,7 @@ class Aten : public testing::Test {
     session.unscaled = [](void*, int) { return 1; };
     session.scaler_updated = [](void*, double) {};
     session.norms = [](void*, double, double) {};
+    session.batch = [](void*, uint32_t, int64_t, int64_t) { return 1; };
     session.line = [](void*) { return ulpscope_name{0}; };
     session.refused = [](void* context, const char* why) { static_cast<Aten*>(context)->refused_.push_back(why); };
     session.failed = [](void*, const char* why) { ADD_FAILURE() << why; };
@@ -91,7 +92,7 @@ class Aten : public testing::Test {
     state.state = ULPSCOPE_ATEN_FORWARD;
     ASSERT_EQ(ulpscope_begin_step(recorder_, static_cast<uint64_t>(state.step)), ULPSCOPE_OK);
     ASSERT_EQ(ulpscope_begin_pass(recorder_, ulpscope_phase("forward"), 0, 0), ULPSCOPE_OK);
-    ulpscope_aten_begin_pass(aten_);
+    ulpscope_aten_begin_pass(aten_, 0);
   }
   void end_step() {
     ulpscope_step step{};

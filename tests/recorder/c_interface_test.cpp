@@ -13,6 +13,7 @@
 #include "ulpscope/recorder/call_recorder.h"
 #include "ulpscope/recorder/ulpscope.h"
 #include "ulpscope/trace/snapshot.h"
+#include "ulpscope/trace/sources.h"
 
 namespace ulpscope {
 namespace {
@@ -192,6 +193,36 @@ TEST_F(CInterface, WhatCannotBeIsRefusedInOneLine) {
   step.size = sizeof step;
   ASSERT_EQ(ulpscope_end_step(recorder_, &step), ULPSCOPE_OK);
   expect(ulpscope_begin_step(recorder_, UINT64_MAX), ULPSCOPE_REFUSED, "step 18446744073709551615; expected at most 2^62");
+}
+
+TEST_F(CInterface, BatchesNameSamplesOfDataSetsThatMayComeLate) {
+  ASSERT_EQ(open(), ULPSCOPE_OK);
+  ASSERT_EQ(ulpscope_begin_step(recorder_, 3), ULPSCOPE_OK);
+  ulpscope_data data{};
+  data.size = sizeof data;
+  data.number = 1;
+  data.name = "train";
+  data.file = "x.npy";
+  data.samples = uint64_t{1} << 49;
+  EXPECT_EQ(ulpscope_source(recorder_, &data), ULPSCOPE_REFUSED);
+  EXPECT_THAT(ulpscope_last_error(), HasSubstr("ulpscope_source: source 1: samples is 562949953421312; expected at most 2^48"));
+  data.samples = 2000;
+  data.row_step = 2;
+  ASSERT_EQ(ulpscope_source(recorder_, &data), ULPSCOPE_OK) << ulpscope_last_error();
+  const int64_t samples[] = {1234, 7};
+  ASSERT_EQ(ulpscope_batch(recorder_, 1, samples, 2), ULPSCOPE_OK);
+  ulpscope_step step{};
+  step.size = sizeof step;
+  ASSERT_EQ(ulpscope_end_step(recorder_, &step), ULPSCOPE_OK);
+  ASSERT_EQ(ulpscope_close(std::exchange(recorder_, nullptr)), ULPSCOPE_OK);
+  const Snapshot trace(path_);
+  std::vector<std::string> places;
+  trace.visit_batches({3, 4}, [&](std::span<const BatchRow> rows) {
+    for (const BatchRow& row : rows) places.push_back(find_sample(trace, row).text());
+    return true;
+  });
+  EXPECT_THAT(places,
+              testing::ElementsAre("sample 1234 of train: x.npy, row 2468 (from 0)", "sample 7 of train: x.npy, row 14 (from 0)"));
 }
 
 // Infinite and zero loss scales occur, and are recorded.

@@ -78,6 +78,12 @@ TEST(Sources, AnElementIsOfTheColumnThatHasIt) {
   EXPECT_EQ(text(2, 4), SampleFinder(sources).find(0, 5).text());
 }
 
+TEST(Sources, WhereNothingIsKnownButTheNumber) {
+  const SampleFinder finder({source(0, "TensorDataset", "", "", 0, 8)});
+  EXPECT_EQ(finder.find(0, 5).text(), "sample 5 of TensorDataset");
+  EXPECT_EQ(finder.find(0, 8).text(), "sample 8 of TensorDataset: this source does not have it, the last of its samples is 7");
+}
+
 TEST(Sources, ColumnsAreNumbersOrNames) {
   SamplePlace place;
   place.file = "t.csv";

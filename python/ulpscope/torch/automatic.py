@@ -8,7 +8,9 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple, Un
 
 import torch
 
+from .patch import Patch
 from .record import Recording
+from .samples import LOADERS
 from .session import warn
 
 _Models = Union[torch.nn.Module, Dict[str, torch.nn.Module]]
@@ -28,13 +30,16 @@ class Automatic:
         self._watching = True
         if options.get("compile") == "eager":  # before anything is compiled, of which no call would be seen
             torch.compiler.set_stance("force_eager")
-        self._patches = [_Patch(torch.optim.Optimizer, "__init__", self._made(self._optimizers)),
-                         _Patch(torch.amp.GradScaler, "__init__", self._made(self._scalers)),
-                         _Patch(torch.nn.Module, "__call__", self._called)]
+        # The first batch is given before the model is called.
+        self._loaders = LOADERS.listen(lambda delivery: None)
+        self._patches = [Patch(torch.optim.Optimizer, "__init__", self._made(self._optimizers)),
+                         Patch(torch.amp.GradScaler, "__init__", self._made(self._scalers)),
+                         Patch(torch.nn.Module, "__call__", self._called)]
 
     def close(self) -> None:
         """Ends watching and recording."""
         self._end_watching()
+        self._loaders.remove()
         if self.recording is not None:
             self.recording.close()
 
@@ -85,21 +90,6 @@ class Automatic:
         except Exception as error:  # the script goes on
             self.failure = f"{type(error).__name__}: {error}"
             warn(f"ulpscope records nothing: {self.failure}")
-
-
-class _Patch:
-    """An attribute of a class that is another one until remove()."""
-
-    def __init__(self, owner: type, name: str, replaces: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-        self._owner, self._name = owner, name
-        self._original = owner.__dict__[name]
-        self._replacement = replaces(self._original)
-        setattr(owner, name, self._replacement)
-
-    def remove(self) -> None:
-        # Where others replaced it since, theirs stays, and goes on to call this one.
-        if self._owner.__dict__.get(self._name) is self._replacement:
-            setattr(self._owner, self._name, self._original)
 
 
 def models_of(called: torch.nn.Module, wanted: Set[int]) -> _Models:

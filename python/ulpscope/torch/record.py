@@ -114,6 +114,7 @@ class Recording:
         self._handles.append(register_optimizer_step_pre_hook(
             lambda optimizer, args, kwargs: session.optimizer_begins(optimizer, args, kwargs)))
         self._handles.append(register_optimizer_step_post_hook(lambda optimizer, args, kwargs: session.optimizer_ends(optimizer)))
+        self._handles.append(session.samples.listen())
         session.adapter.begin(session.tracker)
         self._exits.callback(session.adapter.end)
 

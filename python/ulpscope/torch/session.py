@@ -14,6 +14,7 @@ import torch
 from .._library import Refused
 from . import backward, updates
 from .adapter import Adapter, line_of_user
+from .samples import Samples
 from .steps import Steps
 from .tracker import BACKWARD, ENDED, BackwardStruct, TensorStruct, Tracker, UpdateStruct
 
@@ -108,6 +109,7 @@ class Session:
         self.tracker = Tracker(adapter.structure, self, getattr(make_recorder, "calls", None))
         self.adapter.fail = self.fail
         self.steps = Steps(self.tracker, list(optimizers), accumulate)
+        self.samples = Samples(self)
         self._name_parameters(optimizers)
 
     # Names.
@@ -227,7 +229,7 @@ class Session:
 
     def _tell(self) -> None:
         recorder = self.recorder
-        for note in self.notes:
+        for note in (*self.notes, *self.samples.notes()):
             recorder.note(note)
         not_read, unmapped = list(self.tracker.counts("not_read")), list(self.tracker.counts("unmapped"))
         if not_read:
@@ -259,7 +261,7 @@ class Session:
         before = at.state
         self.steps.forward(evaluating)
         if before != at.state or evaluating:
-            self.tracker.begin_pass()
+            self.tracker.begin_pass(self.steps.current[0])
         if not self._sourced:
             self._sourced = True
             self._sources()
@@ -363,6 +365,11 @@ class Session:
 
     def on_norms(self, _: Any, before: float, after: float) -> None:
         self.steps.norms(before, after)
+
+    def on_batch(self, _: Any, batch: int, first: int, count: int) -> int:
+        with self.guard():
+            return int(self.samples.read(*self.steps.current, batch, first, count))
+        return 0
 
     def on_line(self, _: Any) -> int:
         with self.guard():

@@ -50,6 +50,7 @@ class Steps:
         self.loss_index = self.micro_batch = 0
         self.told_accumulation = self.told_seldom = False
         self.seldom: Set[int] = set()  # listed optimizers that others do not wait for
+        self.current = False, 0  # the pass that began last: whether it evaluates, and its micro-batch
         self._clear()
 
     def _clear(self) -> None:
@@ -94,6 +95,7 @@ class Steps:
 
     def _begin_pass(self, phase: str, micro_batch: int, loss: int) -> None:
         self.at.passes += 1
+        self.current = phase == "evaluation", micro_batch
         self.recorder.begin_pass(phase, micro_batch, loss)
 
     def forward(self, evaluating: bool) -> None:

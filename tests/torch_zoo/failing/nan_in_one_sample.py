@@ -11,6 +11,7 @@ TRUTH = {
     "causes": ["data.nonfinite"],
     "step": 5,
     "loss_breaks": 5,
+    "says": ["element 3 of sample 87 of TensorDataset, step 5"],
     "because": "row 87 of 128 has NaN in one feature; batches of 16 in order have it in step 5",
     "fix": "torch.nan_to_num on the features",
 }
