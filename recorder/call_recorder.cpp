@@ -469,6 +469,13 @@ void CallRecorder::begin_step(uint64_t number) {
   state.counters.reset();
 }
 
+void CallRecorder::leave_out_ops() {
+  State& state = *state_;
+  const std::lock_guard lock(state.mutex);
+  state.require_step("leaving out its ops");
+  state.recorder.leave_out_ops();
+}
+
 void CallRecorder::begin_pass(Phase phase, uint32_t micro_batch, uint32_t loss) {
   State& state = *state_;
   const std::lock_guard lock(state.mutex);
@@ -856,6 +863,17 @@ void CallRecorder::end_step(const StepRow& row) {
   if (open > 0)
     throw usage_error("step {}: {} did not end{}; left out", number, first,
                       open > 1 ? fmt::format(", nor did {}", count_of(open - 1, "other op")) : "");
+}
+
+void CallRecorder::trigger(std::string_view why) {
+  check_length(why);
+  const std::lock_guard lock(state_->mutex);
+  state_->recorder.trigger(why);
+}
+
+void CallRecorder::finish() {
+  const std::lock_guard lock(state_->mutex);
+  state_->recorder.finish();
 }
 
 SinkStatus CallRecorder::status() const {

@@ -100,6 +100,8 @@ class CallRecorder {
   void add_warning(std::string_view text);
 
   void begin_step(uint64_t number);
+  // Calls of the step that goes on are left out, those that began too, and with them all but its row and events.
+  void leave_out_ops();
   void begin_pass(Phase phase, uint32_t micro_batch, uint32_t loss);
   // Writes the step. Calls that did not end are left out, and told in an Error that is thrown after it was written.
   void end_step(const StepRow& row);
@@ -120,6 +122,10 @@ class CallRecorder {
   bool wants_capture(CallToken call, uint32_t slot) const;
   // Kept where the recorder wants it when the step ends: not all of many.
   void set_capture(CallToken call, uint32_t slot, std::span<const ToldNode> nodes);
+
+  // As the Recorder's.
+  void trigger(std::string_view why);
+  void finish();
 
   SinkStatus status() const;
   bool stop_requested() const;

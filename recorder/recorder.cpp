@@ -149,13 +149,16 @@ struct Recorder::State {
     StepGraph graph;
     std::vector<EventRow> events;  // that wait for the step before to be written
     bool metric_added = false;
-    bool is_looked_at = false;    // for origins
+    bool is_looked_at = false;  // for origins
+    bool leaves_out_ops = false;
     std::optional<StepRow> row;   // once it has ended
     uint32_t first_sequence = 0;  // of the next pass to be written
     Findings findings;            // of the passes that were
 
     // Between steps of options.every, health.
-    RecordLevel recorded_level() const { return want_full ? level : std::min(level, RecordLevel::health); }
+    RecordLevel recorded_level() const {
+      return leaves_out_ops ? RecordLevel::off : want_full ? level : std::min(level, RecordLevel::health);
+    }
   };
   struct Pass {
     Step* step = nullptr;
@@ -185,9 +188,21 @@ struct Recorder::State {
   };
 
   State(TraceSink& trace, RecorderOptions chosen)
-      : sink(trace), options(std::move(chosen)), ops(trace, options), memory(trace), control(options, trace) {
+      : options(std::move(chosen)),
+        flight(flight_recorder(trace, options)),
+        sink(flight ? *flight : trace),
+        ops(sink, options),
+        memory(sink),
+        control(options, sink) {
     steps.push_back(std::make_unique<Step>());
     pass->step = &step();
+  }
+
+  // nullptr where no steps are held.
+  static std::unique_ptr<FlightRecorder> flight_recorder(TraceSink& trace, const RecorderOptions& options) {
+    if (options.keep_last <= 0) return nullptr;
+    return std::make_unique<FlightRecorder>(
+        trace, FlightRecorder::Options{static_cast<size_t>(options.keep_last), options.after, options.on, options.max_bytes});
   }
 
   bool writing() const { return options.level != RecordLevel::off && !failed && !control.steps_stopped(); }
@@ -240,8 +255,9 @@ struct Recorder::State {
   void write_events(const Step& step);
   void decide_stop(const Step& step);
 
-  TraceSink& sink;
   const RecorderOptions options;
+  const std::unique_ptr<FlightRecorder> flight;
+  TraceSink& sink;
   OpTable ops;
   GraphTable graphs;
   std::span<Fingerprint* const> last_fingerprints;  // of the recorder's own, of the last call
@@ -287,7 +303,7 @@ void Recorder::begin_step(uint64_t number) {
   step.written = state.writing();
   step.watched = state.watching();
   step.graph.clear();
-  step.metric_added = step.is_looked_at = false;
+  step.metric_added = step.is_looked_at = step.leaves_out_ops = false;
   step.first_sequence = 0;
   step.findings = {};
   state.ops.begin_step();
@@ -295,6 +311,12 @@ void Recorder::begin_step(uint64_t number) {
   const auto every = static_cast<uint64_t>(std::max<int64_t>(state.options.every, 1));
   step.want_full = step.level >= RecordLevel::stats && number % every == 0 && !state.control.rows_stopped();
   step.want_samples = step.level >= RecordLevel::full && step.want_full;
+}
+
+void Recorder::leave_out_ops() {
+  State::Step& step = state_->step();
+  step.leaves_out_ops = true;
+  step.watched = step.want_full = step.want_samples = false;
 }
 
 StatisticsLevel Recorder::wanted(std::string_view module, std::string_view name, Phase phase) const {
@@ -452,7 +474,7 @@ void Recorder::add_batch(Phase phase, uint32_t micro_batch, uint32_t source, std
   const std::vector<Phase>& phases = state.options.phases;
   const bool wanted =
       phase != Phase::evaluation || phases.empty() || std::find(phases.begin(), phases.end(), phase) != phases.end();
-  if (!state.step().written || !wanted) return;
+  if (!state.step().written || state.step().leaves_out_ops || !wanted) return;
   State::Pass& pass = *state.pass;
   pass.batches.push_back({phase, micro_batch, source, samples.size()});
   pass.samples_of_batches.insert(pass.samples_of_batches.end(), samples.begin(), samples.end());
@@ -638,6 +660,14 @@ void Recorder::end_pass(bool known) {
 
 void Recorder::write_ended() { state_->write_ended(); }
 
+void Recorder::trigger(std::string_view why) {
+  if (state_->flight) state_->flight->trigger(why);
+}
+
+void Recorder::finish() {
+  if (state_->flight) state_->flight->finish();
+}
+
 size_t Recorder::waiting_ops() const {
   size_t ops = 0;
   for (const auto& pass : state_->ended) ops += pass->calls.size();
@@ -650,7 +680,9 @@ void Recorder::State::write_events(const Step& of) {
   if (step_row.scale_after < step_row.scale_before) {
     EventRow backoff = event(of, EventKind::scale_backoff, findings.gradient);
     backoff.value = step_row.scale_after;
-    backoff.text = findings.gradient ? findings.gradient.text(ops) : "no gradient with nonfinite values was seen";
+    backoff.text = findings.gradient   ? findings.gradient.text(ops)
+                   : of.leaves_out_ops ? "the gradients of this step were not recorded"
+                                       : "no gradient with nonfinite values was seen";
     sink.add_event(backoff);
   } else if (step_row.scale_after > step_row.scale_before) {
     EventRow growth = event(of, EventKind::scale_growth);
@@ -659,9 +691,11 @@ void Recorder::State::write_events(const Step& of) {
   } else if (step_row.skipped && notes <= kMaximumWarnings && (!findings.gradient || streak < kRepeats)) {
     // A static scale, one at its floor, or one whose hysteresis is not used up.
     EventRow skipped = event(of, EventKind::note, findings.gradient);
-    skipped.text = notes++ < kMaximumWarnings
-                       ? fmt::format("step skipped, scale kept: {}", findings.gradient.text(ops))
-                       : fmt::format("more than {} steps skipped with the scale kept: no more are noted", kMaximumWarnings);
+    skipped.text =
+        notes++ < kMaximumWarnings
+            ? fmt::format("step skipped, scale kept: {}",
+                          of.leaves_out_ops ? "the gradients of this step were not recorded" : findings.gradient.text(ops))
+            : fmt::format("more than {} steps skipped with the scale kept: no more are noted", kMaximumWarnings);
     sink.add_event(skipped);
   }
   if (findings.nonfinite) sink.add_event(event(of, EventKind::nonfinite, findings.nonfinite));
@@ -679,6 +713,10 @@ void Recorder::State::decide_stop(const Step& of) {
   } else if (options.stop_on == StopOn::overflow && findings.infinite) {
     finding = findings.infinite;
     reason = fmt::format("Inf in {}", finding.text(ops));
+  } else if (of.leaves_out_ops && step_row.loss_known &&
+             (options.stop_on == StopOn::nan ? std::isnan(step_row.loss)
+                                             : options.stop_on == StopOn::overflow && std::isinf(step_row.loss))) {
+    reason = fmt::format("the loss is {}", step_row.loss);
   } else if (options.stop_on == StopOn::backoff && step_row.scale_after < step_row.scale_before) {
     finding = findings.gradient;
     reason = fmt::format("loss scale {} backed off to {}", step_row.scale_before, step_row.scale_after);
@@ -688,14 +726,19 @@ void Recorder::State::decide_stop(const Step& of) {
   stop = true;
   stop_reason = reason;
   if (failed) return;
-  EventRow stopped = event(of, EventKind::stopped, finding);
-  stopped.text = fmt::format("training stopped: {}", reason);
+  EventRow stopped = event(of, options.ends_training ? EventKind::stopped : EventKind::note, finding);
+  stopped.text = options.ends_training ? fmt::format("training stopped: {}", reason)
+                                       : fmt::format("stop_on={} at step {}: {}", name_of(options.stop_on), of.number, reason);
   sink.add_event(stopped);
+  if (flight) flight->trigger(reason);
 }
 
 void Recorder::State::end_step(Step& of) {
   const bool had_stopped = stop;
-  if (of.watched) {
+  if (of.leaves_out_ops) {
+    if (of.written && !failed) write_events(of);
+    decide_stop(of);
+  } else if (of.watched) {
     if (of.written && !failed) write_events(of);
     decide_stop(of);
     const Finding& nonfinite = of.findings.nonfinite;

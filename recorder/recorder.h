@@ -27,6 +27,7 @@
 
 #include "ulpscope/emulation/product_shape.h"
 #include "ulpscope/kernels/op_call.h"
+#include "ulpscope/recorder/flight_recorder.h"
 #include "ulpscope/trace/op_semantics.h"
 #include "ulpscope/trace/sink.h"
 
@@ -99,6 +100,11 @@ struct RecorderOptions {
   std::vector<Phase> phases = {};
   uint64_t max_bytes = 0;  // 0: no limit. Near it the level is lowered to health, at it recording stops
   StopOn stop_on = StopOn::never;
+  bool ends_training = true;  // at what stop_on names; false: who is told decides
+  // Rows of these last steps are held, and written when something happens (flight_recorder.h), with those of so many steps behind
+  // it; 0: all rows are written.
+  int64_t keep_last = 0, after = 0;
+  Triggers on = {};
 };
 
 // An output with nonfinite values while all inputs of its op were finite.
@@ -126,6 +132,8 @@ class Recorder {
   void add_product(const ProductInfo& product);
 
   void begin_step(uint64_t step);
+  // No op of the step that goes on is told: of the step, which then has level off, only the row and events are recorded.
+  void leave_out_ops();
   // So much is wanted in this step of the outputs of such an op: records that know less are rows that know less.
   StatisticsLevel wanted(std::string_view module, std::string_view name, Phase phase) const;
   bool wants_samples() const;  // of values as well
@@ -171,6 +179,11 @@ class Recorder {
   void write_ended();
   // How many ops there are in passes that ended and are not written.
   size_t waiting_ops() const;
+
+  // Of a recorder that holds steps: the one that goes on, or the next one, makes it write them, for that reason.
+  void trigger(std::string_view why);
+  // Writes steps that are held, behind the last one and before the sink is closed.
+  void finish();
 
   // True once a step is written in which what options.stop_on names happened; the reason is in the trace.
   bool stop_requested() const;

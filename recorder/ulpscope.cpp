@@ -99,6 +99,8 @@ int32_t number_named(const char* name, int count) {
   return -1;
 }
 
+constexpr int64_t kMostHeldSteps = 1'000'000;
+
 constexpr int kTypes = static_cast<int>(kDTypes.size());
 
 std::vector<std::string> split(const char* list) {
@@ -135,7 +137,14 @@ RecorderOptions options_of(const ulpscope_options& given) {
                                     [&](StopOn stop) { return std::string_view(given.stop_on) == name_of(stop); });
     if (found == std::end(kStops)) throw usage_error("stop_on '{}'; expected nan, overflow or backoff", given.stop_on);
     options.stop_on = *found;
+    options.ends_training = false;
   }
+  if (given.keep_last < 0 || given.keep_last > kMostHeldSteps)
+    throw usage_error("keep_last {}; expected 1 to {}, or 0", given.keep_last, kMostHeldSteps);
+  if (given.after < 0) throw usage_error("after {}; expected at least 0", given.after);
+  options.keep_last = given.keep_last;
+  options.after = given.after;
+  options.on = triggers_of(split(given.on));
   return options;
 }
 
@@ -286,7 +295,9 @@ int ulpscope_open(const ulpscope_run* run, const ulpscope_options* options, ulps
 int ulpscope_close(ulpscope_recorder* recorder) {
   const std::unique_ptr<ulpscope_recorder> owned(recorder);
   return guarded("ulpscope_close", [&] {
-    if (owned && !owned->sink->close()) throw failed_error("{}", owned->sink->status().failure);
+    if (!owned) return;
+    owned->calls->finish();
+    if (!owned->sink->close()) throw failed_error("{}", owned->sink->status().failure);
   });
 }
 
@@ -375,6 +386,14 @@ int ulpscope_warning(ulpscope_recorder* recorder, const char* text) {
 
 int ulpscope_begin_step(ulpscope_recorder* recorder, uint64_t number) {
   return with(recorder, "ulpscope_begin_step", [&](CallRecorder& calls) { calls.begin_step(number); });
+}
+
+int ulpscope_leave_out_ops(ulpscope_recorder* recorder) {
+  return with(recorder, "ulpscope_leave_out_ops", [&](CallRecorder& calls) { calls.leave_out_ops(); });
+}
+
+int ulpscope_trigger(ulpscope_recorder* recorder, const char* why) {
+  return with(recorder, "ulpscope_trigger", [&](CallRecorder& calls) { calls.trigger(text_or_empty(why)); });
 }
 
 int ulpscope_begin_pass(ulpscope_recorder* recorder, int32_t phase, uint32_t micro_batch, uint32_t loss) {

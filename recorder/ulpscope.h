@@ -82,6 +82,11 @@ typedef struct {
   uint64_t max_bytes;                 /* 0: no limit */
   const char *stop_on;                /* "nan", "overflow" or "backoff"; NULL: never */
   uint8_t overwrite;                  /* 0: a file that exists is an error */
+  /* A flight recorder: rows of so many steps, the last ones, are held in memory, and written when something of `on` happens, with
+   * those of `after` steps behind it. Rows of other steps are dropped, but for the first's; what stands in `steps` and `events` is
+   * kept of all. 0: all rows are written. */
+  int64_t keep_last, after;
+  const char *on; /* "nan", "skips:8", "grad_norm:10x" (docs/pytorch.md), separated by commas; NULL: ulpscope_trigger alone */
 } ulpscope_options;
 
 typedef struct {
@@ -111,7 +116,7 @@ ULPSCOPE_EXPORT int ulpscope_open(const ulpscope_run *run, const ulpscope_option
 /* Ends the recording; a step that did not end is left out. The recorder is gone, whatever is returned. NULL is no error. */
 ULPSCOPE_EXPORT int ulpscope_close(ulpscope_recorder *recorder);
 ULPSCOPE_EXPORT int ulpscope_get_status(ulpscope_recorder *recorder, ulpscope_status *status);
-/* Waits until every step that ended can be read from the file. */
+/* Waits until every step that ended, and is not held, can be read from the file. */
 ULPSCOPE_EXPORT int ulpscope_flush(ulpscope_recorder *recorder);
 
 /* A text that calls may refer to as long as the recorder is open: the same text has the same number. */
@@ -143,6 +148,10 @@ ULPSCOPE_EXPORT int ulpscope_warning(ulpscope_recorder *recorder, const char *te
 
 /* Steps have growing numbers. */
 ULPSCOPE_EXPORT int ulpscope_begin_step(ulpscope_recorder *recorder, uint64_t number);
+/* Ops of the step that goes on are left out: of the step only the row and events are recorded. */
+ULPSCOPE_EXPORT int ulpscope_leave_out_ops(ulpscope_recorder *recorder);
+/* The step that goes on, or the next one, makes a flight recorder write, for that reason; also one that is not armed. */
+ULPSCOPE_EXPORT int ulpscope_trigger(ulpscope_recorder *recorder, const char *why);
 /* A pass over the model: ops that begin from here on have this phase unless their call says another, and how often an op was
  * called in its module is counted anew. */
 ULPSCOPE_EXPORT int ulpscope_begin_pass(ulpscope_recorder *recorder, int32_t phase, uint32_t micro_batch, uint32_t loss);

@@ -28,6 +28,17 @@ struct SinkStatus {
 struct MoreRows {
   uint64_t tensors = 0, histograms = 0;  // rows, and those of them that have one
   uint64_t samples = 0, batches = 0, parameters = 0, fingerprints = 0, measures = 0;
+
+  MoreRows& operator+=(const MoreRows& other) {
+    tensors += other.tensors;
+    histograms += other.histograms;
+    samples += other.samples;
+    batches += other.batches;
+    parameters += other.parameters;
+    fingerprints += other.fingerprints;
+    measures += other.measures;
+    return *this;
+  }
 };
 
 class TraceSink {

@@ -60,27 +60,6 @@ class Calls : public testing::Test {
   CallRecorder recorder_{sink_, {}};
 };
 
-template <typename Row>
-std::string text_of(const std::vector<Row>& rows) {
-  std::string text;
-  for (const Row& row : rows) {
-    trace_detail::for_each_column<Row>([&](const auto& column, auto) {
-      const auto& field = column.get(row);
-      using Field = std::remove_cvref_t<decltype(field)>;
-      if constexpr (std::is_enum_v<Field>)
-        text += fmt::format("{} ", static_cast<int>(field));
-      else if constexpr (std::is_same_v<Field, ExponentHistogram>)
-        text += fmt::format("{} ", fmt::join(field.bins, ","));
-      else if constexpr (std::is_same_v<Field, std::vector<int64_t>>)
-        text += fmt::format("{} ", fmt::join(field, ","));
-      else
-        text += fmt::format("{} ", field);
-    });
-    text += '\n';
-  }
-  return text;
-}
-
 // Three steps of three ops are told to a Recorder whole and to a CallRecorder in pieces, nested, the label last.
 TEST(CallRecorder, GivesTheRowsOfARecorder) {
   RecorderOptions options;

@@ -1,12 +1,17 @@
 // A sink that keeps everything in memory, and tests' helpers to feed a recorder.
 #pragma once
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <cmath>
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "ulpscope/recorder/recorder.h"
+#include "ulpscope/trace/columns.h"
 #include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope {
@@ -79,6 +84,28 @@ class MemorySink : public TraceSink {
   bool keep_rows = true;  // a row is large
   size_t row_count = 0, row_bytes = 0, histogram_bytes = 0, batch_bytes = 0;
 };
+
+// All columns of the rows, a row a line.
+template <typename Row>
+std::string text_of(const std::vector<Row>& rows) {
+  std::string text;
+  for (const Row& row : rows) {
+    trace_detail::for_each_column<Row>([&](const auto& column, auto) {
+      const auto& field = column.get(row);
+      using Field = std::remove_cvref_t<decltype(field)>;
+      if constexpr (std::is_enum_v<Field>)
+        text += fmt::format("{} ", static_cast<int>(field));
+      else if constexpr (std::is_same_v<Field, ExponentHistogram>)
+        text += fmt::format("{} ", fmt::join(field.bins, ","));
+      else if constexpr (std::is_same_v<Field, std::vector<int64_t>>)
+        text += fmt::format("{} ", fmt::join(field, ","));
+      else
+        text += fmt::format("{} ", field);
+    });
+    text += '\n';
+  }
+  return text;
+}
 
 // An op of one output, unless more are given.
 struct FakeOp {

@@ -8,6 +8,7 @@
 #include "sample_trace.h"
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/trace/packed_rows.h"
 #include "ulpscope/trace/recover.h"
 #include "ulpscope/trace/run_set.h"
 #include "ulpscope/trace/schema.h"
@@ -48,6 +49,31 @@ TEST_F(RoundTrip, EveryFieldOfAClosedTrace) {
   EXPECT_EQ(reader.step_count(), kSteps);
   EXPECT_EQ(reader.tensor_row_count(), kSteps * 41);
   EXPECT_EQ(read_lines(reader), expected_lines(kRoundTripSeed, kSteps));
+}
+
+TEST_F(RoundTrip, OfRowsThatWereHeldAsBytes) {
+  const auto sink = write(0);
+  for (uint64_t number = 0; number < 60; ++number) {
+    const Step step = sample_step(kRoundTripSeed, number);
+    PackedRows packed;
+    const auto add = [&](const auto& rows) {
+      for (const auto& row : rows) packed.add(row);
+    };
+    add(step.rows);
+    add(step.batches);
+    add(step.parameters);
+    add(step.fingerprints);
+    add(step.captures);
+    add(step.samples);
+    add(step.measures);
+    EXPECT_EQ(packed.rows().tensors, step.rows.size());
+    EXPECT_EQ(packed.rows().samples, step.samples.size());
+    packed.write(*sink);
+    for (const EventRow& event : step.events) sink->add_event(event);
+    sink->end_step(step.row);
+  }
+  EXPECT_TRUE(sink->close());
+  EXPECT_EQ(read_lines(Snapshot(path_)), expected_lines(kRoundTripSeed, 60));
 }
 
 TEST_F(RoundTrip, FromTailsWhileTheWriterIsAlive) {
