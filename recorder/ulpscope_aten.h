@@ -183,6 +183,9 @@ ULPSCOPE_EXPORT void ulpscope_aten_after(ulpscope_aten *aten, const ulpscope_ate
 ULPSCOPE_EXPORT void ulpscope_aten_begin_pass(ulpscope_aten *aten, int is_evaluation); /* ops are counted anew */
 ULPSCOPE_EXPORT void ulpscope_aten_end_step(ulpscope_aten *aten);
 
+/* Ops ran that were not told, and may have written anywhere: who made what memory holds is not known any more. */
+ULPSCOPE_EXPORT void ulpscope_aten_forget(ulpscope_aten *aten);
+
 /* Modules that this thread is in. `task`: the graph task in which it was called, or -1. Of code that torch.compile made, some
  * kernels are no ops, and may write over what others made: inputs of the ops in it are not known. */
 ULPSCOPE_EXPORT void ulpscope_aten_begin_module(ulpscope_aten *aten, ulpscope_name name, int is_evaluating, int is_compiled,

@@ -43,7 +43,8 @@ class _Run(ctypes.Structure):
 
 class _Options(ctypes.Structure):
     _fields_ = [("size", _u32), ("path", _text), ("level", _text), ("every", _i64), ("modules", _text), ("ops", _text),
-                ("phases", _text), ("max_bytes", _u64), ("stop_on", _text), ("overwrite", _u8)]
+                ("phases", _text), ("max_bytes", _u64), ("stop_on", _text), ("overwrite", _u8), ("keep_last", _i64),
+                ("after", _i64), ("on", _text)]
 
 
 class _Status(ctypes.Structure):
@@ -75,6 +76,8 @@ _SIGNATURES = {
     "note": [_pointer, _text],
     "warning": [_pointer, _text],
     "begin_step": [_pointer, _u64],
+    "leave_out_ops": [_pointer],
+    "trigger": [_pointer, _text],
     "begin_pass": [_pointer, _i32, _u32, _u32],
     "end_step": [_pointer, ctypes.POINTER(_Step)],
 }
@@ -169,9 +172,16 @@ class Recorder:
 
     def failure(self) -> str:
         """Why recording stopped, or an empty text."""
+        return self._status("failed")
+
+    def stop_reason(self) -> str:
+        """Why what stop_on asked for happened, or an empty text."""
+        return self._status("stop")
+
+    def _status(self, member: str) -> str:
         status = _structure(_Status)
         self._check(self._library.ulpscope_get_status(self._handle, status))
-        return status.why.decode("utf-8", "replace") if status.failed else ""
+        return status.why.decode("utf-8", "replace") if getattr(status, member) else ""
 
     def setting(self, name: str, value: str, kind: str, given: bool) -> None:
         self._check(self._library.ulpscope_setting(
@@ -198,6 +208,14 @@ class Recorder:
 
     def begin_step(self, number: int) -> None:
         self._check(self._library.ulpscope_begin_step(self._handle, number))
+
+    def leave_out_ops(self) -> None:
+        """No op of the step that goes on is recorded."""
+        self._check(self._library.ulpscope_leave_out_ops(self._handle))
+
+    def trigger(self, why: str) -> None:
+        """Makes a recording that holds steps write them."""
+        self._check(self._library.ulpscope_trigger(self._handle, _encoded(why)))
 
     def begin_pass(self, phase: str, micro_batch: int, loss: int) -> None:
         self._check(self._library.ulpscope_begin_pass(self._handle, self._number("phase", phase), micro_batch, loss))

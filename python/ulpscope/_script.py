@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 _USAGE = 2
 _NO_LIBRARY = 4
-_OPTIONS = ("level", "every", "modules", "ops", "phases", "max_bytes", "overwrite", "name", "precision", "accumulate", "compile")
+_OPTIONS = ("level", "every", "sample", "keep_last", "after", "on", "modules", "ops", "phases", "max_bytes", "stop_on", "overwrite", "name",
+            "precision", "accumulate", "compile")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -55,6 +56,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--level", choices=("health", "stats", "full"), default="stats",
                         help="what is recorded of each tensor (default: stats)")
     parser.add_argument("--every", type=int, metavar="N", default=1, help="histograms in every Nth step only (default: 1)")
+    parser.add_argument("--sample", type=int, metavar="N", default=1, help="ops in every Nth step only, of the others their results (default: 1)")
+    parser.add_argument("--keep-last", type=int, metavar="N", default=0,
+                        help="hold the last N steps in memory, and write them when something of --on happens (default: write all)")
+    parser.add_argument("--after", type=int, metavar="N", default=5, help="with --keep-last: so many steps behind that, too (default: 5)")
+    parser.add_argument("--on", metavar="WHAT", default="nan,skips:8",
+                        help="nan, skips:N, grad_norm:Nx and names of signals, with commas (default: nan,skips:8)")
+    parser.add_argument("--stop-on", choices=("nan", "overflow", "backoff"), default="",
+                        help="end the recording, and not the training, with the first step that has it")
     for name, what in (("modules", "GLOB"), ("ops", "GLOB"), ("phases", "NAME")):
         parser.add_argument(f"--{name}", metavar=what, default="", help=f"record these {name} only; several with commas (default: all)")
     parser.add_argument("--max-bytes", type=int, metavar="N", default=0, help="how large the trace may become (default: no limit)")
@@ -102,14 +111,18 @@ def _recorded(path: str, options: Dict[str, Any]) -> Iterator[None]:
         start()
     else:
         sys.meta_path.insert(0, finder)
+    error: Optional[BaseException] = None
     try:
         yield
+    except BaseException as raised:
+        error = None if isinstance(raised, SystemExit) else raised
+        raise
     finally:
         finder.remove()
         automatic = started[0] if started else None
         if os.getpid() == process:
             if automatic is not None:
-                automatic.close()
+                automatic.close(error)
             with contextlib.suppress(OSError, ValueError):  # the script may have closed it
                 print(_result(automatic, failures), file=sys.stderr)
 

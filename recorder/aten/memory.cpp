@@ -36,8 +36,11 @@ void Makers::prefer_recorded() {
   if (part != others.end()) std::swap(last, *part);
 }
 
-Memory::~Memory() {
+Memory::~Memory() { clear(); }
+
+void Memory::clear() {
   for (const auto& [storage, entry] : storages_) adapter_.release(adapter_.context, storage);
+  storages_.clear();
 }
 
 void Memory::write(const Tensor& tensor, const MadePointer& made) {

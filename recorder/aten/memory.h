@@ -70,6 +70,8 @@ class Memory {
     makers.prefer_recorded();
     return makers.last;
   }
+  // The same of all memory.
+  void clear();
   // Drops memory that was freed.
   void prune();
 

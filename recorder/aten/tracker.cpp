@@ -677,4 +677,11 @@ void Tracker::begin_pass(bool is_evaluation) {
   });
 }
 
+void Tracker::forget_all() {
+  memory_.clear();
+  nodes_.end_step();
+  unclipped_.clear();
+  kept_.clear();
+}
+
 }  // namespace ulpscope::aten

@@ -52,6 +52,7 @@ class Tracker {
 
   void begin_pass(bool is_evaluation);
   void end_step() { nodes_.end_step(); }
+  void forget_all();
 
   struct Entry {
     Name name = 0;

@@ -97,6 +97,10 @@ void ulpscope_aten_end_step(ulpscope_aten* aten) {
   guarded(aten, [](aten::Tracker& tracker) { tracker.end_step(); });
 }
 
+void ulpscope_aten_forget(ulpscope_aten* aten) {
+  guarded(aten, [](aten::Tracker& tracker) { tracker.forget_all(); });
+}
+
 void ulpscope_aten_begin_module(ulpscope_aten* aten, ulpscope_name name, int is_evaluating, int is_compiled, int64_t task) {
   guarded(aten, [&](aten::Tracker& tracker) { tracker.stack().push_back({name, is_evaluating != 0, is_compiled != 0, task}); });
 }

@@ -97,7 +97,7 @@ class Recorded:
 
     def __init__(self, run, options):
         self.run, self.options = run, options
-        self.settings, self.notes, self.warnings, self.steps, self.sources = [], [], [], [], []
+        self.settings, self.notes, self.warnings, self.steps, self.sources, self.triggers = [], [], [], [], [], []
         self.closed = False
         self.step = None
         self._ops = {}
@@ -109,6 +109,15 @@ class Recorded:
 
     def failure(self):
         return ""
+
+    def stop_reason(self):
+        return ""
+
+    def trigger(self, why):
+        self.triggers.append(why)
+
+    def leave_out_ops(self):
+        self.step.left_out = True
 
     def setting(self, name, value, kind, given):
         assert not self.steps and self.step is None, "settings come before the first step"
@@ -136,7 +145,7 @@ class Recorded:
 
     def begin_step(self, number):
         assert self.step is None, "a step begins in a step"
-        self.step = SimpleNamespace(number=number, calls=[], passes=[], batches=[], metrics=[], result=None)
+        self.step = SimpleNamespace(number=number, calls=[], passes=[], batches=[], metrics=[], result=None, left_out=False)
         self._pass, self._counts = ("forward", 0, 0), Counter()
 
     def begin_pass(self, phase, micro_batch, loss):

@@ -53,6 +53,10 @@ class Adapter:
         """Looks at ops no longer."""
         raise NotImplementedError
 
+    def can_end(self) -> bool:
+        """Whether end() may be called just now."""
+        return True
+
     def close(self) -> None:
         """Frees what the adapter holds, when the library knows the recording no longer."""
 

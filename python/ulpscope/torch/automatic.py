@@ -36,12 +36,12 @@ class Automatic:
                          Patch(torch.amp.GradScaler, "__init__", self._made(self._scalers)),
                          Patch(torch.nn.Module, "__call__", self._called)]
 
-    def close(self) -> None:
-        """Ends watching and recording."""
+    def close(self, error: Optional[BaseException] = None) -> None:
+        """Ends watching and recording; `error` is what the script ended with."""
         self._end_watching()
         self._loaders.remove()
         if self.recording is not None:
-            self.recording.close()
+            self.recording.__exit__(None if error is None else type(error), error, None)
 
     def _end_watching(self) -> None:
         self._watching = False

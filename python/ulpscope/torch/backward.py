@@ -8,6 +8,9 @@ import torch
 
 ACCUMULATE_GRAD = "torch::autograd::AccumulateGrad"
 
+# As torch has them: sampling.py puts a function before the first.
+_CODES = {torch.autograd.backward.__code__: False, torch.autograd.grad.__code__: True}
+
 
 class Start(NamedTuple):
     """A call of backward() or grad() that Python made."""
@@ -23,13 +26,12 @@ def find_start() -> Optional[Start]:
     found: Optional[Tuple[FrameType, bool]] = None
     nested = False
     frame: Optional[FrameType] = sys._getframe(1)
-    codes = {torch.autograd.backward.__code__: False, torch.autograd.grad.__code__: True}
     while frame is not None:
-        if frame.f_code in codes:
+        if frame.f_code in _CODES:
             if found is not None:
                 nested = True
                 break
-            found = (frame, codes[frame.f_code])
+            found = (frame, _CODES[frame.f_code])
         frame = frame.f_back
     if found is None:
         return None

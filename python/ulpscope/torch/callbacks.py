@@ -27,18 +27,18 @@ class _Records:
         self.recording = Recording(self.path, model, optimizers or None, scaler, **{**known, **self.options})
         atexit.register(self.close)
 
-    def close(self) -> None:
+    def close(self, error: Optional[BaseException] = None) -> None:
         """Closes the recording, if there is one; it may be called again."""
         recording, self.recording = self.recording, None
         if recording is not None:
             atexit.unregister(self.close)
-            recording.close()
+            recording.__exit__(None if error is None else type(error), error, None)
 
     def __enter__(self) -> Any:
         return self
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException], traceback: Optional[TracebackType]) -> None:
-        self.close()
+        self.close(error)
 
     def __getstate__(self) -> Any:
         """Copies and pickled callbacks record nothing yet."""
@@ -80,7 +80,7 @@ def _lightning() -> Any:
             self.close()
 
         def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-            self.close()
+            self.close(exception)
 
         def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
             self.close()

@@ -136,6 +136,11 @@ class Fallback(Adapter):
     def end(self) -> None:
         self._mode.__exit__(None, None, None)
 
+    def can_end(self) -> bool:
+        # A mode that the program entered later lies above, and would be left in the place of this one.
+        depth = torch._C._len_torch_dispatch_stack()
+        return depth > 0 and torch._C._get_dispatch_stack_at(depth - 1) is self._mode
+
     # Memory.
 
     def _retain(self, _: Any, storage: int) -> None:

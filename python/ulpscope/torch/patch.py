@@ -1,12 +1,12 @@
-"""Attributes of classes that are others for a while."""
+"""Attributes of classes and modules that are others for a while."""
 
 from typing import Any, Callable
 
 
 class Patch:
-    """An attribute of a class that is another one until remove()."""
+    """An attribute of a class or a module that is another one until remove()."""
 
-    def __init__(self, owner: type, name: str, replaces: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    def __init__(self, owner: Any, name: str, replaces: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         self._owner, self._name = owner, name
         self._original = owner.__dict__[name]
         self._replacement = replaces(self._original)

@@ -5,22 +5,27 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import secrets
+import signal
 import sys
 import threading
 import weakref
 from types import TracebackType
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Type, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Type, Union
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .._library import Recorder, load_library
 from .choice import WAYS, choose
+from .sampling import Sampling
 from .session import Session, listed_optimizers, named_models, unwrapped, warn
+from .signals import Signals
 
 _METRIC_KINDS = ("other", "evaluation_loss", "evaluation_accuracy")
 _PHASES = ("data", "forward", "recompute", "loss", "backward", "scaling", "communication", "optimizer", "evaluation")
+_SKIPS, _NORM = re.compile(r"skips:[1-9][0-9]{0,8}"), re.compile(r"grad_norm:([0-9]{1,9}(?:\.[0-9]{1,9})?)x")
 _LEAST_BYTES = 2_000_000  # an empty trace has 1.5 MB
 
 
@@ -30,15 +35,22 @@ class Recording:
     def __init__(self, path: Union[str, "os.PathLike[str]"], model: Any, optimizer: Any = None, scaler: Any = None, *,
                  level: str = "stats", every: int = 1, modules: str = "", ops: str = "", phases: str = "", max_bytes: int = 0,
                  overwrite: bool = False, name: str = "", precision: str = "", accumulate: Optional[str] = None,
-                 compile: str = "see", adapter: Optional[str] = None, make_recorder: Callable[..., Any] = Recorder) -> None:
-        for option, text in (("modules", modules), ("ops", ops), ("phases", phases), ("name", name), ("precision", precision)):
+                 compile: str = "see", adapter: Optional[str] = None, sample: int = 1, keep_last: int = 0, after: int = 5,
+                 on: Union[str, int, Sequence[Union[str, int]]] = ("nan", "skips:8"), stop_on: str = "",
+                 make_recorder: Callable[..., Any] = Recorder) -> None:
+        for option, text in (("modules", modules), ("ops", ops), ("phases", phases), ("name", name), ("precision", precision),
+                             ("stop_on", stop_on)):
             if not isinstance(text, str):
                 raise TypeError(f"{option} is no str: {type(text).__name__}")
-        for option, count in (("every", every), ("max_bytes", max_bytes)):
+        for option, count, least in (("every", every, 1), ("max_bytes", max_bytes, 0), ("sample", sample, 1),
+                                     ("keep_last", keep_last, 0), ("after", after, 0)):
             if not isinstance(count, int):
                 raise TypeError(f"{option} is no int: {type(count).__name__}")
-        if every < 1:
-            raise ValueError(f"every is below 1: {every}")
+            if count < least:
+                raise ValueError(f"{option} is below {least}: {count}")
+        if stop_on not in ("", "nan", "overflow", "backoff"):
+            raise ValueError(f'stop_on is none of "nan", "overflow" and "backoff": {stop_on}')
+        triggers, signals = _triggers(on)
         if max_bytes != 0 and max_bytes < _LEAST_BYTES:
             raise ValueError(f"max_bytes is {max_bytes}; a trace has room for steps from {_LEAST_BYTES} on, and 0 is no limit")
         unknown = [phase for phase in phases.split(",") if phase and phase not in _PHASES]
@@ -72,9 +84,10 @@ class Recording:
         run.update(producer="torch", producer_version=torch.__version__, name=name, precision=precision,
                    backend=_device_of(models), machine=_machine(), seed=torch.initial_seed() & (2**64 - 1))
         options = dict(path=path, level=level, every=every, modules=modules, ops=ops, phases=phases, max_bytes=max_bytes,
-                       overwrite=int(overwrite))
+                       overwrite=int(overwrite), stop_on=stop_on, keep_last=keep_last, after=after, on=triggers)
+        self._signals = Signals(signals if keep_last else [], self)
         self.path = path
-        self._session = Session(models, optimizers, scaler, options, run, accumulate, make_recorder, *choose(adapter))
+        self._session = Session(models, optimizers, scaler, options, run, accumulate, sample, make_recorder, *choose(adapter))
         self._handles: List[Any] = []
         self._exits = contextlib.ExitStack()
         self._closed = False
@@ -94,51 +107,61 @@ class Recording:
 
     def _hook(self, given: List[Tuple[str, torch.nn.Module]], models: List[Tuple[str, torch.nn.Module]], compile: str) -> None:
         session = self._session
+        inner: List[Tuple[str, torch.nn.Module]] = []
+        session.sampling = Sampling(
+            session, lambda: [handle for name, module in inner for handle in _hook_module(session, name, module)])
+        self._signals.begin()
         if compile == "eager":
             self._exits.enter_context(torch.compiler.set_stance("force_eager"))
-        # Within compiled code hooks of modules are not called: those of what torch.compile returned are.
+        # Within compiled code hooks of modules are not called: those of what torch.compile returned are. Others than those of the
+        # models themselves are there where ops are looked at; in what is compiled, always: they decide how often that is.
         for prefix, model in given:
             if unwrapped(model) is not model:
                 self._handles += _hook_module(session, prefix, model)
         # A hook on a module that was compiled in place would change what of it is compiled, and so its bits.
-        seen = {id(inner) for _, model in models for module in model.modules() if getattr(module, "_compiled_call_impl", None)
-                for inner in module.modules()}
+        seen = {id(inside) for _, model in models for module in model.modules() if getattr(module, "_compiled_call_impl", None)
+                for inside in module.modules()}
         if seen:
             session.notes.append("Modules that were compiled in place (`module.compile()`) were not looked into.")
-        for prefix, model in models:
+        for (_, outer), (prefix, model) in zip(given, models):
             for name, module in session.modules_of(prefix, model):
                 if id(module) in seen or isinstance(module, torch.jit.ScriptModule):
                     continue
                 seen.add(id(module))
-                self._handles += _hook_module(session, name, module)
+                if module is model or outer is not model:
+                    self._handles += _hook_module(session, name, module)
+                else:
+                    inner.append((name, module))
         self._handles.append(register_optimizer_step_pre_hook(
             lambda optimizer, args, kwargs: session.optimizer_begins(optimizer, args, kwargs)))
         self._handles.append(register_optimizer_step_post_hook(lambda optimizer, args, kwargs: session.optimizer_ends(optimizer)))
+        session.sampling.begin()
         self._handles.append(session.samples.listen())
-        session.adapter.begin(session.tracker)
-        self._exits.callback(session.adapter.end)
 
     def _unhook(self) -> None:
-        self._leave_mode()
+        """What looks at ops is the thread's that began; where another closes, it stays there and, muted, looks at nothing."""
+        is_of_thread = threading.get_ident() == self._thread
+        self._session.sampling.close(not is_of_thread)
+        if is_of_thread:
+            self._exits.close()
         for handle in self._handles:
             handle.remove()
-
-    def _leave_mode(self) -> None:
-        """What looks at ops is the thread's that began; where another closes, it stays there and, muted, looks at nothing."""
-        if threading.get_ident() == self._thread:
-            self._exits.close()
+        self._signals.end()
 
     def __enter__(self) -> "Recording":
         return self
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
                  traceback: Optional[TracebackType]) -> None:
+        if kind is not None:
+            self.trigger(f"{kind.__name__} left the recording")
         self.close()
 
     def close(self) -> None:
         """Ends the recording; the file then has all that was recorded."""
         if self._closed:
             if threading.get_ident() == self._thread and self._session.tracker.handle:  # where another thread closed it
+                self._session.sampling.close(False)
                 self._exits.close()
                 self._session.free()
             return
@@ -158,6 +181,31 @@ class Recording:
             return
         with self._session.guard():
             self._session.end_step()
+            self._session.sampling.arrange()
+
+    def trigger(self, why: str = "run.trigger() was called") -> None:
+        """Makes a recording with keep_last write the rows that it holds, when the step that goes on ends."""
+        if not isinstance(why, str):
+            raise TypeError(f"why is no text: {type(why).__name__}")
+        if self._closed or self._session.failed:
+            return
+        with self._session.guard():
+            self._session.trigger(why)
+
+    def leave(self) -> None:
+        """The process is about to end: the file has all that was recorded, and a step that did not end is left out."""
+        with contextlib.suppress(Exception):
+            self._session.leave()
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether what stop_on names has happened. Recording ended with that step, and training did not."""
+        return bool(self._session.stop_reason)
+
+    @property
+    def stop_reason(self) -> str:
+        """What happened of that, or an empty text."""
+        return self._session.stop_reason
 
     def metric(self, name: str, value: float, kind: str = "other") -> None:
         """A number of the step, as the accuracy of an evaluation."""
@@ -246,6 +294,26 @@ class _Ends(_Hook):
 def _hook_module(session: Session, name: str, module: torch.nn.Module) -> List[Any]:
     return [module.register_forward_pre_hook(_Begins(session, name, module), with_kwargs=True),
             module.register_forward_hook(_Ends(session, name, module), always_call=True)]
+
+
+def _triggers(on: Any) -> Tuple[str, List[signal.Signals]]:
+    """What makes a recording write what it holds, as texts with commas between, and as signals."""
+    texts: List[str] = []
+    signals: List[signal.Signals] = []
+    for given in [on] if isinstance(on, (str, int)) else list(on):
+        if isinstance(given, int):
+            signals.append(signal.Signals(given))
+            continue
+        if not isinstance(given, str):
+            raise TypeError(f"on has {type(given).__name__}; expected texts and numbers of signals")
+        for text in given.split(","):
+            if text in signal.Signals.__members__:
+                signals.append(signal.Signals[text])
+            elif text == "nan" or _SKIPS.fullmatch(text) or ((times := _NORM.fullmatch(text)) and float(times[1]) > 1):
+                texts.append(text)
+            else:
+                raise ValueError(f'on has {text!r}; expected "nan", "skips:8", "grad_norm:10x" or a signal')
+    return ",".join(texts), signals
 
 
 def _device_of(models: List[Tuple[str, torch.nn.Module]]) -> str:

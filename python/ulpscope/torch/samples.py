@@ -171,7 +171,7 @@ class Samples:
 
     def _delivered(self, delivery: Delivery) -> None:
         session = self._session
-        if session.failed or session.tracker.state.is_stopped:
+        if session.failed or session.tracker.state.is_stopped or not session.sampling.is_looking:
             return
         with session.guard():
             if delivery.why:

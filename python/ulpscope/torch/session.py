@@ -15,6 +15,7 @@ from .._library import Refused
 from . import backward, updates
 from .adapter import Adapter, line_of_user
 from .samples import Samples
+from .sampling import Sampling, reaches
 from .steps import Steps
 from .tracker import BACKWARD, ENDED, BackwardStruct, TensorStruct, Tracker, UpdateStruct
 
@@ -92,13 +93,15 @@ class Session:
     """The knowledge of a recording while it goes on. Nothing in it raises into the program that it records."""
 
     def __init__(self, models: List[Tuple[str, torch.nn.Module]], optimizers: List[Any], scaler: Any, options: Dict[str, Any],
-                 run: Dict[str, Any], accumulate: Optional[str], make_recorder: Callable[..., Any], adapter: Adapter,
+                 run: Dict[str, Any], accumulate: Optional[str], sample: int, make_recorder: Callable[..., Any], adapter: Adapter,
                  way: str) -> None:
-        self._models, self._scaler, self._options, self._run = models, scaler, options, run
+        self._models, self.scaler, self._options, self._run = models, scaler, options, run
         self._make_recorder = make_recorder
         self.recorder: Any = None
         self.thread = threading.get_ident()  # whose calls of the model are recorded
         self.failed = ""
+        self.stop_reason = ""  # of what stop_on names
+        self._trigger = ""  # before the file was open
         self.refusals: "Counter[str]" = Counter()
         self._names: Dict[int, str] = {}  # of parameters, by id
         self._modules: Dict[str, str] = {}
@@ -108,8 +111,9 @@ class Session:
         self.adapter, self.notes = adapter, [way]  # for the end of the trace
         self.tracker = Tracker(adapter.structure, self, getattr(make_recorder, "calls", None))
         self.adapter.fail = self.fail
-        self.steps = Steps(self.tracker, list(optimizers), accumulate)
+        self.steps = Steps(self.tracker, list(optimizers), accumulate, sample)
         self.samples = Samples(self)
+        self.sampling: Sampling
         self._name_parameters(optimizers)
 
     # Names.
@@ -142,7 +146,18 @@ class Session:
     def module_of(self, parameter: str) -> str:
         return self._modules.get(parameter, "")
 
+    def reaches_parameter(self, roots: Tuple[torch.Tensor, ...]) -> bool:
+        return reaches(roots, lambda parameter: id(parameter) in self._names)
+
+    def is_of_thread(self) -> bool:
+        return threading.get_ident() == self.thread
+
     # Failures.
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is recorded."""
+        return bool(self.failed or self.tracker.state.is_stopped)
 
     def guard(self) -> "Guard":
         """A block whose failure ends the recording and nothing else; ops inside are not recorded."""
@@ -157,6 +172,13 @@ class Session:
         self.failed = f"ulpscope stopped recording {where}: {why}"
         self.tracker.state.is_stopped = 1
         warn(self.failed)
+
+    def leave(self) -> None:
+        """Closes the file at once, where an op may be going on."""
+        recorder, self.recorder = self.recorder, None
+        self.failed, self.tracker.state.is_stopped = "the process ends", 1
+        if recorder is not None:
+            recorder.close()
 
     def leave_to_parent(self) -> None:
         """The process is a child of the one that records: the file and its writer are the parent's."""
@@ -175,13 +197,15 @@ class Session:
             return
         run = dict(self._run)
         run["precision"] = run.get("precision") or self._precision()
-        scaler = self._scaler
+        scaler = self.scaler
         if scaler is not None and scaler.is_enabled():
             run.update(dynamic_loss_scale=1, growth_factor=scaler.get_growth_factor(),
                        backoff_factor=scaler.get_backoff_factor(), growth_interval=scaler.get_growth_interval())
         self.recorder = self._make_recorder(run, self._options)
         self.steps.recorder = self.recorder
         self.tracker.record(self.recorder)
+        if self._trigger:
+            self.recorder.trigger(self._trigger)
         for optimizer in self.steps.expected[:1]:
             for name, value, kind in updates.settings_of(optimizer):
                 self.recorder.setting(name, value, kind, True)
@@ -231,6 +255,9 @@ class Session:
         recorder = self.recorder
         for note in (*self.notes, *self.samples.notes()):
             recorder.note(note)
+        if self.steps.sample > 1:
+            recorder.note(f"Ops were recorded in steps whose number is a multiple of {self.steps.sample}, and of the others the "
+                          "results of steps alone, as was asked (sample).")
         not_read, unmapped = list(self.tracker.counts("not_read")), list(self.tracker.counts("unmapped"))
         if not_read:
             kinds = ", ".join(f"{kind} {count}" for kind, count in not_read)
@@ -247,6 +274,17 @@ class Session:
         why = "" if self.failed else self.recorder.failure()
         if why:
             self._stop(why)
+        elif self._options["stop_on"] and not self.stop_reason:
+            self.stop_reason = self.recorder.stop_reason()
+            if self.stop_reason:
+                self.tracker.state.is_stopped = 1
+
+    def trigger(self, why: str) -> None:
+        """Makes a recording that holds steps write them."""
+        if self.recorder is None:
+            self._trigger = why
+        else:
+            self.recorder.trigger(why)
 
     # Steps and passes.
 
@@ -256,13 +294,13 @@ class Session:
         at = self.tracker.state
         if at.state == ENDED and not evaluating:
             self.end_step()
-        if self.failed:
+        if self.is_over:
             return
         before = at.state
         self.steps.forward(evaluating)
         if before != at.state or evaluating:
             self.tracker.begin_pass(self.steps.current[0])
-        if not self._sourced:
+        if not self._sourced and not self.steps.is_left_out:
             self._sourced = True
             self._sources()
 
@@ -311,6 +349,11 @@ class Session:
         # A buffer that nothing reads may hold anything: buffers have a row once they are read.
         tracker.source(described.at(0), role_number, tracker.name(parameter), tracker.name(module), tracker.name(name),
                        role == "buffer")
+
+    def forget(self) -> None:
+        """Ops were not seen, that may have changed parameters and buffers."""
+        self.tracker.forget()
+        self._sourced = False
 
     def pause(self) -> None:
         self.tracker.state.paused += 1
@@ -387,7 +430,7 @@ class Session:
     # Modules.
 
     def module_begins(self, name: str, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-        if self.failed:
+        if self.is_over:
             return
         with self.guard():
             tracker = self.tracker
@@ -398,15 +441,17 @@ class Session:
             if at.is_quiet:  # a step that did not end, for its optimizer raised
                 at.is_quiet, at.optimizing = 0, 0
             if depth == 0 and task == -1:
+                self.sampling.arrange()
                 self.enter(evaluating)
-                if self.failed:
+                self.sampling.leave()
+                if self.is_over or not self.sampling.is_looking:
                     return
                 given = self.adapter.describe(_leaves((args, kwargs)))
                 tracker.inputs(given.address, given.count)
             tracker.begin_module(tracker.name(name), evaluating, unwrapped(module) is not module, task)
 
     def module_ends(self, name: str, module: torch.nn.Module, args: Any, output: Any) -> None:
-        if self.failed:
+        if self.failed or not self.sampling.is_looking:
             return
         tracker = self.tracker
         if tracker.state.is_stopped or tracker.state.muted:
@@ -448,7 +493,8 @@ class Session:
         takes_losses = reaches and not start.is_grad and not start.nested
         self.tracker.begin_backward(given.address, given.count, takes_losses, began)
         if began.has_loss:
-            self.steps.backward(began.loss, None if math.isnan(began.divisor) else began.divisor)
+            loss = began.loss
+            self.steps.backward(lambda: loss, None if math.isnan(began.divisor) else began.divisor)
         elif takes_losses:
             at.state = BACKWARD
         return began.scale
@@ -496,7 +542,7 @@ class Session:
         return any(name is not None for name in names)
 
     def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if self.failed:
+        if self.is_over:
             return
         with self.guard(), torch._C._DisableTorchDispatch():
             at = self.tracker.state
@@ -507,6 +553,9 @@ class Session:
             at.optimizing += 1
             if at.optimizing == 1:
                 self.takes_turn(optimizer)
+                self.sampling.leave()
+                if not self.sampling.is_looking:
+                    return
                 has_closure = (args[1] if len(args) > 1 else kwargs.get("closure")) is not None
                 self._keep(optimizer, has_closure)
                 at.is_quiet = not has_closure
@@ -524,7 +573,7 @@ class Session:
             tracker.keep(given.at(2 * index), given.at(2 * index + 1) if has_gradient else None, has_gradient)
 
     def optimizer_ends(self, optimizer: Any) -> None:
-        if self.failed:
+        if self.is_over:
             return
         with self.guard(), torch._C._DisableTorchDispatch():
             at = self.tracker.state
@@ -538,9 +587,11 @@ class Session:
                 return
             found, scale = getattr(optimizer, "found_inf", None), getattr(optimizer, "grad_scale", None)
             skipped = found is not None and updates.number(found) > 0
-            before, after = self._updated(optimizer, skipped, 1.0 if scale is None else updates.number(scale))
-            self.steps.norms(before, after)
+            if self.sampling.is_looking:
+                before, after = self._updated(optimizer, skipped, 1.0 if scale is None else updates.number(scale))
+                self.steps.norms(before, after)
             self.steps.step_taken(optimizer, updates.number(optimizer.param_groups[0]["lr"]), skipped)
+            self.sampling.stepped()
 
     def _state_names(self, names: Tuple[str, ...]) -> Any:
         """An array of the library's numbers of names."""

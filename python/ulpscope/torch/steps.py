@@ -2,7 +2,7 @@
 
 import math
 import time
-from typing import Any, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 
@@ -15,9 +15,13 @@ class Loss(NamedTuple):
 
     number: int  # which of the step's losses
     micro_batch: int
-    value: float
+    read: Callable[[], float]  # its value: of a device at the end of the step, when it is waited for anyway
     divisor: Optional[float]  # where the loss was divided by a number
     in_optimizer: bool  # it was computed in a closure
+
+    @property
+    def value(self) -> float:
+        return self.read()
 
 
 def loss_of_step(losses: List[Loss], accumulate: Optional[str]) -> Optional[float]:
@@ -43,14 +47,15 @@ def micro_batches_of(group: List[Loss]) -> int:
 class Steps:
     """The step that is recorded. A step that is complete stays open for evaluation until something of the next one begins."""
 
-    def __init__(self, tracker: Any, expected: List[Any], accumulate: Optional[str]) -> None:
-        self.tracker, self.expected, self.accumulate = tracker, expected, accumulate
+    def __init__(self, tracker: Any, expected: List[Any], accumulate: Optional[str], sample: int) -> None:
+        self.tracker, self.expected, self.accumulate, self.sample = tracker, expected, accumulate, sample
         self.recorder: Any = None
         self.at: State = tracker.state
         self.loss_index = self.micro_batch = 0
         self.told_accumulation = self.told_seldom = False
         self.seldom: Set[int] = set()  # listed optimizers that others do not wait for
         self.current = False, 0  # the pass that began last: whether it evaluates, and its micro-batch
+        self.is_looking = self.is_left_out = False  # at ops; the ops of the step are not recorded
         self._clear()
 
     def _clear(self) -> None:
@@ -65,6 +70,14 @@ class Steps:
         self.squares: Optional[Tuple[float, float]] = None  # norms of gradients, before and after clipping
         self.loss_index = self.micro_batch = 0
 
+    def is_sampled(self, step: int) -> bool:
+        """Whether the ops of the step are to be recorded."""
+        return step % self.sample == 0
+
+    def upcoming(self) -> int:
+        """The step that what comes next belongs to."""
+        return int(self.at.step) + (not self.at.is_open or self.at.state == ENDED)
+
     def begin(self, keeps_norms: bool = False) -> None:
         """Begins a step where none is open."""
         at = self.at
@@ -78,6 +91,9 @@ class Steps:
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             torch.cuda.reset_peak_memory_stats()
         self.recorder.begin_step(at.step)
+        self.is_left_out = not (self.is_looking and self.is_sampled(at.step))
+        if self.is_left_out:
+            self.recorder.leave_out_ops()
 
     def end(self) -> None:
         """Ends the step, if one is open."""
@@ -120,9 +136,9 @@ class Steps:
         self.at.state = FORWARD
         self._begin_pass("forward", self.micro_batch, self.loss_index)
 
-    def backward(self, value: float, divisor: Optional[float]) -> None:
+    def backward(self, read: Callable[[], float], divisor: Optional[float]) -> None:
         """A loss goes back to the parameters of the model."""
-        self.losses.append(Loss(self.loss_index, self.micro_batch, value, divisor, self.at.optimizing > 0))
+        self.losses.append(Loss(self.loss_index, self.micro_batch, read, divisor, self.at.optimizing > 0))
         self.at.state = BACKWARD
 
     def scale(self, value: float) -> None:
@@ -184,6 +200,8 @@ class Steps:
         """Decides once: the last group of an epoch may be smaller than the number that its losses were divided by."""
         group = [loss for loss in self.losses if loss.number == 0]
         if self.told_accumulation or not group or group[0].in_optimizer or micro_batches_of(group) < 2:
+            return
+        if self.is_left_out:  # by what the losses were divided was not seen
             return
         self.told_accumulation = True
         if self.accumulate is None:

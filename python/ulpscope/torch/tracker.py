@@ -113,6 +113,7 @@ _SIGNATURES: Dict[str, Tuple[List[Any], Any]] = {
     "after": ([_pointer, ctypes.POINTER(OpStruct)], None),
     "begin_pass": ([_pointer, ctypes.c_int], None),
     "end_step": ([_pointer], None),
+    "forget": ([_pointer], None),
     "begin_module": ([_pointer, _u32, ctypes.c_int, ctypes.c_int, _i64], None),
     "end_module": ([_pointer, _u32], None),
     "depth": ([_pointer], ctypes.c_int),

@@ -1,0 +1,187 @@
+"""Recordings that look into each Nth step. In the steps between no op is seen: their losses are the roots of backward(), and their scales
+what the gradient scaler says."""
+
+import functools
+import weakref
+from typing import Any, Callable, List, Optional, Tuple
+
+import torch
+
+from . import backward
+from .patch import Patch
+from .tracker import BACKWARD, ENDED
+
+
+class Sampling:
+    """Looks at ops in the steps that are sampled: through the adapter, and hooks on modules inside of the models."""
+
+    def __init__(self, session: Any, hook: Callable[[], List[Any]]) -> None:
+        self._session, self._hook = session, hook
+        self._handles: List[Any] = []
+        self._patches: List[Patch] = []
+        self._scaled: List[Tuple["weakref.ref[torch.Tensor]", torch.Tensor]] = []  # and what they were made of
+        self._scaler: Any = None  # that scaled the loss of this step
+        self._is_told = True  # of all ops since the recording began, or the library forgot
+
+    @property
+    def is_looking(self) -> bool:
+        return bool(self._session.steps.is_looking)
+
+    def begin(self) -> None:
+        self._look()
+        if self._session.steps.sample == 1:
+            return
+        owners = {torch.amp.GradScaler, type(self._session.scaler)}
+        self._patches = [Patch(torch.autograd, "backward", self._backward)]
+        self._patches += [Patch(owner, name, replaces) for owner in owners for name, replaces in
+                          (("scale", self._scale), ("update", self._update)) if name in owner.__dict__]
+
+    def close(self, leaves_adapter: bool) -> None:
+        """Looks at nothing any more. `leaves_adapter`: what looks at ops is another thread's."""
+        for patch in self._patches:
+            patch.remove()
+        self._unhook()
+        if not leaves_adapter and self.is_looking:
+            self._session.steps.is_looking = False
+            self._session.adapter.end()
+
+    # Between steps.
+
+    def arrange(self) -> None:
+        """Looks from here on where what comes next is of a step that is sampled."""
+        session = self._session
+        if not self.is_looking and not session.is_over and session.steps.is_sampled(session.steps.upcoming()):
+            self._look()
+
+    def stepped(self) -> None:
+        """An optimizer took its step; where a scaler scaled the loss, that is updated behind it."""
+        if self._scaler is None:
+            self.arrange()
+
+    def leave(self) -> None:
+        """Looks no longer where the step that goes on is left out. No op may be going on."""
+        session = self._session
+        if self.is_looking and session.tracker.state.is_open and session.steps.is_left_out and session.adapter.can_end():
+            session.adapter.release()
+            session.adapter.end()
+            self._unhook()
+            session.steps.is_looking = self._is_told = False
+
+    def _look(self) -> None:
+        session = self._session
+        if not self._is_told:
+            session.forget()
+            self._is_told = True
+        self._handles = self._hook()
+        session.adapter.begin(session.tracker)
+        session.steps.is_looking = True
+        self._scaled, self._scaler = [], None
+
+    def _unhook(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    # Steps that are not looked into.
+
+    def _is_concerned(self) -> bool:
+        session = self._session
+        state = session.tracker.state
+        return not (self.is_looking or session.is_over or state.paused or state.muted) and session.is_of_thread()
+
+    def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def replaced(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._is_concerned():
+                with self._session.guard():
+                    self._take_losses((tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors))
+            return original(tensors, *args, **kwargs)
+
+        return replaced
+
+    def _take_losses(self, roots: Tuple[torch.Tensor, ...]) -> None:
+        session = self._session
+        if torch._C._current_graph_task_id() != -1 or not session.reaches_parameter(roots):
+            return
+        steps, state = session.steps, session.tracker.state
+        if state.state == ENDED:
+            session.end_step()
+        if session.is_over:
+            return
+        steps.begin()
+        losses = [self._loss_of(root) for root in roots if root.numel() == 1]
+        if losses:
+            steps.backward(lambda: sum(read() for read in losses), None)
+        else:
+            state.state = BACKWARD
+
+    def _loss_of(self, root: torch.Tensor) -> Callable[[], float]:
+        """How the loss is read that a backward pass begins with, without the scaler's factor."""
+        unscaled = next((given for scaled, given in self._scaled if scaled() is root), None)
+        if unscaled is not None:
+            return unscaled.item
+        detached, scaler = root.detach(), self._scaler
+        if scaler is None:
+            return detached.item
+        scales = self._session.steps  # of this step, once the scaler is read
+        return lambda: detached.item() / (scales.scales[0] if scales.scales is not None else float(scaler.get_scale()))
+
+    def _scale(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def replaced(scaler: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(scaler, outputs, *args, **kwargs)
+            if self._is_concerned() and scaler.is_enabled():
+                self._scaler = scaler
+                if isinstance(outputs, torch.Tensor) and isinstance(result, torch.Tensor):
+                    self._scaled = [each for each in self._scaled if each[0]() is not None]
+                    self._scaled.append((weakref.ref(result), outputs.detach()))
+            return result
+
+        return replaced
+
+    def _update(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def replaced(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+            before: Optional[float] = None
+            if self._is_concerned() and scaler.is_enabled() and self._session.tracker.state.is_open:
+                with self._session.guard():
+                    before = float(scaler.get_scale())
+                    self._take_overflows(scaler)
+            result = original(scaler, *args, **kwargs)
+            if before is not None:
+                with self._session.guard():
+                    self._session.steps.scale(before)
+                    self._session.steps.scaler_updated(float(scaler.get_scale()))
+                    self._scaled, self._scaler = [], None
+                    self.arrange()
+            return result
+
+        return replaced
+
+    def _take_overflows(self, scaler: Any) -> None:
+        """Optimizers whose step the scaler left out."""
+        steps = self._session.steps
+        for key, state in getattr(scaler, "_per_optimizer_states", {}).items():
+            if any(float(found) > 0 for found in state["found_inf_per_device"].values()):
+                steps.overflowed.add(key)
+        for optimizer in steps.expected:
+            if id(optimizer) in steps.overflowed:
+                steps.rate(float(optimizer.param_groups[0]["lr"]))
+
+
+def reaches(roots: Tuple[torch.Tensor, ...], is_named: Callable[[Any], bool]) -> bool:
+    """Whether a backward pass from the roots arrives at such a parameter."""
+    pending = [root.grad_fn for root in roots if root.grad_fn is not None]
+    seen = set(pending)
+    while pending:
+        node = pending.pop()
+        for below, _ in node.next_functions:
+            if below is None or below in seen:
+                continue
+            if below.name() == backward.ACCUMULATE_GRAD:
+                if is_named(getattr(below, "variable", None)):
+                    return True
+                continue
+            seen.add(below)
+            pending.append(below)
+    return False
