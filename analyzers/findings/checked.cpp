@@ -21,6 +21,7 @@ constexpr Template kNoLoss{"checked.no_loss", "the loss (the trace has none)"};
 constexpr Template kNonfinite{"checked.nonfinite", "NaN and Inf"};
 constexpr Template kRanges{"checked.ranges", "underflow and overflow"};
 constexpr Template kNoRows{"checked.no_rows", "values (the trace has no tensor rows)"};
+constexpr Template kStepsLeftOut{"checked.steps_left_out", "tensors of {left_out} of {steps:count step} (not recorded)"};
 constexpr Template kUnseen{"checked.unseen_roundings", "{unseen} of {roundings} roundings (not counted by the producer)"};
 constexpr Template kScale{"checked.loss_scale", "loss scale"};
 constexpr Template kUpdates{"checked.updates", "lost updates"};
@@ -52,6 +53,9 @@ Sentences what_was_checked(const RunFacts& facts, std::span<const Part> parts) {
       seen.push_back(kNonfinite());
       if (counted > 0 || uncounted == 0) seen.push_back(kRanges());
     }
+    const StepTotals& steps = facts.steps();
+    if (steps.with_ops < steps.count)
+      unseen.push_back(kStepsLeftOut({{"left_out", steps.count - steps.with_ops}, {"steps", steps.count}}));
     if (uncounted > 0) unseen.push_back(kUnseen({{"unseen", uncounted}, {"roundings", counted + uncounted}}));
   }
   if (has(Part::scale) && facts.scale().scaling == LossScaling::scaled) seen.push_back(kScale());

@@ -136,7 +136,7 @@ std::optional<uint32_t> data_cast_by(const RunFacts& facts, const TensorInfo& ma
 // In many steps something was divided by what it made infinite.
 bool gives_zeros(const RunFacts& facts, const NonfiniteOrigin& origin) {
   const NonfiniteBeginning* const one = facts.ranges().beginning_of(origin);
-  return one != nullptr && !one->statistic && wastes_many(one->zeros.steps, facts.steps().count);
+  return one != nullptr && !one->statistic && wastes_many(one->zeros.steps, facts.steps().with_ops);
 }
 
 }  // namespace
@@ -178,8 +178,9 @@ Sentence further_harm(const RunFacts& facts, const NonfiniteOrigin& origin) {
     return kStatisticHoldsIt(
         {{"place", tensor_place(facts.selection, one->statistic->tensor)}, {"step", ordinal(one->statistic->position.step)}});
   if (!gives_zeros(facts, origin)) return {};
-  return kDividedByIt(
-      {{"place", tensor_place(facts.selection, one->zeros.tensor)}, {"zeros", one->zeros.steps}, {"steps", facts.steps().count}});
+  return kDividedByIt({{"place", tensor_place(facts.selection, one->zeros.tensor)},
+                       {"zeros", one->zeros.steps},
+                       {"steps", facts.steps().with_ops}});
 }
 
 Advice overflow_advice(const RunFacts& facts, const NonfiniteOrigin& origin, const NonfiniteExplanation& explanation) {

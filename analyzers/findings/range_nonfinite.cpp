@@ -16,15 +16,17 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kFirstNonfinite{"range.nonfinite.first",
-                                   "First {kind}{harm}: {place}{rank}, step {step}, {elements} of {count:count element}."};
-constexpr Template kFirstNonfiniteOfOne{"range.nonfinite.first_of_one", "First {kind}{harm}: {place}{rank}, step {step}."};
+constexpr Template kFirstNonfinite{
+    "range.nonfinite.first", "First {recorded}{kind}{harm}: {place}{rank}, step {step}, {elements} of {count:count element}."};
+constexpr Template kFirstNonfiniteOfOne{"range.nonfinite.first_of_one",
+                                        "First {recorded}{kind}{harm}: {place}{rank}, step {step}."};
 constexpr Template kFirstLogOfZero{
     "range.nonfinite.first_log_of_zero",
-    "First Inf{harm}: {place}{rank}, step {step}: log(0) = -Inf in {elements} of {count:count element}."};
+    "First {recorded}Inf{harm}: {place}{rank}, step {step}: log(0) = -Inf in {elements} of {count:count element}."};
 constexpr Template kSecondMomentOverflow{
     "range.nonfinite.second_moment",
     "{format} overflow in Adam's second moment: {place}{rank}, step {step}, {elements} of {count:count element}."};
+constexpr Template kRecorded{"range.nonfinite.recorded", "recorded "};
 constexpr Template kNonfiniteThatDidHarm{"range.nonfinite.that_did_harm", " that did harm"};
 constexpr Template kNonfiniteCameIn{"range.nonfinite.came_in",
                                     "{kind} came in with {place}{rank}, step {step}, {elements} of {count:count element}."};
@@ -59,12 +61,14 @@ Sentences nonfinite_title(const RunFacts& facts, const NonfiniteOrigin& origin, 
   }
   const Argument harm{"harm", is_first_harmful(facts.ranges(), origin) ? kNonfiniteThatDidHarm() : Sentence()};
   const Argument in_pass{"place", tensor_place_in_pass(facts.selection, origin.tensor)};
-  if (count < 2) return kFirstNonfiniteOfOne({kind, harm, in_pass, rank, step}) + story;
+  const bool may_be_older = OriginFacts(facts, origin).unrecorded_from().has_value();
+  const Argument recorded{"recorded", may_be_older ? kRecorded() : Sentence()};
+  if (count < 2) return kFirstNonfiniteOfOne({recorded, kind, harm, in_pass, rank, step}) + story;
   const bool holds_logs_of_zero =
       explanation.cause == NonfiniteCause::log_of_zero && nan == 0 && row->statistics.positive_infinity == 0;
-  if (!holds_logs_of_zero) return kFirstNonfinite({kind, harm, in_pass, rank, step, elements, all}) + story;
+  if (!holds_logs_of_zero) return kFirstNonfinite({recorded, kind, harm, in_pass, rank, step, elements, all}) + story;
   // It says of all elements what the first sentence of the story does of one.
-  return kFirstLogOfZero({harm, in_pass, rank, step, elements, all}) + story.from(1);
+  return kFirstLogOfZero({recorded, harm, in_pass, rank, step, elements, all}) + story.from(1);
 }
 
 void tell_nonfinite(const RunFacts& facts, const NonfiniteOrigin& origin, Findings& found) {

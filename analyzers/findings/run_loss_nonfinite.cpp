@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <set>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/judgements/cause_text.h"
 #include "ulpscope/analyzers/judgements/loss_judgement.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
@@ -52,6 +54,15 @@ std::optional<NonfiniteOrigin> where_began(const RunFacts& facts, uint64_t step)
   return latest ? latest->of_loss : std::nullopt;
 }
 
+bool has_tensors(const RunFacts& facts, uint64_t step) {
+  bool has = false;
+  facts.context.trace.visit_steps({step, step + 1}, [&](std::span<const StepRow> rows) {
+    has = std::any_of(rows.begin(), rows.end(), [](const StepRow& row) { return row.level != RecordLevel::off; });
+    return !has;
+  });
+  return has;
+}
+
 void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
   const Snapshot& trace = facts.context.trace;
   const StepTotals& steps = facts.steps();
@@ -90,9 +101,12 @@ void find_loss_nonfinite(const RunFacts& facts, Findings& found) {
              kLossNonfiniteOfAllRanks({{"steps", count}})};
   }
   const uint64_t step = origin ? origin->position.step : began(facts, steps, from);
+  const Argument in_step{"step", ordinal(step)};
   found.add(harm_of_nonfinite_losses(steps, facts.broke() || ends_so), std::move(title),
             {{key_of_step(trace, first), {{"steps", count_cell(nonfinite), Unit::count}}}},
-            kLookWhereItBegan({{"step", ordinal(step)}, {"trace", trace_name(trace)}}), std::move(extent));
+            has_tensors(facts, step) ? kLookWhereItBegan({in_step, {"trace", trace_name(trace)}})
+                                     : cause_words::kRecordAllSteps({in_step}),
+            std::move(extent));
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ void find_hidden_fit(const RunFacts& facts, Findings& found) {
   }
   found.add(Severity::info,
             {kFromFlushedGradients({{"hidden", fitting.hidden_steps},
-                                    {"steps", facts.steps().count},
+                                    {"steps", facts.steps().with_ops},
                                     {"gradients", hidden},
                                     {"limit", {limit, Unit::share}}}),
              kFitIsBounded()},

@@ -24,6 +24,11 @@ inline constexpr Template kOperandChanged{
 inline constexpr Template kFindWriter{
     "advice.find_writer", "Find what writes to that memory: an in-place op on a view, a buffer that is reused, or a race."};
 inline constexpr Template kCheckStart{"advice.check_start", "Check how it was initialized or loaded."};
+inline constexpr Template kCameUnrecorded{"cause.came_unrecorded",
+                                          "It came in a step that was not recorded: one from step {first} to step {last}."};
+inline constexpr Template kMayBeOlder{"cause.may_be_older",
+                                      "It reads what was written in step {step}, which was not recorded: it may have come before."};
+inline constexpr Template kRecordAllSteps{"advice.record_all_steps", "Record every step from step {step} on to see what made it."};
 
 // Optimizers.
 inline constexpr Template kEpsilonFlushed{

@@ -163,6 +163,10 @@ uint64_t first_nonfinite_step(const RunFacts& facts, WhichSteps steps) {
     else
       first = std::min(first, event.step);
   }
+  // Where ops of a step were not recorded, its loss tells.
+  const StepSet& losses = facts.steps().nonfinite_losses;
+  for (uint64_t step = losses.empty() ? first : losses.first(); step < first && step <= losses.last(); ++step)
+    if (losses.contains(step) && (steps == WhichSteps::all || !facts.steps().skipped.contains(step))) first = step;
   if (!hides_others) return first;
   for (const RangeJudgement::Tensor& tensor : facts.ranges().tensors()) {
     const StepSet held = facts.ranges().nonfinite(tensor.index).steps;

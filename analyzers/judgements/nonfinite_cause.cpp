@@ -49,6 +49,7 @@ constexpr std::array kCauses = std::to_array<CauseInfo>({
     {NonfiniteCause::bad_data, "bad_data", "NaN or Inf in a batch"},
     {NonfiniteCause::bad_start, "bad_start", "NaN or Inf in a weight, state or constant before the first op"},
     {NonfiniteCause::memory_changed, "memory_changed", "memory that changed between being written and being read"},
+    {NonfiniteCause::not_recorded, "not_recorded", "NaN or Inf that came in a step that was not recorded"},
     {NonfiniteCause::unknown, "unknown", "not known from what was recorded"},
 });
 static_assert(kCauses.size() == kNonfiniteCauses);
@@ -102,6 +103,10 @@ NonfiniteExplanation explain_memory(Sentence story) {
 
 NonfiniteExplanation explain_source(const OriginFacts& origin) {
   if (origin.made.role == Role::input) return {.cause = NonfiniteCause::bad_data};
+  if (const auto from = origin.unrecorded_from())
+    return {.cause = NonfiniteCause::not_recorded,
+            .story = words::kCameUnrecorded({{"first", ordinal(*from)}, {"last", ordinal(origin.origin.position.step - 1)}}),
+            .help = Advice(words::kRecordAllSteps({{"step", ordinal(*from)}}))};
   return {.cause = NonfiniteCause::bad_start, .help = Advice(words::kCheckStart())};
 }
 
@@ -237,7 +242,13 @@ NonfiniteExplanation find_cause(const OriginFacts& origin) {
       found = explain_operands(origin);
   }
   // Where what was captured does not tell, as of an op in place or of a sum without its value, the rows may.
-  return found.cause == NonfiniteCause::unknown && found.story.empty() ? explain_by_rows(origin) : found;
+  if (found.cause == NonfiniteCause::unknown && found.story.empty()) found = explain_by_rows(origin);
+  const bool is_unknown = found.cause == NonfiniteCause::unknown && found.story.empty() && !origin.capture;
+  if (const auto from = is_unknown && origin.reads_step_before() ? origin.unrecorded_from() : std::nullopt)
+    return {.cause = NonfiniteCause::not_recorded,
+            .story = words::kMayBeOlder({{"step", ordinal(origin.origin.position.step - 1)}}),
+            .help = Advice(words::kRecordAllSteps({{"step", ordinal(*from)}}))};
+  return found;
 }
 
 }  // namespace

@@ -60,6 +60,27 @@ std::optional<TensorRow> OriginFacts::last_row(uint32_t tensor) const {
   return last;
 }
 
+std::optional<uint64_t> OriginFacts::unrecorded_from() const {
+  std::optional<uint64_t> from;
+  facts.context.trace.of_rank(origin.position.rank).visit_steps({0, origin.position.step}, [&](std::span<const StepRow> rows) {
+    for (const StepRow& row : rows) {
+      if (row.level != RecordLevel::off)
+        from.reset();
+      else if (!from)
+        from = row.step;
+    }
+    return true;
+  });
+  return from;
+}
+
+bool OriginFacts::reads_step_before() const {
+  // The table has the ops in the order in which they first ran.
+  const auto& edges = facts.context.trace.graph().edges();
+  return std::any_of(edges.begin(), edges.end(),
+                     [&](const GraphEdge& edge) { return edge.consumer == made.op && edge.producer >= made.op; });
+}
+
 bool OriginFacts::was_finite(uint32_t tensor) const {
   const auto first = facts.ranges().nonfinite(tensor).first;
   return !first || first->step > origin.position.step;

@@ -37,6 +37,10 @@ class OriginFacts {
   // The last row of a tensor before the origin's, of its step or the one before.
   std::optional<TensorRow> last_row(uint32_t tensor) const;
   bool was_finite(uint32_t tensor) const;  // up to the step of the origin
+  // Where no op of the step before the origin's was recorded, the first of such steps in a row.
+  std::optional<uint64_t> unrecorded_from() const;
+  // Whether the op reads what was made in a step before the origin's, as a weight.
+  bool reads_step_before() const;
 };
 
 }  // namespace ulpscope

@@ -30,6 +30,7 @@ void Clipping::add(const Clipping& other) {
 void StepTotals::add(const StepRow& row, bool adapts_scale) {
   if (count++ == 0) first = row;
   last = row;
+  with_ops += row.level != RecordLevel::off;
   steps.add(row.step);
   if (row.loss_known) {
     if (first_losses.size() < kFirstLosses) first_losses.push_back(row.loss);
@@ -103,6 +104,7 @@ void StepTotals::append(const StepTotals& later) {
     clean_steps += later.clean_steps;
   }
   count += later.count;
+  with_ops += later.with_ops;
   rate_was_zero = rate_was_zero && later.rate_was_zero;
 }
 

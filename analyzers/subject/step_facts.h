@@ -57,7 +57,8 @@ struct StepTotals {
   double lowest_scale_after = kUnknown;
   bool scaled = false;  // some scale was not 1
   std::vector<ScaleChange> changes;
-  uint64_t count = 0;  // of one rank's steps
+  uint64_t count = 0;     // of one rank's steps
+  uint64_t with_ops = 0;  // of them, those whose ops were recorded, in more than their row and events
   uint64_t leading_skips = 0, trailing_skips = 0, longest_skip_run = 0, clean_steps = 0;
   std::array<ScaleZone, 3> zones;  // of steps with a loss scale
   Clipping clipping;

@@ -90,9 +90,14 @@ class Namer {
   std::map<std::pair<uint64_t, uint8_t>, size_t> by_id_;
   std::map<uint64_t, std::set<int32_t>> gradient_inputs_;  // of a forward op: those whose gradients are no parameter's
   std::unordered_set<std::string> taken_;
+  bool leaves_out_ops_ = false;  // in some steps: what is given comes in behind them, too
 };
 
 Namer::Namer(const Snapshot& trace) : ops_(trace.ops()), tensors_(trace.tensors()), graph_(trace) {
+  trace.visit_steps({}, [&](std::span<const StepRow> rows) {
+    leaves_out_ops_ = std::any_of(rows.begin(), rows.end(), [](const StepRow& row) { return row.level == RecordLevel::off; });
+    return !leaves_out_ops_;
+  });
   for (uint32_t i = 0; i < tensors_.size(); ++i) {
     const TensorInfo& tensor = tensors_[i];
     const auto [row, is_new] = by_id_.try_emplace({ops_[tensor.op].id, tensor.slot}, outputs_.size());
@@ -302,11 +307,14 @@ void Namer::tell_apart(const Members& members, bool ordinal_before) {
     std::erase_if(groups, [](const auto& group) { return group.second.size() == 1; });
     return groups;
   };
-  const Addition additions[] = {
-      [&](size_t i) { return op(i).phase == Phase::evaluation ? " in evaluation" : ""; },
-      [&](size_t i) { return op(i).kind == OpKind::source || op(i).function == OpFunction::fill ? " at the start" : ""; },
-      [&](size_t i) { return " by " + op(i).name; }, [&](size_t i) { return op(i).module.empty() ? "" : " for " + op(i).module; },
-      [&](size_t i) { return fmt::format(" ({})", type_text(tensor(i).dtype)); }};
+  const Addition additions[] = {[&](size_t i) { return op(i).phase == Phase::evaluation ? " in evaluation" : ""; },
+                                [&](size_t i) {
+                                  const bool is_given = op(i).kind == OpKind::source || op(i).function == OpFunction::fill;
+                                  return !is_given ? "" : leaves_out_ops_ ? " as found" : " at the start";
+                                },
+                                [&](size_t i) { return " by " + op(i).name; },
+                                [&](size_t i) { return op(i).module.empty() ? "" : " for " + op(i).module; },
+                                [&](size_t i) { return fmt::format(" ({})", type_text(tensor(i).dtype)); }};
   const Addition& of_evaluation = additions[0];
   for (const Addition& addition : additions) {
     for (const auto& [name, group] : groups_of()) {

@@ -50,6 +50,8 @@ bool UpdateTables::is_full(const Table& table) const {
 
 void UpdateTables::add_to(Report& report) const {
   report.add_fact("steps", count_cell(facts_.steps().count), Unit::count);
+  if (facts_.steps().with_ops < facts_.steps().count)
+    report.add_fact("detailed_steps", count_cell(facts_.steps().with_ops), Unit::count);
   report.add_fact("parameters", count_cell(weights_.size()), Unit::count);
   report.add_fact("nonzero_updates", count_cell(judged_.sum().all.nonzero), Unit::count);
   report.add_fact("lost", share_cell({judged_.sum().all.nonzero, judged_.sum().all.lost}), Unit::share);

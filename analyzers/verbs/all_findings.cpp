@@ -20,6 +20,13 @@ namespace ulpscope {
 namespace {
 
 constexpr Template kNoProblem{"verdict.no_problem", "no numerical problem in {steps:count step}{skipped}."};
+constexpr Template kNoProblemInRecorded{"verdict.no_problem_in_recorded",
+                                        "no numerical problem in the {recorded} of {steps:count step} whose tensors were "
+                                        "recorded{skipped}."};
+constexpr Template kNoProblemOfResults{"verdict.no_problem_of_results",
+                                       "no numerical problem in the losses of {steps:count step}, of which no tensors were "
+                                       "recorded{skipped}."};
+constexpr Template kUntilEnd{"verdict.until_end", "{end}; {said}"};
 constexpr Template kSkipped{"verdict.skipped", ", {skipped} skipped"};
 constexpr Template kNoProblemUntilEnd{"verdict.no_problem_until_end",
                                       "{end}; no numerical problem in {steps:count recorded step}{skipped}."};
@@ -66,9 +73,13 @@ Sentence no_problem(const RunFacts& facts) {
   const AnalysisOptions& options = facts.context.options;
   const uint64_t skipped = steps.skipped.size();
   const Value of_skipped = skipped > 0 ? kSkipped({{"skipped", skipped}}) : Sentence();
+  const Argument count{"steps", steps.count}, some_skipped{"skipped", of_skipped};
   const Sentence end = options.restricts_steps() ? Sentence() : early_end(facts.context.trace, steps.last.step + 1);
-  if (end.empty()) return kNoProblem({{"steps", steps.count}, {"skipped", of_skipped}});
-  return kNoProblemUntilEnd({{"end", end}, {"steps", steps.count}, {"skipped", of_skipped}});
+  if (steps.with_ops == steps.count)
+    return end.empty() ? kNoProblem({count, some_skipped}) : kNoProblemUntilEnd({{"end", end}, count, some_skipped});
+  const Sentence said = steps.with_ops == 0 ? kNoProblemOfResults({count, some_skipped})
+                                            : kNoProblemInRecorded({{"recorded", steps.with_ops}, count, some_skipped});
+  return end.empty() ? said : kUntilEnd({{"end", end}, {"said", said}});
 }
 
 // Tensors were asked for of which the trace has no row.

@@ -82,6 +82,9 @@ Table summary_table(const ComparedRun& a, const ComparedRun& b) {
   if (!quantization_recipe(a.trace()).empty() || !quantization_recipe(b.trace()).empty())
     add("quantization_scaling", Unit::none, [](const ComparedRun& run) { return text_or_none(quantization_recipe(run.trace())); });
   add("steps", Unit::count, [](const ComparedRun& run) { return count_cell(run.steps.count); });
+  const auto lacks_some = [](const ComparedRun& run) { return run.steps.with_ops < run.steps.count; };
+  if (lacks_some(a) || lacks_some(b))
+    add("detailed_steps", Unit::count, [](const ComparedRun& run) { return count_cell(run.steps.with_ops); });
   add("first_loss", Unit::none,
       [](const ComparedRun& run) { return run.steps.first.loss_known ? Cell(run.steps.first.loss) : Cell(Unknown{}); });
   add("final_loss", Unit::none,

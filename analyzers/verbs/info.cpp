@@ -202,11 +202,13 @@ Report describe_trace(const AnalysisContext& context, const StepFacts& steps, bo
     add(kInReport, "ranks", fmt::format("{}; losses and loss scale of rank {}", reader.ranks().size(), run.rank));
   add(kInfoOnly, "world_size", int64_t{run.world_size});
   add(kInfoOnly, "level", std::string(name_of(run.level)));
-  if (any && totals.last.level != run.level) add(kInfoOnly, "final_level", std::string(name_of(totals.last.level)));
+  const bool has_ops = totals.last.level != RecordLevel::off;
+  if (any && has_ops && totals.last.level != run.level) add(kInfoOnly, "final_level", std::string(name_of(totals.last.level)));
   add(kInfoOnly, "every", run.every);
   if (!run.filters.empty()) add(kInfoOnly, "filters", run.filters);
 
   add(kInReport, "steps", count_cell(totals.count), Unit::count);
+  if (totals.with_ops < totals.count) add(kInReport, "detailed_steps", count_cell(totals.with_ops), Unit::count);
   add(kInfoOnly, "first_step", any ? count_cell(totals.first.step) : Cell(Unknown{}));
   add(kInfoOnly, "last_step", any ? count_cell(totals.last.step) : Cell(Unknown{}));
   add(kInReport, "first_loss", loss_cell(totals.first));

@@ -44,6 +44,8 @@ Report NanAnalysis::report(const Snapshot& trace) {
   add_verdict_on(matter, trace, report);
   const NanTables tables(facts);
   report.add_fact("steps", count_cell(facts.steps().count), Unit::count);
+  if (facts.steps().with_ops < facts.steps().count)
+    report.add_fact("detailed_steps", count_cell(facts.steps().with_ops), Unit::count);
   if (trace.writer_state() == WriterState::dead) report.add_fact("writer", std::string("ended without closing the trace"));
   report.add_fact("beginnings", count_cell(beginnings.size()), Unit::count);
   const RunFacts& of_run = run_.whole().facts();

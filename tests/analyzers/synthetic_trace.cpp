@@ -194,6 +194,7 @@ StepRow SyntheticTrace::default_step(double loss, double scale) {
   row.scale_before = row.scale_after = scale;
   row.seconds = 0.25;
   row.peak_memory = 1000;
+  row.level = RecordLevel::stats;
   return row;
 }
 

@@ -512,6 +512,15 @@ def holds_nan(case, said):
     return Claim(it_holds_nan=case.f.rows.nan[origin_of(case)] > 0)
 
 
+def steps_without_ops(case):
+    """Those right before the origin's."""
+    step = int(case.f.rows.step[origin_of(case)])
+    table = case.f.tables.steps
+    before = table["step"][table["step"] < step]
+    recorded = table["step"][(table["step"] < step) & (table["level"] != 0)]
+    return before[before > (recorded.max() if len(recorded) else -1)]
+
+
 SAID = {
     "overflow.became_too_large": overflow,
     "overflow.one_became_too_large": overflow,
@@ -571,6 +580,9 @@ SAID = {
     "cause.no_target": nothing,
     "cause.no_probability": nothing,
     "cause.memory_changed": nothing,
+    "cause.came_unrecorded": lambda case, said: {"first": int(steps_without_ops(case)[0]), "last": int(steps_without_ops(case)[-1])},
+    "cause.may_be_older": lambda case, said: {"step": int(steps_without_ops(case)[-1])},
+    "advice.record_all_steps": lambda case, said: {"step": int(steps_without_ops(case)[0])},
     "cause.operand_changed": changed_operand,
     "cause.zero_was_flushed": lambda case, said: zero_by_rounding(case, said)[1],
     "cause.zero_was_flushed_at_most": lambda case, said: zero_by_rounding(case, said)[1],

@@ -144,6 +144,13 @@ def setting_now(kind):
 SAID = {
     "finding.judged_before_break": lambda case, said: {"step": case.f.steps.broken_from},
     "verdict.no_problem": lambda case, said: Claim({"steps": case.f.steps.n}, it_says_what_was_skipped=bool(said["skipped"]) == bool(case.f.steps.skipped.any())),
+    "verdict.no_problem_in_recorded": lambda case, said: Claim(
+        {"recorded": int((case.f.tables.steps["level"] != 0).sum()), "steps": case.f.steps.n},
+        it_says_what_was_skipped=bool(said["skipped"]) == bool(case.f.steps.skipped.any()),
+    ),
+    "verdict.no_problem_of_results": lambda case, said: Claim(
+        {"steps": case.f.steps.n}, no_step_has_tensors=not (case.f.tables.steps["level"] != 0).any()
+    ),
     "verdict.skipped": lambda case, said: {"skipped": int(case.f.steps.skipped.sum())},
     "place.module_of_cast": cast_for,
     "advice.momentum_of_one": lambda case, said: Claim(it_is_one_or_more=float(setting_of(case, "momentum")[1]) >= 1),
