@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """What recording PyTorch costs: CPU time of a step, all threads, over that of the same loop without recording, in alternation.
 
-usage: torch_recording.py [--adapter callbacks|dispatch] [--level LEVEL] [--every N] [--threads N] [--rounds N] [--only MODEL] [--json FILE]
+usage: torch_recording.py [--adapter callbacks|dispatch] [--level LEVEL] [--every N] [--threads N] [--rounds N] [--only MODEL]
+                          [--peers] [--json FILE]
 
-A round is some steps bare, and as many recorded into a trace on disk after two to warm up; the ratio is the median over rounds.
+A round is some steps bare, and as many recorded into a trace on disk after two to warm up; the ratio is the median over rounds. With
+--peers, what others show of the same training is measured in the same rounds (torch_peers.py).
 """
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -17,6 +20,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "python"))
 
 import torch
+import torch_peers
 import ulpscope
 from torch import nn
 from torch.nn import functional
@@ -54,33 +58,50 @@ def transformer():
 MODELS = {"mlp": mlp, "convnet": convnet, "transformer": transformer}
 
 
+def recorded(folder, model, optimizer, arguments):
+    """A block in which training is recorded; the trace is gone behind it."""
+
+    @contextlib.contextmanager
+    def block(_):
+        path = os.path.join(folder, "trace.h5")
+        with ulpscope.record(path, model, optimizer, adapter=arguments.adapter, level=arguments.level, every=arguments.every):
+            yield None
+        os.unlink(path)
+
+    return block
+
+
 def measure(name, arguments):
+    """Milliseconds of a bare step, and by name of a block how many times as long one takes in it."""
     torch.manual_seed(1)
     model, x, y, steps = MODELS[name]()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
-    def train(count):
+    def train(count, after=None):
         begin = time.process_time()
         for _ in range(count):
             optimizer.zero_grad()
             functional.cross_entropy(model(x), y).backward()
             optimizer.step()
+            if after is not None:
+                after()
         return (time.process_time() - begin) / count
 
     train(3)
-    ratios, bare_times = [], []
+    bare_times = []
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(arguments.rounds):
-            bare = train(steps)
-            with ulpscope.record(os.path.join(folder, f"{number}.h5"), model, optimizer, adapter=arguments.adapter,
-                                 level=arguments.level, every=arguments.every):
-                train(2)
-                recorded = train(steps)
-            os.unlink(os.path.join(folder, f"{number}.h5"))
-            bare = min(bare, train(steps))
-            bare_times.append(bare)
-            ratios.append(recorded / bare)
-    return statistics.median(bare_times), statistics.median(ratios)
+        blocks = {"recorded": recorded(folder, model, optimizer, arguments), **(torch_peers.PEERS if arguments.peers else {})}
+        ratios = {each: [] for each in blocks}
+        for _ in range(arguments.rounds):
+            for each, block in blocks.items():
+                bare = train(steps)
+                with block(model) as after:
+                    train(2, after)
+                    seconds = train(steps, after)
+                bare = min(bare, train(steps))
+                bare_times.append(bare)
+                ratios[each].append(seconds / bare)
+    return statistics.median(bare_times) * 1e3, {each: statistics.median(found) for each, found in ratios.items()}
 
 
 def main():
@@ -91,15 +112,19 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--only", choices=tuple(MODELS))
+    parser.add_argument("--peers", action="store_true")
     parser.add_argument("--json")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     results = {}
     for name in MODELS:
         if arguments.only in (None, name):
-            seconds, ratio = measure(name, arguments)
-            results[name] = {"bare_milliseconds": seconds * 1e3, "ratio": ratio}
-            print(f"{name}: {ratio:.2f} of a step of {seconds * 1e3:.2f} ms")
+            bare, ratios = measure(name, arguments)
+            results[name] = {"bare_milliseconds": bare, "ratios": ratios}
+            print(f"{name}: {ratios['recorded']:.2f} of a step of {bare:.2f} ms")
+            for peer, ratio in ratios.items():
+                if peer != "recorded":
+                    print(f"  {peer}: {ratio:.2f}")
     if arguments.json:
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump(results, file, indent=1)
