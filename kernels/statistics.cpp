@@ -69,7 +69,12 @@ struct StatisticsCollector::State {
       place_ = &state.places[i];
       const uint32_t bit = uint32_t{1} << i;
       if (state.used.load(std::memory_order_relaxed) & bit) return;
-      place_->counts = {};
+      if (state.level == StatisticsLevel::values) {
+        place_->counts = {};
+      } else {  // what level health counts is a small part
+        place_->counts.statistics.health() = {};
+        place_->counts.rounding = {};
+      }
       state.used.fetch_or(bit, std::memory_order_relaxed);
     }
     ~Hold() { place_->taken.store(false, std::memory_order_release); }
@@ -185,22 +190,28 @@ void StatisticsCollector::add_and_round(int64_t block, const double* values, int
 void StatisticsCollector::finish() {
   if (!state_) return;
   const FloatingPointMode mode;
-  record_.known = state_->level;
+  const bool is_full = state_->level == StatisticsLevel::values;
   record_.before_rounding = record_.rounding_known = format_ != nullptr;
   BlockCounts* total = nullptr;
   for (uint32_t used = state_->used.load(std::memory_order_relaxed); used != 0; used &= used - 1) {
     BlockCounts& counts = state_->places[std::countr_zero(used)].counts;
     if (total) {
-      total->statistics.merge(counts.statistics);
+      if (is_full)
+        total->statistics.merge(counts.statistics);
+      else
+        total->statistics.health().merge(counts.statistics.health());
       total->rounding.merge(counts.rounding);
     } else {
       total = &counts;
     }
   }
-  record_.statistics = total ? total->statistics : TensorStatistics();
+  if (is_full || record_.known == StatisticsLevel::values)
+    record_.statistics = total && is_full ? total->statistics : TensorStatistics();
+  if (!is_full) record_.statistics.health() = total ? total->statistics.health() : HealthCounts();
+  record_.known = state_->level;
   record_.rounding = total ? total->rounding : RoundingCounts();
   record_.statistics.count = count_;
-  if (state_->level == StatisticsLevel::values) {
+  if (is_full) {
     std::vector<BlockSums>& sums = state_->sums;
     merge_by_tree(sums.data(), static_cast<int64_t>(sums.size()), [](const BlockSums& a, const BlockSums& b) {
       return BlockSums{a.sum + b.sum, a.sum_of_squares + b.sum_of_squares};

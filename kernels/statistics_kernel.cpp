@@ -70,7 +70,7 @@ class FirstPass {
     for (VF64& lane : sum_) lane = hn::Zero(F64());
     for (VF64& lane : squares_) lane = hn::Zero(F64());
     smallest_ = smallest_less_one_ = hn::Set(U32(), ~0u);
-    largest_ = hn::Zero(U32());
+    largest_ = negatives_ = hn::Zero(U32());
   }
 
   // kGroup values, whose exponents go to kGroup bytes, in an order of their own. kZeros: some may be zero.
@@ -97,6 +97,7 @@ class FirstPass {
     if (smallest != ~0u) scan_.smallest = smallest / 2;
     if (less_one != ~0u) scan_.smallest = std::min(scan_.smallest, (less_one + 1) / 2);
     scan_.largest = hn::GetLane(hn::MaxOfLanes(U32(), largest_)) / 2;
+    scan_.negatives = hn::GetLane(hn::SumOfLanes(U32(), negatives_));
     return scan_;
   }
 
@@ -135,18 +136,10 @@ class FirstPass {
     } else {
       smallest_ = hn::Min(smallest_, doubled);
     }
-    scan_.negatives += Negatives(bits, doubled);
+    // The sign of zero does not count.
+    const VU32 counted = kZeros ? hn::IfThenZeroElse(hn::Eq(doubled, hn::Zero(U32())), bits) : bits;
+    negatives_ = hn::Add(negatives_, hn::ShiftRight<31>(counted));
     return doubled;
-  }
-
-  HWY_INLINE size_t Negatives(VU32 bits, VU32 doubled) {
-#if HWY_TARGET <= HWY_AVX3
-    (void)doubled;
-    return hn::CountTrue(U32(), hn::Gt(bits, hn::Set(U32(), 0x80000000)));
-#else
-    const VU32 zero = hn::VecFromMask(U32(), hn::Eq(doubled, hn::Zero(U32())));
-    return hn::CountTrue(F32(), hn::MaskFromVec(hn::BitCast(F32(), hn::AndNot(zero, bits))));
-#endif
   }
 
   // The top bytes of four vectors.
@@ -164,7 +157,7 @@ class FirstPass {
   }
 
   VF64 sum_[kSumLanes / kDoubles], squares_[kSumLanes / kDoubles];
-  VU32 smallest_, smallest_less_one_, largest_;
+  VU32 smallest_, smallest_less_one_, largest_, negatives_;
   Scan scan_;
 };
 
