@@ -197,8 +197,17 @@ void Tracker::after(const ulpscope_aten_op& op) {
   if (why != nullptr) {
     // While code is compiled, ops run on tensors without memory, backward too, which are nobody's training.
     if (!calls_compiled() && !is_in_compiled(op)) ++not_read_[why];
-    for (const Tensor* const tensor : outputs)
-      if (tensor->unreadable == nullptr) forget(*tensor);
+    // What gradients go back through was computed by the model, and is no data.
+    const bool is_computed = state_.is_open && op.grad_enabled && std::any_of(reads.begin(), reads.end(), [](const Tensor* tensor) {
+                               return tensor->requires_grad != 0;
+                             });
+    for (const Tensor* const tensor : outputs) {
+      if (tensor->unreadable != nullptr) continue;
+      if (is_computed)
+        memory_.write(*tensor, unmade());
+      else
+        forget(*tensor);
+    }
     return forget_written(schema, bound);
   }
   if (!unread_.empty() && state_.is_open) source_buffers(schema, bound);
@@ -298,8 +307,10 @@ std::optional<Tracker::Place> Tracker::place_of(const Schema& schema, const ulps
     return std::nullopt;
   }
   if (!written.empty() && schema.base() == "zero") return std::nullopt;
-  if (!any([](const Made& each) { return each.step >= 0; }) && !(grows && state_.state == ULPSCOPE_ATEN_BACKWARD))
-    return std::nullopt;
+  const bool reads_unknown =
+      std::any_of(reads.begin(), reads.end(), [&](const Tensor* tensor) { return memory_.last(*tensor) == unmade(); });
+  const bool continues = grows && (reads_unknown || state_.state == ULPSCOPE_ATEN_BACKWARD);
+  if (!continues && !any([](const Made& each) { return each.step >= 0; })) return std::nullopt;
   if (!grows && any([](const Made& each) { return each.phase == Phase::evaluation; })) return Place{Phase::evaluation, 0};
   if (state_.state == ULPSCOPE_ATEN_BACKWARD && grows && reads_weight()) {
     session_.enter(session_.context, 0);
@@ -559,6 +570,7 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
   call.name = named == own ? name(schema.name_of_call(function)) : named;
   call.phase = place.phase;
   call.function = function;
+  if (function == OpFunction::other && schema.is_pointwise()) call.kind = OpKind::elementwise;
   call.module = module;
   call.parameter = parameter;
   call.forward_id = forward_id;

@@ -176,6 +176,7 @@ class Fallback(Adapter):
             why = unreadable(tensor)
             if why:
                 described.unreadable = why.encode()
+                described.requires_grad = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.requires_grad
                 continue
             storage = tensor.untyped_storage()
             described.storage = number = storage._cdata

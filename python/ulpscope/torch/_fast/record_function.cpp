@@ -145,7 +145,10 @@ void describe(const at::Tensor& tensor, ulpscope_aten_tensor& to) {
   to.is_present = 1;
   to.handle = reinterpret_cast<uint64_t>(tensor.unsafeGetTensorImpl());
   to.unreadable = why_unreadable(tensor);
-  if (to.unreadable != nullptr) return;
+  if (to.unreadable != nullptr) {
+    to.requires_grad = !tensor.unsafeGetTensorImpl()->key_set().has_any(kWrappers) && tensor.requires_grad();
+    return;
+  }
   c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
   to.storage = reinterpret_cast<uint64_t>(storage);
   to.storage_bytes = storage->nbytes();
