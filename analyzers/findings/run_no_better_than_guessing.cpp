@@ -59,6 +59,9 @@ constexpr Template kLossesStillFall{"run.no_better_than_guessing.still_falls",
                                     "The loss still falls: its median is {before:.4g} over the middle third of {steps} steps, and "
                                     "{last:.4g} over the last."};
 constexpr Template kTrainLonger{"advice.train_longer", "Train for more steps."};
+constexpr Template kNoUpdate{"advice.no_update_recorded",
+                             "A gradient came to `{parameter}`, and no update was recorded: check that the optimizer has the "
+                             "parameters that the model has."};
 constexpr Template kLookAtRate{"advice.look_at_rate", "Check the learning rate{rate:brackets} and its schedule."};
 constexpr Template kNormalizeInputs{"advice.normalize_inputs",
                                     "Normalize the inputs: {place} has mean {mean:.3g} and standard deviation {deviation:.3g}."};
@@ -80,7 +83,21 @@ bool was_thrown_up(const StepTotals& steps) {
   return steps.peak && steps.first.loss > 0 && steps.peak->loss > kPeak * steps.first.loss;
 }
 
+// Of a run in which everything was recorded: a parameter that had a gradient, where no update of any was.
+std::optional<uint32_t> gradient_without_updates(const RunFacts& facts) {
+  if (!facts.context.trace.run().filters.empty()) return std::nullopt;
+  std::optional<uint32_t> gradient;
+  for (uint32_t i = 0; i < facts.selection.size(); ++i) {
+    if (facts.selection.op(i).kind == OpKind::update) return std::nullopt;
+    const TensorInfo& tensor = facts.selection.tensor(i);
+    if (!gradient && is_gradient(tensor.role) && !tensor.parameter.empty()) gradient = i;
+  }
+  return gradient;
+}
+
 Advice advice_on_learning(const RunFacts& facts) {
+  if (const auto gradient = gradient_without_updates(facts))
+    return kNoUpdate({{"parameter", Name{NameKind::parameter, facts.selection.tensor(*gradient).parameter}}});
   const StepTotals& steps = facts.judged_steps();
   const SettingMention rate = learning_rate_now(facts);
   if (was_thrown_up(steps)) {

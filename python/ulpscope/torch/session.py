@@ -14,6 +14,7 @@ import torch
 from .._library import Refused
 from . import backward, updates
 from .adapter import Adapter, line_of_user
+from .reached import Reached
 from .samples import Samples
 from .sampling import Sampling, reaches
 from .steps import Steps
@@ -114,6 +115,7 @@ class Session:
         self.steps = Steps(self.tracker, list(optimizers), accumulate, sample)
         self.samples = Samples(self)
         self.sampling: Sampling
+        self.reached = Reached(self.name_of)
         self._name_parameters(optimizers)
 
     # Names.
@@ -265,6 +267,8 @@ class Session:
         if unmapped:
             kinds = ", ".join(kind for kind, _ in unmapped[:5])
             recorder.note(f"{sum(count for _, count in unmapped)} backward ops have no known forward op: {kinds}.")
+        for told in self.reached.warnings(self._models, self.module_of):
+            recorder.warning(told)
         for why, count in self.refusals.most_common(3):
             recorder.warning(f"{count} calls were refused by the recorder: {why}")
         self._ask()
@@ -448,6 +452,8 @@ class Session:
                     return
                 given = self.adapter.describe(_leaves((args, kwargs)))
                 tracker.inputs(given.address, given.count)
+            if not evaluating and task == -1:
+                self.reached.module_called(name, module)
             tracker.begin_module(tracker.name(name), evaluating, unwrapped(module) is not module, task)
 
     def module_ends(self, name: str, module: torch.nn.Module, args: Any, output: Any) -> None:
@@ -564,6 +570,8 @@ class Session:
         """Copies of what a step reads; with a closure the gradients come later."""
         tracker = self.tracker
         tracker.clear_kept()
+        if not has_closure:
+            self.reached.optimizer_steps(optimizer)
         pairs = [(parameter, parameter.grad) for parameter, _ in updates.parameters_of(optimizer)]
         pairs = [pair for pair in pairs if has_closure or pair[1] is not None]
         given = self.adapter.describe([each for pair in pairs for each in pair])
