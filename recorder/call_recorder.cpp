@@ -16,7 +16,9 @@
 #include "ulpscope/base/text.h"
 #include "ulpscope/emulation/rounding.h"
 #include "ulpscope/kernels/update_sums.h"
+#include "ulpscope/kernels/update_sums_kernel.h"
 #include "ulpscope/recorder/op_identity.h"
+#include "ulpscope/recorder/value_blocks.h"
 #include "ulpscope/trace/histogram_code.h"
 #include "ulpscope/trace/op_semantics.h"
 #include "ulpscope/trace/row_problem.h"
@@ -188,26 +190,33 @@ void read_values(const TensorView& view, int64_t begin, int64_t n, double* out) 
 
 namespace {
 
-struct LaneTallies {
-  int64_t nonzero[kSumLanes] = {}, lost[kSumLanes] = {};
-};
-
-// Adds at most kSumLanes elements, each to its lane, so that a compiler can take several at once. Count: how many, or 0 where only
-// `n` says.
-template <int64_t Count>
-void add_elements(const double* w, const double* stored, const double* g, const double* d, int64_t n, UpdateSums& sums,
-                  LaneTallies& counts) {
-  double *const weights = sums.lanes[UpdateSums::weight_squares], *const updates = sums.lanes[UpdateSums::update_squares],
-                *const products = sums.lanes[UpdateSums::gradient_dot_update];
-  const int64_t elements = Count > 0 ? Count : n;
-  for (int64_t lane = 0; lane < elements; ++lane) {
-    weights[lane] += w[lane] * w[lane];
-    updates[lane] += d[lane] * d[lane];
-    products[lane] += g[lane] * d[lane];
-    const bool is_nonzero = d[lane] != 0, is_same = stored[lane] == w[lane];
-    counts.nonzero[lane] += is_nonzero;
-    counts.lost[lane] += is_nonzero & is_same;
+// Sums and counts of an update whose tensors are read as `Number`.
+template <typename Number>
+void count_update_as(const TensorView& before, const TensorView& after, const std::optional<TensorView>& gradient,
+                     const std::optional<TensorView>& asked, double learning_rate, OutputRecord& record) {
+  const auto blocks_of = [](const std::optional<TensorView>& view) {
+    return view ? ValueBlocks<Number>(*view) : ValueBlocks<Number>();
+  };
+  ValueBlocks<Number> w(before), stored(after), g = blocks_of(gradient), d = blocks_of(asked);
+  const int64_t elements = before.size(), blocks = (elements + kStatisticsBlock - 1) / kStatisticsBlock;
+  std::vector<double> sums(static_cast<size_t>(UpdateSums::kSums * blocks));
+  std::vector<Number> changes(asked ? 0 : static_cast<size_t>(kStatisticsBlock));
+  UpdateTallies tallies;
+  for (int64_t block = 0; block < blocks; ++block) {
+    const int64_t begin = block * kStatisticsBlock, n = std::min(kStatisticsBlock, elements - begin);
+    UpdatedBlock<Number> updated{w.at(begin, n), stored.at(begin, n), g.at(begin, n), d.at(begin, n), n};
+    if (!asked) {
+      std::transform(updated.after, updated.after + n, updated.before, changes.begin(), std::minus<>());
+      updated.update = changes.data();
+    }
+    UpdateSums lanes;
+    add_update(updated, lanes, tallies);
+    for (int sum = 0; sum < UpdateSums::kSums; ++sum) {
+      add_lanes(lanes.lanes[sum]);
+      sums[static_cast<size_t>(sum * blocks + block)] = lanes.lanes[sum][0];
+    }
   }
+  describe_update(record, tallies, sums.data(), blocks, learning_rate, {false, false});
 }
 
 }  // namespace
@@ -222,39 +231,18 @@ UpdateCounts count_update(const HostUpdate& update) {
   std::optional<TensorView> gradient, asked;
   if (update.gradient) gradient = readable(*update.gradient, "the gradient");
   if (update.update) asked = readable(*update.update, "the update");
-  for (const TensorView& view : {before, gradient.value_or(before), asked.value_or(before)})
+  bool is_wide = !asked;  // what is a difference of weights may have more bits than they have
+  for (const TensorView& view : {before, gradient.value_or(before), asked.value_or(before)}) {
     if (!is_float(view.dtype)) throw usage_error("an update is of {}; expected a floating-point type", info(view.dtype).name);
+    is_wide = is_wide || view.dtype == DType::f64;
+  }
   if (asked && asked->dtype != DType::f32 && asked->dtype != DType::f64)
     throw usage_error("the update that was asked for is of {}; expected f32 or f64", info(asked->dtype).name);
-
-  const int64_t elements = before.size(), blocks = (elements + kStatisticsBlock - 1) / kStatisticsBlock;
-  std::vector<double> sums(static_cast<size_t>(UpdateSums::kSums * blocks));
-  std::vector<double> w(kStatisticsBlock), stored(kStatisticsBlock), g(kStatisticsBlock), d(kStatisticsBlock);
-  UpdateTallies tallies;
-  for (int64_t block = 0; block < blocks; ++block) {
-    const int64_t begin = block * kStatisticsBlock, n = std::min(kStatisticsBlock, elements - begin);
-    read_values(before, begin, n, w.data());
-    read_values(after, begin, n, stored.data());
-    if (gradient) read_values(*gradient, begin, n, g.data());
-    if (asked) read_values(*asked, begin, n, d.data());
-    if (!asked)
-      for (int64_t i = 0; i < n; ++i) d[static_cast<size_t>(i)] = stored[static_cast<size_t>(i)] - w[static_cast<size_t>(i)];
-    UpdateSums lanes;
-    LaneTallies counts;
-    int64_t i = 0;
-    for (; i + kSumLanes <= n; i += kSumLanes) add_elements<kSumLanes>(&w[i], &stored[i], &g[i], &d[i], kSumLanes, lanes, counts);
-    if (i < n) add_elements<0>(&w[i], &stored[i], &g[i], &d[i], n - i, lanes, counts);
-    for (int64_t lane = 0; lane < kSumLanes; ++lane) {
-      tallies.nonzero += counts.nonzero[lane];
-      tallies.lost += counts.lost[lane];
-    }
-    for (int sum = 0; sum < UpdateSums::kSums; ++sum) {
-      add_lanes(lanes.lanes[sum]);
-      sums[static_cast<size_t>(sum * blocks + block)] = lanes.lanes[sum][0];
-    }
-  }
   OutputRecord record;
-  describe_update(record, tallies, sums.data(), blocks, update.learning_rate, {false, false});
+  if (is_wide)
+    count_update_as<double>(before, after, gradient, asked, update.learning_rate, record);
+  else
+    count_update_as<float>(before, after, gradient, asked, update.learning_rate, record);
   if (!gradient) record.update.gradient_dot_update = kUnknown;
   return record.update;
 }
@@ -332,6 +320,10 @@ struct CallRecorder::State {
     std::optional<ProductShape> product;
     std::vector<Output> outputs;
   };
+  struct Text {
+    std::string text;
+    uint64_t hash;
+  };
   struct Batch {
     uint32_t source;
     std::vector<int64_t> samples;
@@ -354,12 +346,12 @@ struct CallRecorder::State {
   State(TraceSink& sink, RecorderOptions chosen) : recorder(sink, std::move(chosen)) { add_text(""); }
 
   TextNumber add_text(std::string_view text) {
-    texts.emplace_back(text);
+    texts.push_back({std::string(text), hash_text(text)});
     const auto number = static_cast<TextNumber>(texts.size() - 1);
-    by_text.emplace(texts.back(), number);
+    by_text.emplace(texts.back().text, number);
     return number;
   }
-  std::string_view text(TextNumber number) const { return texts[number]; }
+  std::string_view text(TextNumber number) const { return texts[number].text; }
   void check_text(TextNumber number) const {
     if (number >= texts.size())
       throw usage_error("text {} is not known; expected one of the {} that were interned", number, texts.size());
@@ -386,7 +378,7 @@ struct CallRecorder::State {
 
   mutable std::mutex mutex;
   Recorder recorder;
-  std::deque<std::string> texts;
+  std::deque<Text> texts;
   std::unordered_map<std::string_view, TextNumber> by_text;
   std::unordered_map<uint64_t, Identity> identities;  // by id
   CallCounters counters;
@@ -503,8 +495,8 @@ CallRecorder::State::Output& CallRecorder::State::find(CallToken token, uint32_t
 }
 
 uint64_t CallRecorder::State::place_of(const BegunCall& begun) const {
-  if (begun.parameter != 0) return hash_combine(hash_text("parameter"), hash_text(text(begun.parameter)));
-  return begun.forward_id != 0 ? begun.forward_id : hash_text(text(begun.module));
+  if (begun.parameter != 0) return hash_combine(hash_text("parameter"), texts[begun.parameter].hash);
+  return begun.forward_id != 0 ? begun.forward_id : texts[begun.module].hash;
 }
 
 CallToken CallRecorder::begin(const BegunCall& begun, uint64_t* id) {
@@ -513,7 +505,7 @@ CallToken CallRecorder::begin(const BegunCall& begun, uint64_t* id) {
   for (const TextNumber text : {begun.name, begun.module, begun.attributes, begun.location, begun.parameter})
     state.check_text(text);
   if (begun.name == 0) throw usage_error("an op has no name");
-  state.require_step(fmt::format("op '{}'", state.text(begun.name)));
+  if (!state.in_step) state.require_step(fmt::format("op '{}'", state.text(begun.name)));
   const State::Pass& pass = state.passes.back();
   const Phase phase = begun.phase.value_or(pass.phase);
   State::Call call{begun.name,
@@ -542,10 +534,10 @@ CallToken CallRecorder::begin(const BegunCall& begun, uint64_t* id) {
     if (std::any_of(numbers.begin(), numbers.end(), [](int64_t number) { return number < 0; }))
       throw usage_error("{}: the product {}; expected extents of at least 0", state.name_of_call(call), shape_of(numbers));
   }
-  const uint64_t place = state.place_of(begun), name = hash_text(state.text(begun.name));
+  const uint64_t place = state.place_of(begun), name = state.texts[begun.name].hash;
   call.id = begun.id != 0 ? begun.id : next_op_id(state.counters, phase, place, name);
   const State::Identity identity{call.name, call.module, call.phase, call.function, call.kind};
-  const auto [known, is_new] = state.identities.emplace(call.id, identity);
+  const auto [known, is_new] = state.identities.try_emplace(call.id, identity);
   if (!is_new && known->second != identity) {
     if (begun.id == 0) take_back_op_id(state.counters, phase, place, name);
     throw usage_error("{}: its id {:#x} is that of op '{}' in module '{}', phase {}; expected one id for each op",
@@ -584,7 +576,7 @@ void CallRecorder::State::check_label(const Call& call, const CallLabel& label, 
   TensorInfo info;
   info.role = label.role;
   info.dtype = dtype;
-  TensorRow row;
+  thread_local TensorRow row;  // large, and nothing of it changes but the scale
   row.scale = label.scale;
   std::string problem = problem_of(info);
   if (problem.empty()) problem = problem_of(row);
@@ -609,7 +601,10 @@ void CallRecorder::State::check_statistics(const Call& call, const Output& outpu
 void CallRecorder::add_output(CallToken token, uint32_t slot, const HostTensor& tensor, const CallLabel& label,
                               const OutputRecord* statistics) {
   State& state = *state_;
-  OutputRecord taken;
+  thread_local OutputRecord taken;  // large, and level health touches little of it
+  taken.clear();
+  taken.wanted = StatisticsLevel::none;
+  taken.samples_wanted = 0;
   const TensorView view = folded(tensor);
   if (slot >= kMostSlots) throw usage_error("output {} of a call; expected at most {} outputs", slot, kMostSlots);
   {

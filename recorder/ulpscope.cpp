@@ -9,6 +9,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -250,9 +251,11 @@ void write(const OutputRecord& record, ulpscope_statistics* statistics) {
   std::memcpy(static_cast<void*>(statistics), &to, std::min<size_t>(to.size, sizeof to));
 }
 
-std::vector<ValueKey> keys_of(const ulpscope_value* values, uint32_t count) {
+// Valid until this thread asks again.
+std::span<const ValueKey> keys_of(const ulpscope_value* values, uint32_t count) {
   if (count > 0 && values == nullptr) throw usage_error("{} inputs without a list of them", count);
-  std::vector<ValueKey> keys;
+  thread_local std::vector<ValueKey> keys;
+  keys.clear();
   for (uint32_t i = 0; i < count; ++i) keys.push_back({values[i].op, values[i].slot});
   return keys;
 }
@@ -442,8 +445,7 @@ int ulpscope_begin_op(ulpscope_recorder* recorder, const ulpscope_call* call, ul
     if (given.kind != -1) begun.kind = enumerator<OpKind>(given.kind, kOpKinds, "kind");
     begun.id = given.id;
     begun.forward_id = given.forward_id;
-    const std::vector<ValueKey> inputs = keys_of(given.inputs, given.inputs_count);
-    begun.inputs = inputs;
+    begun.inputs = keys_of(given.inputs, given.inputs_count);
     begun.inputs_told = given.inputs_unknown == 0;
     if (given.product != nullptr) {
       const int64_t* const numbers = given.product;

@@ -164,8 +164,9 @@ ULPSCOPE_EXPORT void ulpscope_aten_close(ulpscope_aten *aten);
 ULPSCOPE_EXPORT ulpscope_aten_state *ulpscope_aten_state_of(ulpscope_aten *aten);
 /* From here on, calls are told to the recorder; NULL: to none. */
 ULPSCOPE_EXPORT void ulpscope_aten_record(ulpscope_aten *aten, ulpscope_recorder *recorder);
-/* One thread at a time is between these, and in the functions below. */
+/* One thread at a time is between these, and in the functions below. try_lock: 0: another thread is, and it is not waited for. */
 ULPSCOPE_EXPORT void ulpscope_aten_lock(ulpscope_aten *aten);
+ULPSCOPE_EXPORT int ulpscope_aten_try_lock(ulpscope_aten *aten);
 ULPSCOPE_EXPORT void ulpscope_aten_unlock(ulpscope_aten *aten);
 
 ULPSCOPE_EXPORT ulpscope_name ulpscope_aten_name(ulpscope_aten *aten, const char *text);
@@ -190,9 +191,10 @@ ULPSCOPE_EXPORT void ulpscope_aten_forget(ulpscope_aten *aten);
  * kernels are no ops, and may write over what others made: inputs of the ops in it are not known. */
 ULPSCOPE_EXPORT void ulpscope_aten_begin_module(ulpscope_aten *aten, ulpscope_name name, int is_evaluating, int is_compiled,
                                                 int64_t task);
+/* The same of a module inside of another, which evaluates as that does. 0: this thread is in none, and the module did not begin. */
+ULPSCOPE_EXPORT int ulpscope_aten_begin_inner_module(ulpscope_aten *aten, ulpscope_name name, int is_compiled, int64_t task);
 ULPSCOPE_EXPORT void ulpscope_aten_end_module(ulpscope_aten *aten, ulpscope_name name);
 ULPSCOPE_EXPORT int ulpscope_aten_depth(ulpscope_aten *aten);
-ULPSCOPE_EXPORT int ulpscope_aten_is_evaluating(ulpscope_aten *aten); /* the innermost module */
 
 /* Tensors that no op made. A source row is made at once; `later`: once an op reads the memory. */
 ULPSCOPE_EXPORT int ulpscope_aten_has_maker(ulpscope_aten *aten, const ulpscope_aten_tensor *tensor);
@@ -240,29 +242,30 @@ ULPSCOPE_EXPORT void ulpscope_aten_handed_on(ulpscope_aten *aten, int64_t node, 
                                              const ulpscope_aten_tensor *arrived, uint32_t arrived_count);
 ULPSCOPE_EXPORT void ulpscope_aten_end_backward(ulpscope_aten *aten); /* its nodes hand nothing on any more */
 
-/* An optimizer's update of a parameter. */
+/* An optimizer's update of parameters by the same rule and numbers. */
 enum { ULPSCOPE_ATEN_SGD = 0, ULPSCOPE_ATEN_ADAM = 1, ULPSCOPE_ATEN_UNKNOWN_RULE = 2 };
 typedef struct {
   int32_t rule;
   ulpscope_name optimizer; /* its class */
   double learning_rate, weight_decay, momentum, first_decay, second_decay, epsilon;
-  uint8_t maximize, nesterov, decoupled;            /* decoupled weight decay */
-  uint8_t is_stepwise;                              /* each operation of the rule is rounded to the type of the parameter */
-  double factor;                                    /* the loss scale in the gradient; 1: none */
-  const ulpscope_aten_tensor *parameter, *gradient; /* gradient: NULL: none */
-  const ulpscope_aten_tensor *states;               /* those of another shape than the parameter's are left out */
-  const ulpscope_name *state_names;
+  uint8_t maximize, nesterov, decoupled; /* decoupled weight decay */
+  uint8_t is_stepwise;                   /* each operation of the rule is rounded to the type of the parameter */
+  double factor;                         /* the loss scale in the gradients; 1: none */
+  /* Of each parameter, one behind the other: itself, its gradient, how many steps the optimizer took for it, and its states, of
+   * which those of another shape than the parameter's are left out. */
+  const ulpscope_aten_tensor *tensors;
+  uint32_t count; /* of parameters */
   uint32_t states_count;
-  const ulpscope_aten_tensor *steps; /* how many steps the optimizer took for the parameter; NULL: it does not say */
+  const ulpscope_name *state_names;
 } ulpscope_aten_update;
-/* Keeps what a step is going to change. with_gradient 0: the gradient comes later, in a closure. */
-ULPSCOPE_EXPORT void ulpscope_aten_keep(ulpscope_aten *aten, const ulpscope_aten_tensor *parameter,
-                                        const ulpscope_aten_tensor *gradient, int with_gradient);
-/* Tells of the update of a parameter that was kept, where it was not skipped; adds up squares of the norms of its gradient, before
- * and after clipping. 0: it was not kept. */
-ULPSCOPE_EXPORT int ulpscope_aten_updated(ulpscope_aten *aten, const ulpscope_aten_update *update, int is_skipped, double *before,
-                                          double *after);
-ULPSCOPE_EXPORT void ulpscope_aten_clear_kept(ulpscope_aten *aten);
+/* Keeps what a step is going to change: of each of `count` pairs the parameter, and the gradient where the step
+ * `changes_gradients`. A gradient that is not there comes later, in a closure. What was kept before is forgotten. */
+ULPSCOPE_EXPORT void ulpscope_aten_keep(ulpscope_aten *aten, const ulpscope_aten_tensor *pairs, uint32_t count,
+                                        int changes_gradients);
+/* Tells of the updates of parameters that were kept, where they were not skipped; adds up squares of the norms of their gradients,
+ * before and after clipping. */
+ULPSCOPE_EXPORT void ulpscope_aten_updated(ulpscope_aten *aten, const ulpscope_aten_update *update, int is_skipped, double *before,
+                                           double *after);
 
 /* Squares of norms that gradients had before they were clipped are forgotten. */
 ULPSCOPE_EXPORT void ulpscope_aten_clear_norms(ulpscope_aten *aten);

@@ -8,6 +8,7 @@
 #include "ulpscope/emulation/rounding.h"
 #include "ulpscope/emulation/simd_rounding-inl.h"
 #include "ulpscope/kernels/cpu/update_kernels.h"
+#include "ulpscope/kernels/update_sums_lanes-inl.h"
 #include "ulpscope/kernels/updates.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -96,35 +97,27 @@ struct Terms {
 // The lanes of the sums while they are in registers.
 template <bool kDecay>
 class Sums {
-  using Wide = hn::ScalableTag<double>;
-  using Narrow = hn::Rebind<float, Wide>;
-
  public:
-  HWY_INLINE explicit Sums(const cpu::UpdateSums& sums) {
+  HWY_INLINE explicit Sums(const cpu::UpdateSums& sums) : lanes_(sums) {
     for (int sum = 0; sum < kSums; ++sum)
-      for (int i = 0; i < kVectors; ++i) lanes_[sum][i] = hn::Load(Wide(), sums.lanes[sum] + i * kDoubles);
+      for (int i = 0; i < kSumVectors; ++i) decay_[sum][i] = hn::Load(SumTag(), sums.lanes[kFirst + sum] + i * kSumWidth);
   }
   HWY_INLINE void Store(cpu::UpdateSums& sums) const {
+    lanes_.Store(sums);
     for (int sum = 0; sum < kSums; ++sum)
-      for (int i = 0; i < kVectors; ++i) hn::Store(lanes_[sum][i], Wide(), sums.lanes[sum] + i * kDoubles);
+      for (int i = 0; i < kSumVectors; ++i) hn::Store(decay_[sum][i], SumTag(), sums.lanes[kFirst + sum] + i * kSumWidth);
   }
-  // Of the kSumLanes elements at `at`. Products of two FP32 values are exact, so that fusing changes nothing.
+  // Of the kSumLanes elements at `at`.
   HWY_INLINE void Add(const Terms& terms, const float* gradient, int at) {
-    for (int i = 0; i < kVectors; ++i) {
-      const int first = at + i * kDoubles;
-      const auto w = Load(terms.weight + first), d = Load(terms.update + first), g = Load(gradient + first);
-      auto& weights = lanes_[cpu::UpdateSums::weight_squares][i];
-      auto& updates = lanes_[cpu::UpdateSums::update_squares][i];
-      auto& products = lanes_[cpu::UpdateSums::gradient_dot_update][i];
-      weights = hn::MulAdd(w, w, weights);
-      updates = hn::MulAdd(d, d, updates);
-      products = hn::MulAdd(g, d, products);
+    for (int i = 0; i < kSumVectors; ++i) {
+      const int first = at + i * kSumWidth;
+      lanes_.Add(i, terms.weight + first, terms.update + first, gradient + first);
       if constexpr (kDecay) {
-        const auto c = Load(terms.decay + first), zero = hn::Zero(Wide()), one = hn::Set(Wide(), 1.0);
+        const auto c = LoadWide(terms.decay + first), zero = hn::Zero(SumTag()), one = hn::Set(SumTag(), 1.0);
         const auto sign = hn::IfThenElse(hn::Gt(c, zero), one, hn::IfThenElse(hn::Lt(c, zero), hn::Neg(one), c));
-        const auto change = hn::Sub(Load(terms.with_decay + first), Load(terms.without_decay + first));
-        auto& asked = lanes_[cpu::UpdateSums::decay_asked][i];
-        auto& applied = lanes_[cpu::UpdateSums::decay_applied][i];
+        const auto change = hn::Sub(LoadWide(terms.with_decay + first), LoadWide(terms.without_decay + first));
+        auto& asked = decay_[cpu::UpdateSums::decay_asked - kFirst][i];
+        auto& applied = decay_[cpu::UpdateSums::decay_applied - kFirst][i];
         asked = hn::Add(asked, hn::Abs(c));
         applied = hn::MulAdd(sign, change, applied);
       }
@@ -132,12 +125,10 @@ class Sums {
   }
 
  private:
-  static constexpr int kDoubles = hn::MaxLanes(Wide()), kVectors = kSumLanes / kDoubles;
-  static constexpr int kSums = kDecay ? cpu::UpdateSums::kSums : cpu::UpdateSums::decay_asked;
+  static constexpr int kFirst = cpu::UpdateSums::decay_asked, kSums = kDecay ? cpu::UpdateSums::kSums - kFirst : 0;
 
-  static HWY_INLINE hn::Vec<Wide> Load(const float* values) { return hn::PromoteTo(Wide(), hn::LoadU(Narrow(), values)); }
-
-  hn::Vec<Wide> lanes_[kSums][kVectors];
+  UpdateLanes lanes_;
+  hn::Vec<SumTag> decay_[kDecay ? kSums : 1][kSumVectors];
 };
 
 template <bool kDecay>

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "ulpscope/emulation/rounding.h"
+#include "ulpscope/kernels/update_sums_kernel.h"
+#include "ulpscope/recorder/value_blocks.h"
 
 namespace ulpscope::aten {
 
@@ -98,25 +99,23 @@ double element_at(const Tensor& tensor, const void* data, std::span<const int64_
   return 0;
 }
 
-KeptTensor kept(const Tensor& tensor, const void* data) {
-  KeptTensor copy;
-  copy.shape.assign(shape_of(tensor).begin(), shape_of(tensor).end());
-  copy.dtype = *dtype_of(tensor);
+void KeptTensor::keep(const Tensor& tensor, const void* data) {
+  shape.assign(shape_of(tensor).begin(), shape_of(tensor).end());
+  strides.clear();
+  dtype = *dtype_of(tensor);
   const int64_t elements = count_of_elements(tensor), size = element_size(tensor);
-  if (elements == 0) return copy;
+  if (elements == 0) return;
   if (const Extent extent = extent_of(tensor); extent.is_dense) {  // an expanded one has more elements than memory
-    copy.strides.assign(strides_of(tensor).begin(), strides_of(tensor).end());
-    copy.bytes.resize(extent.end - extent.begin);
-    std::memcpy(copy.bytes.data(), data, copy.bytes.size());
-    return copy;
+    strides.assign(strides_of(tensor).begin(), strides_of(tensor).end());
+    std::memcpy(room.of(extent.end - extent.begin), data, extent.end - extent.begin);
+    return;
   }
-  copy.bytes.resize(static_cast<size_t>(elements * size));
+  std::byte* const to = room.of(static_cast<size_t>(elements * size));
   for (int64_t element = 0; element < elements; ++element) {
     int64_t offset = 0, rest = element;
-    for (size_t i = copy.shape.size(); i-- > 0; rest /= copy.shape[i]) offset += rest % copy.shape[i] * tensor.strides[i];
-    std::memcpy(copy.bytes.data() + element * size, static_cast<const char*>(data) + offset * size, static_cast<size_t>(size));
+    for (size_t i = shape.size(); i-- > 0; rest /= shape[i]) offset += rest % shape[i] * tensor.strides[i];
+    std::memcpy(to + element * size, static_cast<const char*>(data) + offset * size, static_cast<size_t>(size));
   }
-  return copy;
 }
 
 HostTensor host_tensor(const Tensor& tensor, const void* data) {
@@ -147,20 +146,16 @@ ulpscope_tensor told_tensor(const HostTensor& tensor) {
 }
 
 double square_of_norm_of(const HostTensor& tensor) {
-  constexpr int64_t kBlock = 4096, kLanes = 8;
   const TensorView view = folded(tensor);
-  std::vector<double> values(static_cast<size_t>(std::min(kBlock, view.size())));
-  double sums[kLanes] = {};
-  for (int64_t begin = 0; begin < view.size(); begin += kBlock) {
-    const int64_t n = std::min(kBlock, view.size() - begin);
-    read_values(view, begin, n, values.data());
-    const double* const value = values.data();
-    int64_t i = 0;
-    for (; i + kLanes <= n; i += kLanes)
-      for (int64_t lane = 0; lane < kLanes; ++lane) sums[lane] += value[i + lane] * value[i + lane];
-    for (; i < n; ++i) sums[0] += value[i] * value[i];
-  }
-  return std::accumulate(std::begin(sums), std::end(sums), 0.0);
+  const auto sum = [&]<typename Number>(ValueBlocks<Number> blocks) {
+    double total = 0;
+    for (int64_t begin = 0; begin < view.size(); begin += kStatisticsBlock) {
+      const int64_t n = std::min(kStatisticsBlock, view.size() - begin);
+      total += sum_of_squares(blocks.at(begin, n), n);
+    }
+    return total;
+  };
+  return view.dtype == DType::f64 ? sum(ValueBlocks<double>(view)) : sum(ValueBlocks<float>(view));
 }
 
 }  // namespace ulpscope::aten

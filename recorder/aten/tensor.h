@@ -1,7 +1,9 @@
 // Tensors as an adapter of PyTorch describes them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -36,15 +38,38 @@ Extent extent_of(const Tensor& tensor);
 // The element at an index, as FP64; `data`: its tensor's memory on the host.
 double element_at(const Tensor& tensor, const void* data, std::span<const int64_t> index);
 
+// Memory that is used again, and is not cleared before.
+class Room {
+ public:
+  std::byte* of(size_t bytes) {
+    if (bytes > size_) *this = Room(bytes);
+    return bytes_.get();
+  }
+  const std::byte* data() const { return bytes_.get(); }
+  // Gives back what is large: copies of all weights of a large model are not to stay from step to step.
+  void trim() {
+    if (size_ > kStays) *this = Room();
+  }
+  Room() = default;
+
+ private:
+  static constexpr size_t kStays = size_t{1} << 20;
+  explicit Room(size_t bytes) : bytes_(std::make_unique_for_overwrite<std::byte[]>(bytes)), size_(bytes) {}
+
+  std::unique_ptr<std::byte[]> bytes_;
+  size_t size_ = 0;
+};
+
 // A tensor's values, kept. Strides are its own where its elements fill the memory that it spans, else they lie one behind the
 // other.
 struct KeptTensor {
-  std::vector<std::byte> bytes;
+  Room room;
   std::vector<int64_t> shape, strides;
   DType dtype = DType::f32;
-  HostTensor view() const { return {bytes.data(), dtype, shape, strides}; }
+
+  void keep(const Tensor& tensor, const void* data);
+  HostTensor view() const { return {room.data(), dtype, shape, strides}; }
 };
-KeptTensor kept(const Tensor& tensor, const void* data);
 
 // As the recorder takes it; `data`: its memory on the host. A copy from a device lies in the logical order.
 HostTensor host_tensor(const Tensor& tensor, const void* data);

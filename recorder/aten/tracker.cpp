@@ -72,6 +72,7 @@ ulpscope_text Tracker::told(Name name) {
 
 uint32_t Tracker::add_schema(const ulpscope_aten_schema& schema) {
   schemas_.emplace_back(schema);
+  schema_names_.push_back(name(schemas_.back().name()));
   return static_cast<uint32_t>(schemas_.size() - 1);
 }
 
@@ -108,7 +109,14 @@ ulpscope_label Tracker::label_of(const Label& label) {
   return to;
 }
 
-std::vector<Tracker::Entry>& Tracker::stack() { return stacks_[std::this_thread::get_id()]; }
+std::vector<Tracker::Entry>& Tracker::stack() {
+  const std::thread::id thread = std::this_thread::get_id();
+  if (last_stack_ == nullptr || last_thread_ != thread) {
+    last_stack_ = &stacks_[thread];
+    last_thread_ = thread;
+  }
+  return *last_stack_;
+}
 
 const void* Tracker::on_host(const Tensor& tensor) const {
   return tensor.is_on_host ? tensor.data : adapter_.copy_to_host(adapter_.context, &tensor);
@@ -176,7 +184,8 @@ void Tracker::after(const ulpscope_aten_op& op) {
       });
     return;
   }
-  std::vector<const Tensor*> reads, written, outputs;
+  std::vector<const Tensor*>&reads = tensors_[0], &written = tensors_[1], &outputs = tensors_[2];
+  for (auto& list : tensors_) list.clear();
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (!parameters[i].is_tensor) continue;
     bound.visit(i, [&](const Tensor& tensor) {
@@ -564,10 +573,11 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
     outputs.push_back({each.slot, each.tensor, of_output, each.is_written});
   }
   Call call;
-  const Name own = name(schema.name());
+  const Name own = schema_names_[op.schema];
   if (named == 0) named = own;
   call.location = place.phase == Phase::forward || place.phase == Phase::loss ? location_of(place.phase, module, named) : Name{0};
-  call.name = named == own ? name(schema.name_of_call(function)) : named;
+  const std::string_view called = schema.name_of_call(function);
+  call.name = named != own ? named : called == schema.name() ? own : name(called);
   call.phase = place.phase;
   call.function = function;
   if (function == OpFunction::other && schema.is_pointwise()) call.kind = OpKind::elementwise;

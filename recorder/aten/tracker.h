@@ -2,6 +2,7 @@
 // part its outputs play.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -77,9 +78,8 @@ class Tracker {
                  std::span<const Tensor> arrived);
   void end_backward() { handed_on_.clear(); }
 
-  void keep(const Tensor& parameter, const Tensor* gradient, bool with_gradient);
-  bool updated(const ulpscope_aten_update& update, bool is_skipped, double& before, double& after);
-  void clear_kept() { kept_.clear(); }
+  void keep(std::span<const Tensor> pairs, bool changes_gradients);
+  void updated(const ulpscope_aten_update& update, bool is_skipped, double& before, double& after);
   void clear_norms() { unclipped_.clear(); }
 
   const std::map<std::string, uint64_t>& not_read() const { return not_read_; }
@@ -136,11 +136,24 @@ class Tracker {
     uint64_t hash = 0;
     Name text = 0;
   };
+  // Copies of what a step was going to change; their memory stays for the next one.
   struct Kept {
-    KeptTensor weight;
-    std::optional<KeptTensor> gradient;
+    KeptTensor weight, gradient;
+    bool is_there = false, has_gradient = false;
+    void trim() {
+      is_there = false;
+      weight.room.trim();
+      gradient.room.trim();
+    }
+  };
+  // What an optimizer's step left of a parameter.
+  struct Updated {
+    const Tensor &weight, &gradient, &steps;
+    std::span<const Tensor> states;
   };
 
+  void updated(const ulpscope_aten_update& update, const Updated& left, const Kept& copies, bool is_skipped, double& before,
+               double& after);
   Bound bound_of(const ulpscope_aten_op& op, const Schema& schema) const;
   void forget_written(const Schema& schema, const Bound& bound);
   // An op outside of training ran.
@@ -197,6 +210,7 @@ class Tracker {
   std::vector<NamedText> names_;
   std::unordered_map<std::string, Name> by_text_;
   std::vector<Schema> schemas_;
+  std::vector<Name> schema_names_;
   Memory memory_;
   Batches batches_;
   Nodes nodes_;
@@ -204,11 +218,16 @@ class Tracker {
   std::unordered_map<uint64_t, Name> parameters_;  // by handle
   std::unordered_map<Name, Name> modules_;         // of parameters
   std::unordered_map<std::thread::id, std::vector<Entry>> stacks_;
-  std::unordered_map<uint64_t, Unread> unread_;  // by storage: buffers that nothing has read
-  std::vector<ulpscope_value> inputs_;           // in this pass
-  bool is_evaluation_ = false;                   // this pass
-  std::unordered_map<Name, double> unclipped_;   // by parameter
-  std::unordered_map<uint64_t, Kept> kept_;      // by handle of the parameter
+  std::thread::id last_thread_;  // that asked for its stack
+  std::vector<Entry>* last_stack_ = nullptr;
+  std::unordered_map<uint64_t, Unread> unread_;        // by storage: buffers that nothing has read
+  std::vector<ulpscope_value> inputs_;                 // in this pass
+  bool is_evaluation_ = false;                         // this pass
+  std::array<std::vector<const Tensor*>, 3> tensors_;  // of the op that is told: reads, written arguments, and results
+  std::unordered_map<Name, double> unclipped_;         // by parameter
+  std::unordered_map<uint64_t, Kept> kept_;            // by handle of the parameter
+  KeptTensor unscaled_;                                // the gradient of an update
+  Room asked_;                                         // for the update itself
   std::map<std::string, uint64_t> not_read_, unmapped_;
   int64_t nested_ = -1;       // one in it, that began last
   int64_t task_ = -1;         // the graph task that began last

@@ -10,17 +10,14 @@ namespace ulpscope::aten {
 namespace {
 
 // The values, divided by a number.
-KeptTensor divided(const HostTensor& tensor, double divisor) {
+void divide(const HostTensor& tensor, double divisor, KeptTensor& quotient) {
   const TensorView view = folded(tensor);
-  KeptTensor quotient;
   quotient.dtype = DType::f64;
   quotient.shape.assign(tensor.shape.begin(), tensor.shape.end());
-  std::vector<double> values(static_cast<size_t>(view.size()));
-  read_values(view, 0, view.size(), values.data());
-  for (double& value : values) value /= divisor;
-  quotient.bytes.resize(values.size() * sizeof(double));
-  std::memcpy(quotient.bytes.data(), values.data(), quotient.bytes.size());
-  return quotient;
+  const auto elements = static_cast<size_t>(view.size());
+  auto* const values = reinterpret_cast<double*>(quotient.room.of(elements * sizeof(double)));
+  read_values(view, 0, view.size(), values);
+  for (size_t i = 0; i < elements; ++i) values[i] /= divisor;
 }
 
 // Strides of elements that lie in the logical order.
@@ -35,63 +32,73 @@ std::vector<int64_t> logical_strides(const Tensor& tensor) {
 
 // ---- updates
 
-void Tracker::keep(const Tensor& parameter, const Tensor* gradient, bool with_gradient) {
-  const auto is_kept_here = [](const Tensor& tensor) { return tensor.unreadable == nullptr && has_statistics(tensor); };
-  if (!is_kept_here(parameter) || (gradient != nullptr && !is_kept_here(*gradient)) || (gradient == nullptr && with_gradient))
-    return;
-  const auto copy = [&](Tensor tensor) {
-    const void* const data = on_host(tensor);
-    std::vector<int64_t> strides;
-    if (!tensor.is_on_host) {  // the copy lies in the logical order
-      strides = logical_strides(tensor);
-      tensor.strides = strides.data();
-    }
-    return kept(tensor, data);
-  };
-  Kept copies{copy(parameter), {}};
-  if (with_gradient) copies.gradient = copy(*gradient);
-  kept_.insert_or_assign(parameter.handle, std::move(copies));
+void Tracker::keep(std::span<const Tensor> pairs, bool changes_gradients) {
+  for (auto& [handle, each] : kept_) each.is_there = false;
+  for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
+    const Tensor &parameter = pairs[i], &gradient = pairs[i + 1];
+    const auto is_kept_here = [](const Tensor& tensor) { return tensor.unreadable == nullptr && has_statistics(tensor); };
+    if (!is_kept_here(parameter) || (gradient.is_present && !is_kept_here(gradient))) continue;
+    const auto copy = [&](Tensor tensor, KeptTensor& to) {
+      const void* const data = on_host(tensor);
+      std::vector<int64_t> strides;
+      if (!tensor.is_on_host) {  // the copy lies in the logical order
+        strides = logical_strides(tensor);
+        tensor.strides = strides.data();
+      }
+      to.keep(tensor, data);
+    };
+    Kept& kept = kept_[parameter.handle];
+    kept.is_there = true;
+    kept.has_gradient = changes_gradients && gradient.is_present;
+    copy(parameter, kept.weight);
+    if (kept.has_gradient) copy(gradient, kept.gradient);
+  }
 }
 
-bool Tracker::updated(const ulpscope_aten_update& update, bool is_skipped, double& before, double& after) {
-  const Tensor& weight = *update.parameter;
-  const auto at = kept_.find(weight.handle);
-  if (at == kept_.end()) {  // as with a sparse gradient
-    const bool is_changed =
-        !is_skipped && update.gradient != nullptr && update.gradient->is_present && weight.unreadable == nullptr;
-    if (is_changed) forget(weight);
-    return false;
+void Tracker::updated(const ulpscope_aten_update& update, bool is_skipped, double& before, double& after) {
+  const size_t each = 3 + update.states_count;
+  for (size_t i = 0; i < update.count; ++i) {
+    const Tensor* const tensors = update.tensors + i * each;
+    const Updated of_parameter{tensors[0], tensors[1], tensors[2], {tensors + 3, update.states_count}};
+    const auto at = kept_.find(of_parameter.weight.handle);
+    if (at != kept_.end() && at->second.is_there) {
+      updated(update, of_parameter, at->second, is_skipped, before, after);
+      at->second.trim();
+    } else if (!is_skipped && of_parameter.gradient.is_present && of_parameter.weight.unreadable == nullptr) {
+      forget(of_parameter.weight);  // as with a sparse gradient
+    }
   }
-  const Kept copies = std::move(at->second);
-  kept_.erase(at);
-  const bool has_gradient = update.gradient != nullptr && update.gradient->is_present && update.gradient->unreadable == nullptr &&
-                            has_statistics(*update.gradient);
-  if (!copies.gradient && !has_gradient) return false;
-  HostTensor gradient = copies.gradient ? copies.gradient->view() : host_tensor(*update.gradient, on_host(*update.gradient));
+}
+
+void Tracker::updated(const ulpscope_aten_update& update, const Updated& left, const Kept& copies, bool is_skipped, double& before,
+                      double& after) {
+  const Tensor &weight = left.weight, &given = left.gradient;
+  const bool has_gradient = given.is_present && given.unreadable == nullptr && has_statistics(given);
+  if (!copies.has_gradient && !has_gradient) return;
+  HostTensor gradient = copies.has_gradient ? copies.gradient.view() : host_tensor(given, on_host(given));
   const Name parameter = parameter_of(weight.handle);
   const double square = square_of_norm_of(gradient) / (update.factor * update.factor);
   after += square;
   const auto unclipped = unclipped_.find(parameter);
   before += unclipped == unclipped_.end() ? square : unclipped->second;
   if (unclipped != unclipped_.end()) unclipped_.erase(unclipped);
-  if (is_skipped || weight.unreadable != nullptr || !has_statistics(weight)) return true;
+  if (is_skipped || weight.unreadable != nullptr || !has_statistics(weight)) return;
 
-  KeptTensor unscaled;
   if (update.factor != 1) {
-    unscaled = divided(gradient, update.factor);
-    gradient = unscaled.view();
+    divide(gradient, update.factor, unscaled_);
+    gradient = unscaled_.view();
   }
   std::vector<OptimizerState> states;
   const auto is_state = [&](const Tensor& state) {
     return state.is_present && state.unreadable == nullptr && has_statistics(state) && have_one_shape(state, weight);
   };
-  for (uint32_t i = 0; i < update.states_count; ++i)
-    if (is_state(update.states[i]))
-      states.push_back({text(update.state_names[i]), host_tensor(update.states[i], on_host(update.states[i]))});
+  for (size_t i = 0; i < left.states.size(); ++i)
+    if (is_state(left.states[i]))
+      states.push_back({text(update.state_names[i]), host_tensor(left.states[i], on_host(left.states[i]))});
   const HostTensor before_step = copies.weight.view();
-  const bool says_steps = update.steps != nullptr && update.steps->is_present && update.steps->unreadable == nullptr;
-  const double steps = says_steps && count_of_elements(*update.steps) == 1 ? number_in(*update.steps) : 0;
-  const std::optional<AskedUpdate> asked = asked_update(update, steps, before_step, &gradient, states);
+  const bool says_steps = left.steps.is_present && left.steps.unreadable == nullptr && count_of_elements(left.steps) == 1;
+  const double steps = says_steps ? number_in(left.steps) : 0;
+  const std::optional<DType> asked = asked_update(update, steps, before_step, &gradient, states, asked_);
 
   std::vector<ulpscope_value> inputs;
   bool unknown = false;
@@ -103,22 +110,22 @@ bool Tracker::updated(const ulpscope_aten_update& update, bool is_skipped, doubl
       unknown = true;
   };
   read(weight, true);
-  if (has_gradient) read(*update.gradient, true);
+  if (has_gradient) read(given, true);
   std::vector<LabelledOutput> outputs{{0, &weight, {Role::weight, parameter, 0, 1}, true}};
-  for (uint32_t i = 0; i < update.states_count; ++i) {
-    if (!is_state(update.states[i])) continue;
-    read(update.states[i], !has_gradient && i == 0);
+  for (size_t i = 0; i < left.states.size(); ++i) {
+    if (!is_state(left.states[i])) continue;
+    read(left.states[i], !has_gradient && i == 0);
     outputs.push_back({static_cast<uint32_t>(outputs.size()),
-                       &update.states[i],
+                       &left.states[i],
                        {Role::optimizer_state, parameter, update.state_names[i], 1},
                        true});
   }
   const std::vector<int64_t> strides = logical_strides(weight);
   Tensor asked_tensor = weight;
   if (asked) {
-    asked_tensor.data = asked->data();
+    asked_tensor.data = asked_.data();
     asked_tensor.strides = strides.data();
-    asked_tensor.type = static_cast<int32_t>(asked->dtype == DType::f64 ? ScalarType::f64 : ScalarType::f32);
+    asked_tensor.type = static_cast<int32_t>(*asked == DType::f64 ? ScalarType::f64 : ScalarType::f32);
     asked_tensor.storage = 0;  // memory of ours, which no op reads
     asked_tensor.is_on_host = 1;
     outputs.push_back({static_cast<uint32_t>(outputs.size()), &asked_tensor, {Role::update, parameter, 0, 1}, false});
@@ -137,7 +144,7 @@ bool Tracker::updated(const ulpscope_aten_update& update, bool is_skipped, doubl
   call.inputs = inputs;
   call.inputs_unknown = unknown;
   const std::vector<MadePointer> made = emit(call, outputs);
-  if (made.empty() || made[0]->value.slot != 0) return true;
+  if (made.empty() || made[0]->value.slot != 0) return;
   const ulpscope_tensor told_before = told_tensor(before_step), told_after = told_tensor(weight, on_host(weight)),
                         told_gradient = told_tensor(gradient);
   ulpscope_tensor told_update{};
@@ -150,7 +157,8 @@ bool Tracker::updated(const ulpscope_aten_update& update, bool is_skipped, doubl
   counts.gradient = &told_gradient;
   counts.update = asked ? &told_update : nullptr;
   check(calls_.set_update(recorder_, made[0]->op, 0, &counts));
-  return true;
+  asked_.trim();
+  unscaled_.room.trim();
 }
 
 }  // namespace ulpscope::aten

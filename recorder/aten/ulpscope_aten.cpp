@@ -60,6 +60,7 @@ void ulpscope_aten_close(ulpscope_aten* aten) { delete aten; }
 ulpscope_aten_state* ulpscope_aten_state_of(ulpscope_aten* aten) { return &aten->tracker.state(); }
 void ulpscope_aten_record(ulpscope_aten* aten, ulpscope_recorder* recorder) { aten->tracker.record(recorder); }
 void ulpscope_aten_lock(ulpscope_aten* aten) { aten->tracker.mutex().lock(); }
+int ulpscope_aten_try_lock(ulpscope_aten* aten) { return aten->tracker.mutex().try_lock(); }
 void ulpscope_aten_unlock(ulpscope_aten* aten) { aten->tracker.mutex().unlock(); }
 
 ulpscope_name ulpscope_aten_name(ulpscope_aten* aten, const char* text) {
@@ -104,6 +105,15 @@ void ulpscope_aten_forget(ulpscope_aten* aten) {
 void ulpscope_aten_begin_module(ulpscope_aten* aten, ulpscope_name name, int is_evaluating, int is_compiled, int64_t task) {
   guarded(aten, [&](aten::Tracker& tracker) { tracker.stack().push_back({name, is_evaluating != 0, is_compiled != 0, task}); });
 }
+int ulpscope_aten_begin_inner_module(ulpscope_aten* aten, ulpscope_name name, int is_compiled, int64_t task) {
+  bool is_inner = false;
+  guarded(aten, [&](aten::Tracker& tracker) {
+    auto& entries = tracker.stack();
+    is_inner = !entries.empty();
+    if (is_inner) entries.push_back({name, entries.back().is_evaluating, is_compiled != 0, task});
+  });
+  return is_inner;
+}
 void ulpscope_aten_end_module(ulpscope_aten* aten, ulpscope_name name) {
   guarded(aten, [&](aten::Tracker& tracker) {
     auto& entries = tracker.stack();
@@ -117,11 +127,6 @@ int ulpscope_aten_depth(ulpscope_aten* aten) {
   int depth = 0;
   guarded(aten, [&](aten::Tracker& tracker) { depth = static_cast<int>(tracker.stack().size()); });
   return depth;
-}
-int ulpscope_aten_is_evaluating(ulpscope_aten* aten) {
-  int is_evaluating = 0;
-  guarded(aten, [&](aten::Tracker& tracker) { is_evaluating = !tracker.stack().empty() && tracker.stack().back().is_evaluating; });
-  return is_evaluating;
 }
 
 int ulpscope_aten_has_maker(ulpscope_aten* aten, const ulpscope_aten_tensor* tensor) {
@@ -178,17 +183,11 @@ void ulpscope_aten_end_backward(ulpscope_aten* aten) {
   guarded(aten, [](aten::Tracker& tracker) { tracker.end_backward(); });
 }
 
-void ulpscope_aten_keep(ulpscope_aten* aten, const ulpscope_aten_tensor* parameter, const ulpscope_aten_tensor* gradient,
-                        int with_gradient) {
-  guarded(aten, [&](aten::Tracker& tracker) { tracker.keep(*parameter, gradient, with_gradient != 0); });
+void ulpscope_aten_keep(ulpscope_aten* aten, const ulpscope_aten_tensor* pairs, uint32_t count, int changes_gradients) {
+  guarded(aten, [&](aten::Tracker& tracker) { tracker.keep(span_of(pairs, 2 * count), changes_gradients != 0); });
 }
-int ulpscope_aten_updated(ulpscope_aten* aten, const ulpscope_aten_update* update, int is_skipped, double* before, double* after) {
-  bool was_kept = false;
-  guarded(aten, [&](aten::Tracker& tracker) { was_kept = tracker.updated(*update, is_skipped != 0, *before, *after); });
-  return was_kept;
-}
-void ulpscope_aten_clear_kept(ulpscope_aten* aten) {
-  guarded(aten, [](aten::Tracker& tracker) { tracker.clear_kept(); });
+void ulpscope_aten_updated(ulpscope_aten* aten, const ulpscope_aten_update* update, int is_skipped, double* before, double* after) {
+  guarded(aten, [&](aten::Tracker& tracker) { tracker.updated(*update, is_skipped != 0, *before, *after); });
 }
 void ulpscope_aten_clear_norms(ulpscope_aten* aten) {
   guarded(aten, [](aten::Tracker& tracker) { tracker.clear_norms(); });

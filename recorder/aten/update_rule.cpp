@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include "ulpscope/recorder/value_blocks.h"
+
 namespace ulpscope::aten {
 namespace {
 
@@ -13,33 +15,6 @@ const OptimizerState* find(std::span<const OptimizerState> states, std::string_v
   const auto at = std::find_if(states.begin(), states.end(), [&](const OptimizerState& state) { return state.name == name; });
   return at == states.end() ? nullptr : &*at;
 }
-
-// Values of a tensor, block by block, in the type that is computed in.
-template <typename Number>
-class Blocks {
- public:
-  explicit Blocks(const HostTensor* tensor) {
-    if (tensor == nullptr) return;
-    view_ = folded(*tensor);
-    const DType own = std::is_same_v<Number, float> ? DType::f32 : DType::f64;
-    is_direct_ = view_.dtype == own && is_contiguous(view_);
-  }
-  const Number* at(int64_t begin, int64_t n) {
-    if (is_direct_) return view_.as<const Number>() + begin;
-    if (view_.data == nullptr) return nullptr;
-    wide_.resize(static_cast<size_t>(n));
-    values_.resize(static_cast<size_t>(n));
-    read_values(view_, begin, n, wide_.data());
-    std::transform(wide_.begin(), wide_.end(), values_.begin(), [](double value) { return static_cast<Number>(value); });
-    return values_.data();
-  }
-
- private:
-  TensorView view_;
-  bool is_direct_ = false;
-  std::vector<double> wide_;
-  std::vector<Number> values_;
-};
 
 // The rules, for the elements from `begin` on, into `d`.
 template <typename Number>
@@ -68,7 +43,7 @@ void adam(const ulpscope_aten_update& rule, double steps, const Number* w, const
 
 template <typename Number>
 bool compute(const ulpscope_aten_update& rule, double steps, const HostTensor& weight, const HostTensor* gradient,
-             std::span<const OptimizerState> states, std::vector<Number>& d) {
+             std::span<const OptimizerState> states, Room& room) {
   const OptimizerState *first = nullptr, *second = nullptr;
   if (rule.rule == ULPSCOPE_ATEN_SGD) {
     if (rule.momentum != 0) first = find(states, "momentum_buffer");
@@ -83,28 +58,30 @@ bool compute(const ulpscope_aten_update& rule, double steps, const HostTensor& w
   }
   int64_t elements = 1;
   for (const int64_t extent : weight.shape) elements *= extent;
-  d.resize(static_cast<size_t>(elements));
-  Blocks<Number> w(&weight), g(gradient), mean(first == nullptr ? nullptr : &first->values),
-      square(second == nullptr ? nullptr : &second->values);
+  auto* const d = reinterpret_cast<Number*>(room.of(static_cast<size_t>(elements) * sizeof(Number)));
+  const auto blocks_of = [](const HostTensor* tensor) {
+    return tensor == nullptr ? ValueBlocks<Number>() : ValueBlocks<Number>(folded(*tensor));
+  };
+  ValueBlocks<Number> w(folded(weight)), g = blocks_of(gradient), mean = blocks_of(first == nullptr ? nullptr : &first->values),
+                                         square = blocks_of(second == nullptr ? nullptr : &second->values);
   for (int64_t begin = 0; begin < elements; begin += kBlock) {
     const int64_t n = std::min(kBlock, elements - begin);
     if (rule.rule == ULPSCOPE_ATEN_SGD)
-      sgd(rule, w.at(begin, n), g.at(begin, n), mean.at(begin, n), n, d.data() + begin);
+      sgd(rule, w.at(begin, n), g.at(begin, n), mean.at(begin, n), n, d + begin);
     else
-      adam(rule, steps, w.at(begin, n), mean.at(begin, n), square.at(begin, n), n, d.data() + begin);
+      adam(rule, steps, w.at(begin, n), mean.at(begin, n), square.at(begin, n), n, d + begin);
   }
   return true;
 }
 
 }  // namespace
 
-std::optional<AskedUpdate> asked_update(const ulpscope_aten_update& rule, double steps, const HostTensor& weight,
-                                        const HostTensor* gradient, std::span<const OptimizerState> states) {
-  AskedUpdate asked;
-  asked.dtype = weight.dtype == DType::f64 ? DType::f64 : DType::f32;
-  const bool is_known = asked.dtype == DType::f64 ? compute(rule, steps, weight, gradient, states, asked.wide)
-                                                  : compute(rule, steps, weight, gradient, states, asked.narrow);
-  return is_known ? std::optional(std::move(asked)) : std::nullopt;
+std::optional<DType> asked_update(const ulpscope_aten_update& rule, double steps, const HostTensor& weight,
+                                  const HostTensor* gradient, std::span<const OptimizerState> states, Room& room) {
+  const bool is_wide = weight.dtype == DType::f64;
+  const bool is_known = is_wide ? compute<double>(rule, steps, weight, gradient, states, room)
+                                : compute<float>(rule, steps, weight, gradient, states, room);
+  return is_known ? std::optional(is_wide ? DType::f64 : DType::f32) : std::nullopt;
 }
 
 }  // namespace ulpscope::aten

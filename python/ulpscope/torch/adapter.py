@@ -63,6 +63,14 @@ class Adapter:
     def describe(self, tensors: Sequence[Optional[torch.Tensor]]) -> Described:
         raise NotImplementedError
 
+    def begin_inner_module(self, name: int, is_compiled: bool) -> bool:
+        """Begins the module whose name has that number, if it is in another; False, and it does not, where more is to be done."""
+        return False
+
+    def end_module(self, name: int, output: Any) -> bool:
+        """Ends the module whose name has that number; False, and it goes on, where more is to be done."""
+        return False
+
     def follow(self, roots: List[torch.Tensor]) -> bool:
         """Looks at what the nodes below the roots hand on; says whether a named parameter is among them."""
         raise NotImplementedError

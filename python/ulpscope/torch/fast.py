@@ -17,12 +17,13 @@ import torch
 from .adapter import Adapter, Described, Unavailable
 from .tracker import AdapterStruct, State
 
-_INTERFACE = 1
+_INTERFACE = 2
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_fast")
 _SOURCE = os.path.join(_FOLDER, "record_function.cpp")
 _REPOSITORY = os.path.join(_FOLDER, os.pardir, os.pardir, os.pardir, os.pardir, "recorder")
 _pointer, _u32, _u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
-_USED = ("add_schema", "before", "after", "handed_on", "end_backward", "is_named", "fail", "lock", "unlock")  # of the library, in this order
+_USED = ("add_schema", "before", "after", "handed_on", "end_backward", "is_named", "begin_inner_module", "is_opaque",
+         "end_module", "fail", "lock", "try_lock", "unlock")  # of the library, in this order
 
 
 def _version() -> str:
@@ -117,6 +118,8 @@ _SIGNATURES = {
     "end": ([_pointer], None),
     "close": ([_pointer], None),
     "describe": ([_pointer, ctypes.POINTER(_u64), _u32], _pointer),
+    "begin_inner_module": ([_pointer, _u32, ctypes.c_int], ctypes.c_int),
+    "end_module": ([_pointer, _u32, _u64], ctypes.c_int),
     "follow": ([_pointer, ctypes.POINTER(_u64), _u32], ctypes.c_int),
     "release": ([_pointer], None),
 }
@@ -138,6 +141,7 @@ class Fast(Adapter):
         if library.ulpscope_fast_interface() != _INTERFACE:
             raise Unavailable("it is of another version of this package")
         self._library = library
+        self._begin_inner_module, self._end_module = library.ulpscope_fast_begin_inner_module, library.ulpscope_fast_end_module
         self._handle = library.ulpscope_fast_open()
         if not self._handle:
             raise Unavailable("four recordings go on already")
@@ -162,6 +166,12 @@ class Fast(Adapter):
         count = len(tensors)
         handles = (_u64 * max(1, count))(*[0 if each is None else each._cdata for each in tensors])
         return Described(self._library.ulpscope_fast_describe(self._handle, handles, count), count, tensors)
+
+    def begin_inner_module(self, name: int, is_compiled: bool) -> bool:
+        return bool(self._handle and self._begin_inner_module(self._handle, name, is_compiled))
+
+    def end_module(self, name: int, output: Any) -> bool:
+        return isinstance(output, torch.Tensor) and bool(self._handle and self._end_module(self._handle, name, output._cdata))
 
     def follow(self, roots: List[torch.Tensor]) -> bool:
         handles = (_u64 * max(1, len(roots)))(*[root._cdata for root in roots])

@@ -253,13 +253,19 @@ class _Hook:
     without this package."""
 
     def __init__(self, session: Optional[Session], name: str, module: Optional[torch.nn.Module]) -> None:
-        self._session, self._name = session, name
+        self._session, self._adapter = session, None if session is None else session.adapter
         self._module = None if module is None else weakref.ref(module)
+        self._name, self._number = name, 0 if session is None else session.tracker.name(name)
+        self._is_compiled = module is not None and unwrapped(module) is not module
+
+    def _is_of(self, module: Any) -> bool:
+        """Whether it is called for the module that it is on."""
+        return self._module is not None and self._module() is module
 
     def _session_of(self, module: Any) -> Optional[Session]:
         """The session that records a call: not where a shallow copy of the module, which has its hooks, is called."""
         session = self._session
-        if session is None or session.tracker.state.paused or self._module is None or self._module() is not module:
+        if session is None or session.tracker.state.paused or not self._is_of(module):
             return None
         # Other threads evaluate the model, or prepare its data; but those of a backward pass compute parts of it again.
         if threading.get_ident() != session.thread and torch._C._current_graph_task_id() == -1:
@@ -274,21 +280,30 @@ class _Hook:
 
 
 class _Begins(_Hook):
+    _was_called = False  # where gradients grow
+
     def __call__(self, module: Any, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling():
             return
+        if not self._was_called and self._session is not None and self._is_of(module) and torch.is_grad_enabled():
+            self._was_called = True
+            self._session.reached.module_called(self._name, module)
+        if self._adapter is not None and self._is_of(module) and self._adapter.begin_inner_module(self._number, self._is_compiled):
+            return
         session = self._session_of(module)
         if session is not None and not session.tracker.state.is_stopped and not session.tracker.state.muted:
-            session.module_begins(self._name, module, args, kwargs)
+            session.module_begins(self._number, self._is_compiled, args, kwargs)
 
 
 class _Ends(_Hook):
     def __call__(self, module: Any, args: Any, output: Any) -> None:
         if torch.compiler.is_compiling():
             return
+        if self._adapter is not None and self._is_of(module) and self._adapter.end_module(self._number, output):
+            return
         session = self._session_of(module)
         if session is not None:
-            session.module_ends(self._name, module, args, output)
+            session.module_ends(self._number, module, args, output)
 
 
 def _hook_module(session: Session, name: str, module: torch.nn.Module) -> List[Any]:

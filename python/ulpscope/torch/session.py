@@ -18,7 +18,7 @@ from .reached import Reached
 from .samples import Samples
 from .sampling import Sampling, reaches
 from .steps import Steps
-from .tracker import BACKWARD, ENDED, BackwardStruct, TensorStruct, Tracker, UpdateStruct
+from .tracker import BACKWARD, ENDED, BackwardStruct, Tracker, UpdateStruct
 
 _GRAD_SCALER = torch.amp.GradScaler.scale.__code__.co_filename
 
@@ -433,18 +433,18 @@ class Session:
 
     # Modules.
 
-    def module_begins(self, name: str, module: torch.nn.Module, args: Any, kwargs: Any) -> None:
+    def module_begins(self, number: int, is_compiled: bool, args: Any, kwargs: Any) -> None:
+        """A module whose name has that number is called."""
         if self.is_over:
             return
+        tracker, task = self.tracker, torch._C._current_graph_task_id()
         with self.guard():
-            tracker = self.tracker
-            at = tracker.state
-            task = torch._C._current_graph_task_id()
-            depth = tracker.depth()
-            evaluating = bool(tracker.is_evaluating()) if depth else not torch.is_grad_enabled()
+            if tracker.begin_inner_module(number, is_compiled, task):
+                return
+            at, evaluating = tracker.state, not torch.is_grad_enabled()
             if at.is_quiet:  # a step that did not end, for its optimizer raised
                 at.is_quiet, at.optimizing = 0, 0
-            if depth == 0 and task == -1:
+            if task == -1:
                 self.sampling.arrange()
                 self.enter(evaluating)
                 self.sampling.leave()
@@ -452,25 +452,23 @@ class Session:
                     return
                 given = self.adapter.describe(_leaves((args, kwargs)))
                 tracker.inputs(given.address, given.count)
-            if not evaluating and task == -1:
-                self.reached.module_called(name, module)
-            tracker.begin_module(tracker.name(name), evaluating, unwrapped(module) is not module, task)
+            tracker.begin_module(number, evaluating, is_compiled, task)
 
-    def module_ends(self, name: str, module: torch.nn.Module, args: Any, output: Any) -> None:
+    def module_ends(self, number: int, module: torch.nn.Module, args: Any, output: Any) -> None:
         if self.failed or not self.sampling.is_looking:
             return
         tracker = self.tracker
         if tracker.state.is_stopped or tracker.state.muted:
-            tracker.end_module(tracker.name(name))
+            tracker.end_module(number)
             return
         with self.guard():
             outputs = _leaves(output)
             given = self.adapter.describe(outputs)
             if tracker.is_opaque(given.address, given.count):
-                self._opaque(name, module, args, outputs)
-            tracker.end_module(tracker.name(name))
+                self._opaque(number, module, args, outputs)
+            tracker.end_module(number)
 
-    def _opaque(self, name: str, module: torch.nn.Module, args: Any, outputs: List[torch.Tensor]) -> None:
+    def _opaque(self, number: int, module: torch.nn.Module, args: Any, outputs: List[torch.Tensor]) -> None:
         """What a module returned, and no op made."""
         tracker, of_class = self.tracker, type(unwrapped(module)).__name__
         reads = [*_leaves(args), *module.parameters(), *module.buffers()]
@@ -478,7 +476,7 @@ class Session:
         nodes = [-1 if each.grad_fn is None else each.grad_fn._sequence_nr() for each in outputs]
         slots = [index if each.grad_fn is None else each.output_nr for index, each in enumerate(outputs)]
         count = len(outputs)
-        tracker.opaque(tracker.name(name), tracker.name(of_class), torch._C._current_graph_task_id(), described.address, len(reads),
+        tracker.opaque(number, tracker.name(of_class), torch._C._current_graph_task_id(), described.address, len(reads),
                        described.at(len(reads)), (ctypes.c_int64 * count)(*nodes), (ctypes.c_uint32 * count)(*slots), count)
 
     # Backward passes.
@@ -568,17 +566,16 @@ class Session:
 
     def _keep(self, optimizer: Any, has_closure: bool) -> None:
         """Copies of what a step reads; with a closure the gradients come later."""
-        tracker = self.tracker
-        tracker.clear_kept()
         if not has_closure:
             self.reached.optimizer_steps(optimizer)
-        pairs = [(parameter, parameter.grad) for parameter, _ in updates.parameters_of(optimizer)]
-        pairs = [pair for pair in pairs if has_closure or pair[1] is not None]
-        given = self.adapter.describe([each for pair in pairs for each in pair])
-        leaves_gradients = updates.leaves_gradients(optimizer)
-        for index, (_, gradient) in enumerate(pairs):
-            has_gradient = gradient is not None and not has_closure and not leaves_gradients
-            tracker.keep(given.at(2 * index), given.at(2 * index + 1) if has_gradient else None, has_gradient)
+        pairs: List[Optional[torch.Tensor]] = []
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                gradient = None if has_closure else parameter.grad
+                if has_closure or gradient is not None:
+                    pairs += (parameter, gradient)
+        given = self.adapter.describe(pairs)
+        self.tracker.keep(given.address, given.count // 2, not updates.leaves_gradients(optimizer))
 
     def optimizer_ends(self, optimizer: Any) -> None:
         if self.is_over:
@@ -611,25 +608,15 @@ class Session:
     def _updated(self, optimizer: Any, skipped: bool, factor: float) -> Tuple[float, float]:
         """Rows for the updates of an optimizer; the squares of the gradients' norms before and after clipping."""
         tracker = self.tracker
-        before, after, size = ctypes.c_double(), ctypes.c_double(), ctypes.sizeof(TensorStruct)
+        before, after = ctypes.c_double(), ctypes.c_double()
         for group in optimizer.param_groups:
             update = UpdateStruct(factor=factor, optimizer=tracker.name(type(optimizer).__name__))
             updates.describe_group(optimizer, group, update)
-            # Each parameter, its gradient, how many steps there were, and its states.
-            tensors: List[Optional[torch.Tensor]] = []
-            states: List[Any] = []
-            for parameter in group["params"]:
-                steps, names, values = updates.states_of(optimizer, parameter)
-                tensors += (parameter, parameter.grad, steps)
-                tensors += values
-                states.append(self._state_names(names))
-            given = self.adapter.describe(tensors)
-            place = given.address
-            for names in states:
-                update.parameter, update.gradient, update.steps = place, place + size, place + 2 * size
-                update.states, update.state_names, update.states_count = place + 3 * size, names, len(names)
+            for names, tensors in updates.parameters_with_states(optimizer, group):
+                given = self.adapter.describe(tensors)
+                update.tensors, update.count = given.address, len(tensors) // (3 + len(names))
+                update.state_names, update.states_count = self._state_names(names), len(names)
                 tracker.updated(update, skipped, before, after)
-                place += (3 + len(names)) * size
         return before.value, after.value
 
 
@@ -644,11 +631,13 @@ def _optimizers_stepping() -> int:
 
 
 def _leaves(value: Any) -> List[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
     if isinstance(value, dict):
         return [each for item in value.values() for each in _leaves(item)]
     if isinstance(value, (list, tuple)):
         return [each for item in value for each in _leaves(item)]
-    return [value] if isinstance(value, torch.Tensor) else []
+    return []
 
 
 def warn(text: str) -> None:

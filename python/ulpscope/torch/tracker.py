@@ -63,9 +63,8 @@ class EdgeStruct(ctypes.Structure):
 class UpdateStruct(ctypes.Structure):
     _fields_ = [("rule", _i32), ("optimizer", _u32), ("learning_rate", _double), ("weight_decay", _double),
                 ("momentum", _double), ("first_decay", _double), ("second_decay", _double), ("epsilon", _double),
-                ("maximize", _u8), ("nesterov", _u8), ("decoupled", _u8), ("is_stepwise", _u8), ("factor", _double), ("parameter", _pointer),
-                ("gradient", _pointer), ("states", _pointer), ("state_names", ctypes.POINTER(_u32)), ("states_count", _u32),
-                ("steps", _pointer)]
+                ("maximize", _u8), ("nesterov", _u8), ("decoupled", _u8), ("is_stepwise", _u8), ("factor", _double),
+                ("tensors", _pointer), ("count", _u32), ("states_count", _u32), ("state_names", ctypes.POINTER(_u32))]
 
 
 _RETAIN = ctypes.CFUNCTYPE(None, _pointer, _u64)
@@ -115,9 +114,9 @@ _SIGNATURES: Dict[str, Tuple[List[Any], Any]] = {
     "end_step": ([_pointer], None),
     "forget": ([_pointer], None),
     "begin_module": ([_pointer, _u32, ctypes.c_int, ctypes.c_int, _i64], None),
+    "begin_inner_module": ([_pointer, _u32, ctypes.c_int, _i64], ctypes.c_int),
     "end_module": ([_pointer, _u32], None),
     "depth": ([_pointer], ctypes.c_int),
-    "is_evaluating": ([_pointer], ctypes.c_int),
     "has_maker": ([_pointer, _pointer], ctypes.c_int),
     "source": ([_pointer, _pointer, _i32, _u32, _u32, _u32, ctypes.c_int], None),
     "inputs": ([_pointer, _pointer, _u32], None),
@@ -127,10 +126,8 @@ _SIGNATURES: Dict[str, Tuple[List[Any], Any]] = {
     "is_opaque": ([_pointer, _pointer, _u32], ctypes.c_int),
     "handed_on": ([_pointer, _i64, _text, ctypes.POINTER(EdgeStruct), _pointer, _u32, _pointer, _u32], None),
     "end_backward": ([_pointer], None),
-    "keep": ([_pointer, _pointer, _pointer, ctypes.c_int], None),
-    "updated": ([_pointer, ctypes.POINTER(UpdateStruct), ctypes.c_int, ctypes.POINTER(_double), ctypes.POINTER(_double)],
-                ctypes.c_int),
-    "clear_kept": ([_pointer], None),
+    "keep": ([_pointer, _pointer, _u32, ctypes.c_int], None),
+    "updated": ([_pointer, ctypes.POINTER(UpdateStruct), ctypes.c_int, ctypes.POINTER(_double), ctypes.POINTER(_double)], None),
     "clear_norms": ([_pointer], None),
     "not_read": ([_pointer, _u32, ctypes.POINTER(_text), ctypes.POINTER(_u64)], ctypes.c_int),
     "unmapped": ([_pointer, _u32, ctypes.POINTER(_text), ctypes.POINTER(_u64)], ctypes.c_int),

@@ -48,6 +48,20 @@ def states_of(optimizer: Any, parameter: torch.Tensor) -> Tuple[Optional[torch.T
     return steps, tuple(names), values
 
 
+def parameters_with_states(optimizer: Any, group: Dict[str, Any]) -> List[Tuple[Tuple[str, ...], List[Optional[torch.Tensor]]]]:
+    """The parameters of a group, those with states of the same names together: each, its gradient, how many steps there were, and its
+    states."""
+    found: List[Tuple[Tuple[str, ...], List[Optional[torch.Tensor]]]] = []
+    for parameter in group["params"]:
+        steps, names, values = states_of(optimizer, parameter)
+        if not found or found[-1][0] != names:
+            found.append((names, []))
+        tensors = found[-1][1]
+        tensors += (parameter, parameter.grad, steps)
+        tensors += values
+    return found
+
+
 def describe_group(optimizer: Any, group: Dict[str, Any], update: UpdateStruct) -> None:
     """The numbers of the rule that a group's parameters have in common."""
     update.rule = rule_of(optimizer)

@@ -34,7 +34,7 @@
 namespace {
 
 constexpr size_t kRecordings = 4;  // at once
-constexpr uint32_t kInterface = 1;
+constexpr uint32_t kInterface = 2;
 
 // The functions of libulpscope.so that are called.
 struct Functions {
@@ -45,8 +45,12 @@ struct Functions {
                     const ulpscope_aten_tensor*, uint32_t);
   void (*end_backward)(ulpscope_aten*);
   int (*is_named)(ulpscope_aten*, uint64_t);
+  int (*begin_inner_module)(ulpscope_aten*, ulpscope_name, int, int64_t);
+  int (*is_opaque)(ulpscope_aten*, const ulpscope_aten_tensor*, uint32_t);
+  void (*end_module)(ulpscope_aten*, ulpscope_name);
   void (*fail)(ulpscope_aten*, const char*);
   void (*lock)(ulpscope_aten*);
+  int (*try_lock)(ulpscope_aten*);
   void (*unlock)(ulpscope_aten*);
   // Python's: whether this thread has its global lock, and how to leave it and to take it back.
   int (*has_python)();
@@ -228,7 +232,7 @@ void argument_of(const c10::IValue& value, bool is_type, ulpscope_aten_argument&
   } else if (value.isTensorList()) {
     to.kind = ULPSCOPE_ATEN_TENSORS;
     to.first = static_cast<uint32_t>(tensors.size());
-    for (const auto& each : value.toTensorVector()) describe(each, tensors.emplace_back());
+    for (const c10::IValue& each : value.toListRef()) describe(each.toTensor(), tensors.emplace_back());
     to.count = static_cast<uint32_t>(tensors.size()) - to.first;
   } else if (value.isIntList()) {
     const auto list = value.toIntVector();
@@ -240,8 +244,8 @@ void argument_of(const c10::IValue& value, bool is_type, ulpscope_aten_argument&
   } else if (value.isOptionalTensorList()) {
     to.kind = ULPSCOPE_ATEN_TENSORS;
     to.first = static_cast<uint32_t>(tensors.size());
-    for (const std::optional<at::Tensor>& each : value.toOptionalTensorVector())
-      describe(each.has_value() ? *each : at::Tensor(), tensors.emplace_back());
+    for (const c10::IValue& each : value.toListRef())
+      describe(each.isTensor() ? each.toTensor() : at::Tensor(), tensors.emplace_back());
     to.count = static_cast<uint32_t>(tensors.size()) - to.first;
   } else {
     to.kind = ULPSCOPE_ATEN_OTHER;
@@ -257,7 +261,7 @@ std::array<Recording*, kRecordings> recordings{};
 struct Frame : at::ObserverContext {
   Recording* recording = nullptr;
   const Overload* overload = nullptr;
-  std::vector<c10::IValue> inputs;
+  c10::SmallVector<c10::IValue, 12> inputs;
   int64_t sequence = -1;
   int exceptions = 0;
 };
@@ -316,6 +320,7 @@ class Recording {
    public:
     explicit Lock(Recording& recording) : recording_(recording) {
       const Functions& functions = recording.functions_;
+      if (functions.try_lock(recording.aten_) != 0) return;
       void* const left = functions.has_python() != 0 ? functions.leave_python() : nullptr;
       functions.lock(recording.aten_);
       if (left != nullptr) functions.return_to_python(left);
@@ -327,11 +332,16 @@ class Recording {
    private:
     Recording& recording_;
   };
+  // An optimizer steps: what is asked of every op in it takes no lock.
+  bool is_quiet() const { return aten_ != nullptr && state_->is_quiet != 0; }
   bool is_recorded() const { return aten_ != nullptr && state_->is_stopped == 0; }
 
   std::unique_ptr<at::ObserverContext> started(const at::RecordFunction& function);
   void ended(const at::RecordFunction& function, Frame& frame);
   const ulpscope_aten_tensor* describe_handles(const uint64_t* handles, uint32_t count);
+  // False where the session has more to do: nothing began, and the module goes on.
+  bool begin_inner_module(uint32_t name, bool is_compiled);
+  bool end_module(uint32_t name, uint64_t output);
   int follow(const uint64_t* roots, uint32_t count);
   void release();
   void handed_on(const Hook& hook, const torch::autograd::variable_list& gradients, const torch::autograd::variable_list& arrived);
@@ -345,11 +355,17 @@ class Recording {
   const void* copy_to_host(const ulpscope_aten_tensor& tensor);
   // Describes what is known before the op runs.
   void describe_op(const Frame& frame);
+  // What this thread does is none of the recording's: it is another than that which began, and in no backward pass.
+  bool is_of_others() const { return std::this_thread::get_id() != thread_ && torch::autograd::get_current_graph_task_id() == -1; }
   bool is_silent() const { return !is_recorded() || state_->muted > 0 || state_->is_quiet; }
 
   struct Retained {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
     int count;
+  };
+  struct NodeType {
+    bool accumulates = false;  // into the gradient of a parameter
+    std::string name;          // "" where its objects have names of their own
   };
   struct Followed {
     decltype(torch::autograd::get_current_node()) node;
@@ -364,8 +380,8 @@ class Recording {
   at::CallbackHandle handle_ = 0;
   std::thread::id thread_;  // which has the callback
   std::unordered_map<uint64_t, Retained> retained_;
-  std::unordered_map<const char*, Overload> overloads_;  // by the text of its name, which lives as long as the overload
-  std::unordered_map<size_t, std::string> node_names_;   // by type
+  std::unordered_map<const char*, Overload> overloads_;   // by the text of its name, which lives as long as the overload
+  std::unordered_map<const char*, NodeType> node_types_;  // by the text of the type's name
   std::vector<Followed> followed_;
   // These are of the call that is told, and keep their memory from call to call.
   ulpscope_aten_op op_{};
@@ -400,7 +416,7 @@ template <size_t Slot>
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
   std::unique_ptr<at::ObserverContext> frame;
   Recording* const recording = recordings[Slot];
-  if (recording == nullptr || depths[Slot] > 0) return frame;
+  if (recording == nullptr || depths[Slot] > 0 || recording->is_quiet()) return frame;
   guarded(*recording, [&] { frame = recording->started(function); });
   return frame;
 }
@@ -505,7 +521,7 @@ c10::DispatchKeySet keys_of(c10::ArrayRef<const c10::IValue> inputs) {
     if (input.isTensor())
       add(input.toTensor());
     else if (input.isTensorList())
-      for (const at::Tensor& tensor : input.toTensorVector()) add(tensor);
+      for (const c10::IValue& each : input.toListRef()) add(each.toTensor());
   }
   return keys;
 }
@@ -522,7 +538,7 @@ bool is_wrapped_by_autocast(const Overload& overload, c10::DispatchKeySet keys) 
 
 std::unique_ptr<at::ObserverContext> Recording::started(const at::RecordFunction& function) {
   // A callback that another recording left in another thread is none of this one's, but for its backward passes.
-  if (is_silent() || (std::this_thread::get_id() != thread_ && torch::autograd::get_current_graph_task_id() == -1)) return nullptr;
+  if (is_silent() || is_of_others()) return nullptr;
   const Overload* const overload = overload_of(function);
   if (overload == nullptr) return nullptr;
   const auto inputs = function.inputs();
@@ -563,16 +579,20 @@ void Recording::describe_op(const Frame& frame) {
   const auto node = torch::autograd::get_current_node();
   if (!node) return;
   op_.node = static_cast<int64_t>(node->sequence_nr());
-  const std::type_info& type = typeid(*node);
-  if (const auto* const accumulate = dynamic_cast<const torch::autograd::AccumulateGrad*>(&*node)) {
+  const auto [at, is_new] = node_types_.try_emplace(typeid(*node).name());
+  NodeType& type = at->second;
+  if (is_new) {
+    type.accumulates = dynamic_cast<const torch::autograd::AccumulateGrad*>(&*node) != nullptr;
+    if (!is_python(*node)) type.name = node->name();
+  }
+  if (type.accumulates) {
     op_.is_accumulate_grad = 1;
-    op_.variable = reinterpret_cast<uint64_t>(accumulate->variable.unsafeGetTensorImpl());
+    op_.variable =
+        reinterpret_cast<uint64_t>(static_cast<const torch::autograd::AccumulateGrad&>(*node).variable.unsafeGetTensorImpl());
     return;
   }
-  const auto [at, is_new] = node_names_.try_emplace(type.hash_code());
-  if (is_new && !is_python(*node)) at->second = node->name();
-  if (at->second.empty()) python_node_ = node->name();  // each class of Python has a name of its own
-  op_.node_name = at->second.empty() ? python_node_.c_str() : at->second.c_str();
+  if (type.name.empty()) python_node_ = node->name();  // each class of Python has a name of its own
+  op_.node_name = type.name.empty() ? python_node_.c_str() : type.name.c_str();
 }
 
 void Recording::ended(const at::RecordFunction& function, Frame& frame) {
@@ -586,7 +606,7 @@ void Recording::ended(const at::RecordFunction& function, Frame& frame) {
     if (output.isTensor())
       describe(output.toTensor(), results_.emplace_back());
     else if (output.isTensorList())
-      for (const at::Tensor& each : output.toTensorVector()) describe(each, results_.emplace_back());
+      for (const c10::IValue& each : output.toListRef()) describe(each.toTensor(), results_.emplace_back());
     else
       describe(at::Tensor(), results_.emplace_back());
   }
@@ -638,6 +658,25 @@ const ulpscope_aten_tensor* Recording::describe_handles(const uint64_t* handles,
     describe(tensor, described_[i]);
   }
   return described_.data();
+}
+
+// ---- modules
+
+bool Recording::begin_inner_module(uint32_t name, bool is_compiled) {
+  if (aten_ == nullptr) return true;
+  const Lock lock(*this);
+  if (state_->is_stopped != 0 || state_->muted > 0 || state_->paused > 0 || is_of_others()) return true;
+  return functions_.begin_inner_module(aten_, name, is_compiled, torch::autograd::get_current_graph_task_id()) != 0;
+}
+
+bool Recording::end_module(uint32_t name, uint64_t output) {
+  if (aten_ == nullptr) return true;
+  const Lock lock(*this);
+  if (state_->paused > 0 || is_of_others()) return true;
+  if (state_->is_stopped == 0 && state_->muted == 0 && functions_.is_opaque(aten_, describe_handles(&output, 1), 1) != 0)
+    return false;
+  functions_.end_module(aten_, name);
+  return true;
 }
 
 // ---- backward passes
@@ -733,6 +772,13 @@ EXPORT void ulpscope_fast_close(void* recording) {
 // Tensors by the addresses of their TensorImpl, valid until the next call; 0: none.
 EXPORT const ulpscope_aten_tensor* ulpscope_fast_describe(void* recording, const uint64_t* handles, uint32_t count) {
   return static_cast<Recording*>(recording)->describe_handles(handles, count);
+}
+// Begins and ends the module of that name, in another and with one output. 0: it did not, since the session has more to do.
+EXPORT int ulpscope_fast_begin_inner_module(void* recording, uint32_t name, int is_compiled) {
+  return static_cast<Recording*>(recording)->begin_inner_module(name, is_compiled != 0);
+}
+EXPORT int ulpscope_fast_end_module(void* recording, uint32_t name, uint64_t output) {
+  return static_cast<Recording*>(recording)->end_module(name, output);
 }
 EXPORT int ulpscope_fast_follow(void* recording, const uint64_t* roots, uint32_t count) {
   return static_cast<Recording*>(recording)->follow(roots, count);
