@@ -6,9 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <bit>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <thread>
+#include <vector>
 
 #include "tests/recorder/memory_sink.h"
 #include "ulpscope/base/error.h"
@@ -458,6 +461,46 @@ TEST(CountUpdate, AgreesWithAPlainLoop) {
   EXPECT_EQ(without.lost, 0u);
   EXPECT_EQ(without.nonzero, nonzero - lost);
   EXPECT_TRUE(std::isnan(without.gradient_dot_update));
+}
+
+// Products of FP32 values are exact in FP64, so that one update has the same sums in both types, and in a type that is widened; a
+// NaN is an update that did not vanish.
+TEST(CountUpdate, IsTheSameInEveryType) {
+  constexpr size_t kElements = 8192 + 37;  // a block, and a part of one that fills no vector
+  std::vector<float> w(kElements), after(kElements), d(kElements), g(kElements);
+  std::vector<uint16_t> narrow_w(kElements), narrow_after(kElements);
+  for (size_t i = 0; i < kElements; ++i) {
+    narrow_w[i] = static_cast<uint16_t>(0x3F80 + i % 64);  // BF16 is the upper half of FP32
+    narrow_after[i] = static_cast<uint16_t>(narrow_w[i] + i % 3);
+    w[i] = std::bit_cast<float>(uint32_t{narrow_w[i]} << 16);
+    after[i] = std::bit_cast<float>(uint32_t{narrow_after[i]} << 16);
+    d[i] = i % 7 == 0 ? 0.0f : std::ldexp(1.0f, -static_cast<int>(i % 20));
+    g[i] = std::ldexp(1.0f + static_cast<float>(i), -9);
+  }
+  d[kElements - 1] = std::numeric_limits<float>::quiet_NaN();
+  const auto widened = [](const std::vector<float>& values) { return std::vector<double>(values.begin(), values.end()); };
+  const std::vector<double> wide_w = widened(w), wide_after = widened(after), wide_d = widened(d), wide_g = widened(g);
+  const int64_t shape[] = {kElements};
+  const auto of = [&](const auto& values, DType dtype) {
+    return HostTensor{.data = values.data(), .dtype = dtype, .shape = shape};
+  };
+  const HostUpdate updates[] = {
+      {1.0, of(w, DType::f32), of(after, DType::f32), of(g, DType::f32), of(d, DType::f32)},
+      {1.0, of(wide_w, DType::f64), of(wide_after, DType::f64), of(wide_g, DType::f64), of(wide_d, DType::f64)},
+      {1.0, of(narrow_w, DType::bf16), of(narrow_after, DType::bf16), of(g, DType::f32), of(d, DType::f32)}};
+  uint64_t nonzero = 0, lost = 0;
+  for (size_t i = 0; i < kElements; ++i) {
+    nonzero += !(d[i] == 0);
+    lost += !(d[i] == 0) && w[i] == after[i];
+  }
+  for (const HostUpdate& update : updates) {
+    const UpdateCounts counts = count_update(update), first = count_update(updates[0]);
+    EXPECT_EQ(counts.nonzero, nonzero);
+    EXPECT_EQ(counts.lost, lost);
+    EXPECT_EQ(counts.weight_squares, first.weight_squares);
+    EXPECT_TRUE(std::isnan(counts.update_squares));
+    EXPECT_TRUE(std::isnan(counts.gradient_dot_update));
+  }
 }
 
 // FP16: what is at most 2^-25 becomes zero, what is at least 65520 infinite.
