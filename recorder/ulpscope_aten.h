@@ -207,6 +207,11 @@ ULPSCOPE_EXPORT void ulpscope_aten_inputs(ulpscope_aten *aten, const ulpscope_at
 ULPSCOPE_EXPORT void ulpscope_aten_delivered(ulpscope_aten *aten, const ulpscope_aten_tensor *tensors, uint32_t count,
                                              uint32_t batch, int64_t samples, int is_in_rows);
 
+/* `tensor` is a parameter that is put together from the parts that processes have; `part` is this one's. It is so again each time
+ * an op of FSDP's writes that memory. */
+ULPSCOPE_EXPORT void ulpscope_aten_unsharded(ulpscope_aten *aten, const ulpscope_aten_tensor *tensor,
+                                             const ulpscope_aten_tensor *part);
+
 /* A module of that class returned these: outputs that no op made came out of something that cannot be looked into, as a compiled
  * region or a kernel that PyTorch does not dispatch, and are outputs of one op of the class's name. `inputs`: what that may have
  * read. `nodes`: for each output the sequence number of its node of autograd, or -1, and `slots` which output of that node's op it

@@ -18,10 +18,10 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kBadSample{"data.nonfinite.sample", "{kind} in the data: {sample}, step {step}."};
+constexpr Template kBadSample{"data.nonfinite.sample", "{kind} in the data: {sample}{rank}, step {step}."};
 constexpr Template kBadBatchesHold{"data.nonfinite.batches_hold", "{batches} batches of {place} hold NaN or Inf."};
-constexpr Template kBadBatches{"data.nonfinite", "{kind} in the data: {batches} batches of {place}, first in step {step}."};
-constexpr Template kBadBatch{"data.nonfinite.one_batch", "{kind} in the data: one batch of {place}, in step {step}."};
+constexpr Template kBadBatches{"data.nonfinite", "{kind} in the data: {batches} batches of {place}, first in step {step}{rank}."};
+constexpr Template kBadBatch{"data.nonfinite.one_batch", "{kind} in the data: one batch of {place}, in step {step}{rank}."};
 constexpr Template kHarmless{"data.nonfinite.harmless", "None of it reached a loss or a weight."};
 constexpr Template kFixBadSample{"advice.fix_sample", "Fix or drop the sample: no format and no loss scale helps."};
 constexpr Template kFixBadSamples{"advice.fix_samples", "Fix or drop the samples: no format and no loss scale helps."};
@@ -65,14 +65,15 @@ void find_bad_data(const RunFacts& facts, Findings& found) {
   const std::string named = place_of_first(facts.context.trace.of_rank(first->first.rank), first->second, first->first.step);
   const Argument kind{"kind", kind_of(ranges.nan(first->second), ranges.infinities(first->second))};
   const Argument step{"step", ordinal(first->first.step)}, batches{"batches", rows};
+  const Argument rank{"rank", of_rank(facts, first->first.rank)};
   const Argument place{"place", tensor_place(facts.selection, first->second)};
   Sentences title, advice;
   if (!named.empty()) {
-    title = kBadSample({kind, {"sample", Name{NameKind::data, named}}, step});
+    title = kBadSample({kind, {"sample", Name{NameKind::data, named}}, rank, step});
     if (rows > 1) title += kBadBatchesHold({batches, place});
     advice = rows > 1 ? kFixBadSamples() : kFixBadSample();
   } else {
-    title = rows > 1 ? kBadBatches({kind, batches, place, step}) : kBadBatch({kind, place, step});
+    title = rows > 1 ? kBadBatches({kind, batches, place, step, rank}) : kBadBatch({kind, place, step, rank});
     advice = kFixBadSamples();
   }
   const bool knows_batches = is_of_batch(facts.selection.op(first->second)) && facts.context.trace.row_count("batches") > 0;

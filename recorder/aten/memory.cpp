@@ -65,6 +65,17 @@ void Memory::write(const Tensor& tensor, const MadePointer& made) {
   }
 }
 
+void Memory::join(const Tensor& tensor, std::span<const MadePointer> made, bool is_complete) {
+  const bool is_known = is_complete && !made.empty() && made.size() <= kMostParts;
+  write(tensor, is_known ? made[0] : unmade());
+  const auto at = storages_.find(tensor.storage);
+  if (at == storages_.end()) return;
+  Extent extent = extent_of(tensor);
+  extent.is_dense = false;
+  for (const MadePointer& each : made.subspan(is_known ? 1 : 0, std::min(made.size() - (is_known ? 1 : 0), kMostParts)))
+    at->second.parts.push_back({extent, each});
+}
+
 void Memory::forget(const Tensor& tensor) {
   if (storages_.erase(tensor.storage) > 0) adapter_.release(adapter_.context, tensor.storage);
 }

@@ -61,6 +61,8 @@ class Memory {
 
   // An op made all that the tensor holds.
   void write(const Tensor& tensor, const MadePointer& made);
+  // It holds what several ops made, put together. is_complete: nothing else.
+  void join(const Tensor& tensor, std::span<const MadePointer> made, bool is_complete);
   // An op made it that was not recorded.
   void forget(const Tensor& tensor);
   Makers find(const Tensor& tensor) const;

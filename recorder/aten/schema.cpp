@@ -206,7 +206,32 @@ const std::unordered_map<std::string_view, std::vector<std::string_view>>& order
 // The order of a convolution's backward whose input takes no gradient.
 constexpr std::string_view kOrderForWeight[] = {"grad_output", "input"};
 
-constexpr std::string_view kNotRecorded[] = {"prim", "_c10d_functional", "c10d_functional", "fsdp", "profiler", "debugprims"};
+// Ops between processes, by what they write, where that is the same in all that take part.
+const std::unordered_map<std::string_view, OpFunction>& collectives() {
+  static const std::unordered_map<std::string_view, OpFunction> table{
+      {"allreduce", OpFunction::all_reduce},
+      {"allreduce_coalesced", OpFunction::all_reduce},
+      {"all_reduce", OpFunction::all_reduce},
+      {"all_reduce_coalesced", OpFunction::all_reduce},
+      {"_allgather_base", OpFunction::all_gather},
+      {"allgather", OpFunction::all_gather},
+      {"allgather_coalesced", OpFunction::all_gather},
+      {"allgather_into_tensor_coalesced", OpFunction::all_gather},
+      {"all_gather_into_tensor", OpFunction::all_gather},
+      {"all_gather_into_tensor_coalesced", OpFunction::all_gather},
+      {"_reduce_scatter_base", OpFunction::reduce_scatter},
+      {"reduce_scatter", OpFunction::reduce_scatter},
+      {"reduce_scatter_tensor", OpFunction::reduce_scatter},
+      {"reduce_scatter_tensor_coalesced", OpFunction::reduce_scatter},
+      {"broadcast", OpFunction::broadcast},
+  };
+  return table;
+}
+
+constexpr std::string_view kNotRecorded[] = {"prim", "fsdp", "profiler", "debugprims"};
+constexpr std::string_view kCollectives[] = {"c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_autograd"};
+// Ops of these namespaces that hand on what is there.
+constexpr std::string_view kWaits[] = {"wait_tensor", "_wrap_tensor_autograd"};
 // Ops that write without reading before.
 constexpr std::string_view kOverwrites[] = {"copy",   "fill",      "zero",       "normal", "uniform", "bernoulli", "exponential",
                                             "random", "geometric", "log_normal", "cauchy", "resize",  "set"};
@@ -260,18 +285,25 @@ Schema::Schema(const ulpscope_aten_schema& given) {
   namespace_ = whole.substr(0, colons);
   name_ = colons == std::string_view::npos ? whole : whole.substr(colons + 2);
   base_ = base_name(name_);
-  is_recorded_ = !contains(kNotRecorded, namespace_);
-  is_collective_ = namespace_ == "c10d";
+  is_collective_ = contains(kCollectives, namespace_) && !contains(kWaits, name_);
+  is_recorded_ = !contains(kNotRecorded, namespace_) && (is_collective_ || !contains(kCollectives, namespace_));
+  gathers_ = namespace_ == "fsdp" && name_ == "split_with_sizes_copy";
+  joins_ = namespace_ == "fsdp" && name_ == "chunk_cat";
   is_pointwise_ = given.is_pointwise != 0;
   for (uint32_t i = 0; i < given.parameters_count; ++i) {
     const ulpscope_aten_parameter& each = given.parameters[i];
     Parameter parameter{each.name, each.is_tensor != 0, each.is_written != 0, each.is_written != 0 && each.is_keyword != 0,
                         text_of(each.name, each.default_value)};
+    // The schemas of collective ops do not say what they write.
+    if (namespace_ == "c10d" && parameter.is_tensor) {
+      parameter.is_out = parameter.name.starts_with("output");
+      parameter.is_written = parameter.is_out || parameter.name == "tensors";
+    }
     writes_ = writes_ || parameter.is_written;
     if (!contains(kNoAttributes, parameter.name)) attributes_.push_back(i);
     parameters_.push_back(std::move(parameter));
   }
-  is_view_ = !writes_ && given.returns_alias != 0;
+  is_view_ = !writes_ && (given.returns_alias != 0 || (!is_collective_ && contains(kCollectives, namespace_)));
   is_empty_ = (base_.find("empty") != std::string::npos && base_ != "is_empty") || base_ == "resize" || base_ == "resize_as";
   is_set_ = base_ == "set";
   overwrites_ = contains(kOverwrites, base_);
@@ -279,7 +311,8 @@ Schema::Schema(const ulpscope_aten_schema& given) {
   reads_values_ = !base_.ends_with("_like") && !base_.starts_with("new_");
   is_list_ = name_.starts_with("_foreach_") || name_.starts_with("_fused_") || name_.starts_with("_amp_foreach_");
   is_batch_norm_ = base_.find("batch_norm") != std::string::npos;
-  if (const auto known = functions().find(base_); known != functions().end()) plain_function_ = known->second;
+  const auto& table = is_collective_ ? collectives() : functions();
+  if (const auto known = table.find(base_); known != table.end()) plain_function_ = known->second;
   const auto order = orders().find(base_);
   order_ = order_of(order == orders().end() ? std::span<const std::string_view>() : order->second);
   order_for_weight_ = order_of(kOrderForWeight);

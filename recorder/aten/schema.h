@@ -64,6 +64,8 @@ class Schema {
 
   bool is_recorded() const { return is_recorded_; }
   bool is_collective() const { return is_collective_; }
+  bool gathers() const { return gathers_; }  // it writes parameters that all processes have parts of, and is no call
+  bool joins() const { return joins_; }      // it puts what it reads together, and is no call
   bool writes() const { return writes_; }
   bool is_view() const { return is_view_; }
   bool is_empty() const { return is_empty_; }      // it makes memory that holds anything
@@ -98,8 +100,9 @@ class Schema {
   std::vector<size_t> order_, order_for_weight_, attributes_;
   OpFunction plain_function_ = OpFunction::other;
   std::optional<size_t> approximate_, transposed_, output_mask_;
-  bool is_recorded_ = true, is_collective_ = false, writes_ = false, is_view_ = false, is_empty_ = false, is_set_ = false,
-       is_list_ = false, is_pointwise_ = false, is_batch_norm_ = false, overwrites_ = false, reads_values_ = true;
+  bool is_recorded_ = true, is_collective_ = false, joins_ = false, gathers_ = false, writes_ = false, is_view_ = false,
+       is_empty_ = false, is_set_ = false, is_list_ = false, is_pointwise_ = false, is_batch_norm_ = false, overwrites_ = false,
+       reads_values_ = true;
 };
 
 // Attributes of several calls of one op: name=varies where they differ.

@@ -49,6 +49,8 @@ Tracker::Tracker(const ulpscope_aten_adapter& adapter, const ulpscope_aten_sessi
 
 Tracker::~Tracker() {
   for (const auto& [storage, unread] : unread_) adapter_.release(adapter_.context, storage);
+  drop_all_in_flight();
+  for (const auto& [storage, part] : parts_) adapter_.release(adapter_.context, storage);
 }
 
 // ---- names
@@ -138,7 +140,8 @@ Bound Tracker::bound_of(const ulpscope_aten_op& op, const Schema& schema) const 
 void Tracker::before(const ulpscope_aten_op& op) {
   const Schema& schema = schemas_[op.schema];
   const Bound bound = bound_of(op, schema);
-  if (state_.paused > 0) return;
+  if (state_.paused > 0 || completes_collective(schema, bound)) return;
+  settle(schema, bound);
   // Buffers that are about to change, and gradients, whose norms are taken while they are whole.
   if (!unread_.empty() && state_.is_open && (schema.writes() || schema.is_batch_norm())) {
     source_buffers(schema, bound);
@@ -171,19 +174,37 @@ void Tracker::forget_written(const Schema& schema, const Bound& bound) {
   }
 }
 
+void Tracker::join(const Schema& schema, const Bound& bound) {
+  std::vector<MadePointer> made;
+  bool is_complete = true;
+  for (const Read& read : schema.reads(bound)) {
+    const Makers makers = read.tensor->unreadable == nullptr ? memory_.find(*read.tensor) : Makers();
+    is_complete = is_complete && makers.is_complete;
+    if (is_recorded(makers.last)) made.push_back(makers.last);
+    std::copy_if(makers.others.begin(), makers.others.end(), std::back_inserter(made), is_recorded);
+  }
+  forget_written(schema, bound);
+  for (size_t i = 0; i < schema.parameters().size(); ++i)
+    if (schema.parameters()[i].is_written)
+      bound.visit(i, [&](const Tensor& tensor) {
+        if (tensor.unreadable == nullptr) memory_.join(tensor, made, is_complete);
+      });
+}
+
 void Tracker::after(const ulpscope_aten_op& op) {
   const Schema& schema = schemas_[op.schema];
   const Bound bound = bound_of(op, schema);
   if (state_.paused > 0) return forget_written(schema, bound);
-  if (!schema.is_recorded()) return forget_written(schema, bound);
-  const auto& parameters = schema.parameters();
-  if (schema.is_collective()) {  // other processes write what it is given
-    for (size_t i = 0; i < parameters.size(); ++i)
-      bound.visit(i, [&](const Tensor& tensor) {
-        if (tensor.unreadable == nullptr) forget(tensor);
-      });
+  if (completes_collective(schema, bound)) return;
+  settle(schema, bound);
+  if (schema.is_collective()) return begin_collective(schema, op, bound);
+  if (schema.joins()) return join(schema, bound);
+  if (!schema.is_recorded()) {
+    forget_written(schema, bound);
+    if (schema.gathers()) put_together_written(schema, bound);
     return;
   }
+  const auto& parameters = schema.parameters();
   std::vector<const Tensor*>&reads = tensors_[0], &written = tensors_[1], &outputs = tensors_[2];
   for (auto& list : tensors_) list.clear();
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -686,6 +707,11 @@ Name Tracker::attributes_of(const Schema& schema, const Bound& bound, uint64_t p
   return known.text;
 }
 
+void Tracker::end_step() {
+  nodes_.end_step();
+  drop_all_in_flight();
+}
+
 void Tracker::begin_pass(bool is_evaluation) {
   ++pass_;
   is_evaluation_ = is_evaluation;
@@ -697,10 +723,16 @@ void Tracker::begin_pass(bool is_evaluation) {
     adapter_.release(adapter_.context, each.first);
     return true;
   });
+  std::erase_if(parts_, [&](const auto& each) {
+    if (adapter_.is_expired(adapter_.context, each.first) == 0) return false;
+    adapter_.release(adapter_.context, each.first);
+    return true;
+  });
 }
 
 void Tracker::forget_all() {
   memory_.clear();
+  drop_all_in_flight();
   nodes_.end_step();
   unclipped_.clear();
   kept_.clear();

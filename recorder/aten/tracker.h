@@ -52,7 +52,7 @@ class Tracker {
   void after(const ulpscope_aten_op& op);
 
   void begin_pass(bool is_evaluation);
-  void end_step() { nodes_.end_step(); }
+  void end_step();
   void forget_all();
 
   struct Entry {
@@ -66,6 +66,7 @@ class Tracker {
   MadePointer source(const Tensor& tensor, Role role, Name parameter, Name module, Name name);
   void source_later(const Tensor& tensor, Name parameter, Name module, Name name);
   void inputs(std::span<const Tensor> tensors);
+  void unsharded(const Tensor& tensor, const Tensor& part);
   // A data loader handed over samples 0 to `samples` of a batch.
   void delivered(std::span<const Tensor> tensors, uint32_t batch, int64_t samples, bool is_in_rows);
 
@@ -123,10 +124,36 @@ class Tracker {
     std::string text;
     std::optional<ulpscope_text> told;  // the recorder's number
   };
-  struct Unread {
+  // A tensor that is looked at later.
+  struct KeptDescription {
+    explicit KeptDescription(const Tensor& described)
+        : shape(shape_of(described).begin(), shape_of(described).end()),
+          strides(strides_of(described).begin(), strides_of(described).end()),
+          tensor(described) {}
+    Tensor described() const {
+      Tensor of = tensor;
+      of.shape = shape.data();
+      of.strides = strides.data();
+      return of;
+    }
     std::vector<int64_t> shape, strides;
     Tensor tensor;
+  };
+  struct Unread {
+    KeptDescription tensor;
     Name parameter, module, name;
+  };
+  struct Collective {
+    struct Output {
+      KeptDescription tensor;
+      Label label;
+    };
+    Name name = 0, module = 0, parameter = 0, location = 0;
+    Phase phase = Phase::communication;
+    OpFunction function = OpFunction::other;
+    std::vector<ulpscope_value> inputs;
+    bool inputs_unknown = false;
+    std::vector<Output> outputs;
   };
   struct Counter {
     uint64_t pass = 0;
@@ -156,6 +183,8 @@ class Tracker {
                double& after);
   Bound bound_of(const ulpscope_aten_op& op, const Schema& schema) const;
   void forget_written(const Schema& schema, const Bound& bound);
+  void put_together(const Tensor& tensor, const Tensor& part);
+  void put_together_written(const Schema& schema, const Bound& bound);
   // An op outside of training ran.
   void prepare(const Schema& schema, const Bound& bound, std::span<const Tensor* const> results);
   void source_buffers(const Schema& schema, const Bound& bound);
@@ -166,6 +195,15 @@ class Tracker {
                                 std::span<const Tensor* const> written);
   void view(const Schema& schema, const ulpscope_aten_op& op, std::span<const Tensor* const> reads);
   void unscale(const Schema& schema, const Bound& bound);
+  void join(const Schema& schema, const Bound& bound);
+  void begin_collective(const Schema& schema, const ulpscope_aten_op& op, const Bound& bound);
+  // An op ends a collective one while the program waits for it: gloo's reduce_scatter copies its result then.
+  bool completes_collective(const Schema& schema, const Bound& bound) const;
+  // Tells of the collective op that wrote what is read.
+  void settle(const Tensor& seen);
+  void settle(const Schema& schema, const Bound& bound);
+  void drop_in_flight(uint64_t storage, const Collective* of);
+  void drop_all_in_flight();
   std::vector<Row> rows_of(const Schema& schema, const ulpscope_aten_op& op, const Bound& bound,
                            std::span<const Tensor* const> written);
   void record_row(const Schema& schema, const ulpscope_aten_op& op, const Row& row, Place place);
@@ -220,9 +258,11 @@ class Tracker {
   std::unordered_map<std::thread::id, std::vector<Entry>> stacks_;
   std::thread::id last_thread_;  // that asked for its stack
   std::vector<Entry>* last_stack_ = nullptr;
-  std::unordered_map<uint64_t, Unread> unread_;        // by storage: buffers that nothing has read
-  std::vector<ulpscope_value> inputs_;                 // in this pass
-  bool is_evaluation_ = false;                         // this pass
+  std::unordered_map<uint64_t, Unread> unread_;          // by storage: buffers that nothing has read
+  std::unordered_map<uint64_t, KeptDescription> parts_;  // by storage of an unsharded parameter: this process's part of it
+  std::unordered_map<uint64_t, std::shared_ptr<Collective>> in_flight_;  // by storage that one writes
+  std::vector<ulpscope_value> inputs_;                                   // in this pass
+  bool is_evaluation_ = false;                                           // this pass
   std::array<std::vector<const Tensor*>, 3> tensors_;  // of the op that is told: reads, written arguments, and results
   std::unordered_map<Name, double> unclipped_;         // by parameter
   std::unordered_map<uint64_t, Kept> kept_;            // by handle of the parameter

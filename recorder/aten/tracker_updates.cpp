@@ -36,6 +36,8 @@ void Tracker::keep(std::span<const Tensor> pairs, bool changes_gradients) {
   for (auto& [handle, each] : kept_) each.is_there = false;
   for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
     const Tensor &parameter = pairs[i], &gradient = pairs[i + 1];
+    settle(parameter);
+    if (gradient.is_present) settle(gradient);
     const auto is_kept_here = [](const Tensor& tensor) { return tensor.unreadable == nullptr && has_statistics(tensor); };
     if (!is_kept_here(parameter) || (gradient.is_present && !is_kept_here(gradient))) continue;
     const auto copy = [&](Tensor tensor, KeptTensor& to) {

@@ -155,12 +155,7 @@ MadePointer Tracker::input(const Tensor& tensor, std::string_view name_of_tensor
 }
 
 void Tracker::source_later(const Tensor& tensor, Name parameter, Name module, Name name_of_tensor) {
-  Unread unread{{shape_of(tensor).begin(), shape_of(tensor).end()},
-                {strides_of(tensor).begin(), strides_of(tensor).end()},
-                tensor,
-                parameter,
-                module,
-                name_of_tensor};
+  Unread unread{KeptDescription(tensor), parameter, module, name_of_tensor};
   if (unread_.insert_or_assign(tensor.storage, std::move(unread)).second) adapter_.retain(adapter_.context, tensor.storage);
 }
 
@@ -169,13 +164,11 @@ void Tracker::source_unread(const Tensor& seen) {
   if (at == unread_.end()) return;
   Unread unread = std::move(at->second);
   unread_.erase(at);
+  const Tensor tensor = unread.tensor.described();
   // The memory may have moved since.
-  if (unread.tensor.storage_data == seen.storage_data && unread.tensor.storage_bytes == seen.storage_bytes) {
-    unread.tensor.shape = unread.shape.data();
-    unread.tensor.strides = unread.strides.data();
-    source(unread.tensor, Role::buffer, unread.parameter, unread.module, unread.name);
-  }
-  adapter_.release(adapter_.context, unread.tensor.storage);
+  if (tensor.storage_data == seen.storage_data && tensor.storage_bytes == seen.storage_bytes)
+    source(tensor, Role::buffer, unread.parameter, unread.module, unread.name);
+  adapter_.release(adapter_.context, tensor.storage);
 }
 
 void Tracker::source_buffers(const Schema& schema, const Bound& bound) {
@@ -198,6 +191,7 @@ void Tracker::source_written(const Schema& schema, const Bound& bound) {
 }
 
 void Tracker::inputs(std::span<const Tensor> tensors) {
+  for (const Tensor& tensor : tensors) settle(tensor);
   for (const Tensor& tensor : tensors)
     if (tensor.is_present && tensor.unreadable == nullptr && is_new_input(memory_.last(tensor))) input(tensor, "input");
 }
@@ -285,6 +279,7 @@ std::optional<ulpscope_value> Tracker::target_of(const ulpscope_aten_edge& edge)
 ulpscope_aten_backward Tracker::begin_backward(std::span<const Tensor> roots, bool takes_losses) {
   ulpscope_aten_backward backward{1.0, 0.0, std::nan(""), 0};
   for (const Tensor& root : roots) {
+    settle(root);
     const MadePointer made = memory_.last(root);
     if (root.unreadable != nullptr || !is_recorded(made)) continue;
     backward.scale = made->scale;

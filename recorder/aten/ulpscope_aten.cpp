@@ -149,6 +149,10 @@ void ulpscope_aten_inputs(ulpscope_aten* aten, const ulpscope_aten_tensor* tenso
   guarded(aten, [&](aten::Tracker& tracker) { tracker.inputs(span_of(tensors, count)); });
 }
 
+void ulpscope_aten_unsharded(ulpscope_aten* aten, const ulpscope_aten_tensor* tensor, const ulpscope_aten_tensor* part) {
+  guarded(aten, [&](aten::Tracker& tracker) { tracker.unsharded(*tensor, *part); });
+}
+
 void ulpscope_aten_delivered(ulpscope_aten* aten, const ulpscope_aten_tensor* tensors, uint32_t count, uint32_t batch,
                              int64_t samples, int is_in_rows) {
   guarded(aten, [&](aten::Tracker& tracker) { tracker.delivered(span_of(tensors, count), batch, samples, is_in_rows != 0); });

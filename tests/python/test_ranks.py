@@ -1,8 +1,10 @@
-"""Reports and tables of a folder with the traces of a run of two processes."""
+"""Runs of two processes: their traces, what passes between them, and reports of a folder with both."""
 
+import multiprocessing
 import os
 import tempfile
 import unittest
+import warnings
 
 from recorded import NEEDS_TORCH, Case, torch
 
@@ -10,33 +12,177 @@ import ulpscope
 from ulpscope._library import Recorder
 
 BUILT = os.environ.get("ULPSCOPE_LIBRARY") and os.environ.get("ULPSCOPE_PROGRAM")
+BAD = 37  # the sample that has a NaN, of 64
+
+
+def in_two_processes(work, *given):
+    """Calls work(rank, folder, *given) in each; the folder with what they wrote, which the caller removes."""
+    folder = tempfile.TemporaryDirectory()
+    context = multiprocessing.get_context("fork")  # what is imported, is imported
+    processes = [context.Process(target=_as_rank, args=(rank, folder.name, work, given)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    if any(process.exitcode for process in processes):
+        folder.cleanup()
+        raise AssertionError(f"processes ended with {[process.exitcode for process in processes]}")
+    return folder
+
+
+def _as_rank(rank, folder, work, given):
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    work(rank, folder, *given)
+    torch.distributed.destroy_process_group()
+
+
+def model_of():
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+
+
+def loader_of(bad):
+    """Of 64 samples, of which each process gets every second one."""
+    torch.manual_seed(2)
+    x = torch.randn(64, 4)
+    y = (x[:, 0] > 0).long()
+    if bad:
+        x[BAD, 1] = float("nan")
+    data = torch.utils.data.TensorDataset(x, y)
+    sampler = torch.utils.data.DistributedSampler(data, shuffle=False)
+    return torch.utils.data.DataLoader(data, batch_size=4, sampler=sampler)
+
+
+def train(rank, folder, way, bad):
+    """Writes a trace of 8 steps, and the gradients that optimizers read, as the processes have them in the end."""
+    model = model_of()
+    if way == "sharded":
+        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+        for layer in (model[0], model[2], model):
+            torch.distributed.fsdp.fully_shard(layer, mesh=mesh)
+    elif way.startswith("ddp"):
+        model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=way == "ddp in buckets")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    read = []
+    with ulpscope.record(os.path.join(folder, "run"), model, optimizer) as run:
+        for x, y in loader_of(bad):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(x), y).backward()
+            exchange(way, model.parameters())
+            read.append([getattr(parameter.grad, "_local_tensor", parameter.grad).clone() for parameter in model.parameters()])
+            optimizer.step()
+    assert not run._session.failed, run._session.failed
+    assert not run._session.refusals, run._session.refusals
+    torch.save(read, os.path.join(folder, f"gradients{rank}.pt"))
+
+
+def exchange(way, parameters):
+    """What programs do that exchange gradients themselves."""
+    from torch.distributed import _functional_collectives as functional
+
+    gradients = [parameter.grad for parameter in parameters]
+    if way == "waits":
+        for gradient in gradients:
+            torch.distributed.all_reduce(gradient)
+    elif way == "waits later":
+        for work in [torch.distributed.all_reduce(gradient, async_op=True) for gradient in gradients]:
+            work.wait()
+    elif way == "functional":
+        for gradient in gradients:
+            gradient.copy_(functional.all_reduce(gradient, "sum", torch.distributed.group.WORLD))
+    elif way == "gathered":
+        for gradient in gradients:
+            both = [torch.zeros_like(gradient) for _ in range(2)]
+            torch.distributed.all_gather(both, gradient)
+            gradient.copy_(both[0] + both[1])
+
+
+def rows_of(path):
+    """The rows of a trace, each with its op's."""
+    trace = ulpscope.load(path)
+    ops, tensors = trace.table("ops"), trace.table("tensors")
+    return [{**ops[tensors[row["tensor"]]["op"]], **tensors[row["tensor"]], **row} for row in trace.table("stats")]
 
 
 @unittest.skipIf(torch is None, NEEDS_TORCH)
 @unittest.skipIf(not BUILT, "ULPSCOPE_LIBRARY and ULPSCOPE_PROGRAM are not set")
 class Ranks(Case):
-    def train(self, path, rank):
-        """As the process of a rank would; the one of rank 1 meets a NaN."""
+    def trained(self, way, bad):
+        folder = in_two_processes(train, way, bad)
+        self.addCleanup(folder.cleanup)
+        return folder.name
 
-        def make(run, options):
-            return Recorder({**run, "run_id": "0123456789abcdef", "rank": rank, "world_size": 2}, options)
+    def check_blames_rank_1(self, folder):
+        """Sample 37 is in rank 1's batch of step 4."""
+        report = ulpscope.report(os.path.join(folder, "run"))
+        first = report.data["causes"][0]
+        self.assertEqual((report.verdict, first["code"], first["step"]), ("broken", "data.nonfinite", 4), report.text)
+        text = " ".join(report.text.split())
+        self.assertIn(f"element 1 of sample {BAD} of TensorDataset, rank 1, step 4", text)
+        self.assertEqual([cause["code"] for cause in report.data["causes"]], ["data.nonfinite"], report.text)
 
-        torch.manual_seed(1)
-        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        with self.watch(ulpscope.record(path, model, optimizer, make_recorder=make)):
-            for step in range(4):
-                x = torch.randn(8, 4)
-                if rank == 1 and step == 3:
-                    x[2, 1] = float("nan")
-                optimizer.zero_grad()
-                torch.nn.functional.cross_entropy(model(x), torch.zeros(8, dtype=torch.long)).backward()
-                optimizer.step()
+    def check_collectives(self, folder, function):
+        """Each is a row behind what it read, with the values that were there once it was waited for."""
+        for rank in range(2):
+            gradients = torch.load(os.path.join(folder, f"gradients{rank}.pt"))
+            rows = [row for row in rows_of(os.path.join(folder, "run", f"rank{rank}.h5")) if row["kind"] == "collective"]
+            self.assertEqual({(row["function"], row["phase"]) for row in rows}, {(function, "communication")})
+            for step, expected in enumerate(gradients):
+                of_step = [row for row in rows if row["step"] == step]
+                total = sum(row["sum_of_squares"] for row in of_step)
+                self.assertAlmostEqual(total, sum(each.double().pow(2).sum().item() for each in expected), places=9)
+
+    def test_exchanged_by_hand(self):
+        for way in ("waits", "waits later", "functional"):
+            with self.subTest(way):
+                self.check_collectives(self.trained(way, False), "all_reduce")
+
+    def test_data_parallel(self):
+        for way in ("ddp", "ddp in buckets"):
+            with self.subTest(way):
+                self.check_collectives(self.trained(way, False), "all_reduce")
+                self.check_blames_rank_1(self.trained(way, True))
+
+    def test_a_nan_that_is_gathered(self):
+        self.check_blames_rank_1(self.trained("gathered", True))
+
+    def test_sharded(self):
+        folder = self.trained("sharded", False)
+        report = ulpscope.report(os.path.join(folder, "run"))
+        self.assertEqual((report.verdict, report.data["causes"]), ("ok", []), report.text)
+        self.check_collectives(folder, "reduce_scatter")
+        for rank in range(2):
+            gradients = torch.load(os.path.join(folder, f"gradients{rank}.pt"))
+            path = os.path.join(folder, "run", f"rank{rank}.h5")
+            rows = rows_of(path)
+            updates = [row for row in rows if row["role"] == "weight" and row["function"] == "sgd_update"]
+            self.assertEqual([row["parameter"] for row in updates], ["0.weight", "0.bias", "2.weight", "2.bias"] * 8)
+            self.assertEqual([row["count"] for row in updates[:4]], [each.numel() for each in gradients[0]])
+            self.assertEqual([event["text"] for event in ulpscope.load(path).table("events") if "forward op" in event["text"]], [])
+            backward = [row for row in rows if row["phase"] == "backward" and row["role"] == "weight_gradient"]
+            self.assertEqual({row["parameter"] for row in backward}, {"0.weight", "0.bias", "2.weight", "2.bias"})
+        self.check_blames_rank_1(self.trained("sharded", True))
 
     def test_a_folder_is_one_run(self):
+        """As where processes share nothing; the one of rank 1 meets a NaN."""
         with tempfile.TemporaryDirectory() as folder:
             for rank in (0, 1):
-                self.train(os.path.join(folder, f"rank{rank}.h5"), rank)
+
+                def make(run, options):
+                    return Recorder({**run, "run_id": "0123456789abcdef", "rank": rank, "world_size": 2}, options)
+
+                model = model_of()
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+                with self.watch(ulpscope.record(os.path.join(folder, f"rank{rank}.h5"), model, optimizer, make_recorder=make)):
+                    for step in range(4):
+                        x = torch.randn(8, 4)
+                        if rank == 1 and step == 3:
+                            x[2, 1] = float("nan")
+                        optimizer.zero_grad()
+                        torch.nn.functional.cross_entropy(model(x), torch.zeros(8, dtype=torch.long)).backward()
+                        optimizer.step()
             report = ulpscope.report(folder)
             self.assertEqual(report.verdict, "broken", report.text)
             self.assertRegex(report.text, r"rank 1")

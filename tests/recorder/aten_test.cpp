@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <deque>
 #include <filesystem>
@@ -71,7 +72,10 @@ class Aten : public testing::Test {
     session.unscaled = [](void*, int) { return 1; };
     session.scaler_updated = [](void*, double) {};
     session.norms = [](void*, double, double) {};
-    session.batch = [](void*, uint32_t, int64_t, int64_t) { return 1; };
+    session.batch = [](void* context, uint32_t batch, int64_t first, int64_t count) {
+      static_cast<Aten*>(context)->read_.push_back({batch, first, count});
+      return 1;
+    };
     session.line = [](void*) { return ulpscope_name{0}; };
     session.refused = [](void* context, const char* why) { static_cast<Aten*>(context)->refused_.push_back(why); };
     session.failed = [](void*, const char* why) { ADD_FAILURE() << why; };
@@ -235,6 +239,7 @@ class Aten : public testing::Test {
   std::map<uint64_t, int> retained_;
   std::set<uint64_t> freed_;
   std::vector<std::string> refused_;
+  std::vector<std::array<int64_t, 3>> read_;  // of batches: which, the first sample, how many
   uint64_t storages_ = 0;
 
  private:
@@ -404,6 +409,59 @@ TEST_F(Aten, GradientsBelongToTheForwardOpAndToTheParameter) {
       }
     return true;
   });
+}
+
+TEST_F(Aten, ACollectiveHasTheValuesThatAreThereOnceTheyAreRead) {
+  const auto x = make(4), y = make(4);
+  source(x, "w");
+  enter("fc");
+  relu(x, y);
+  run("c10d::allreduce_", {{"tensors"}}, {Tensors{y}}, {y});
+  std::fill_n(static_cast<float*>(const_cast<void*>(y.data)), 4, 7.0F);  // it ends
+  relu(y, make(4));
+  finish();
+  const Snapshot trace(path_);
+  EXPECT_EQ(op_named(trace, "allreduce_").kind, OpKind::collective);
+  EXPECT_EQ(read_by(trace, "allreduce_"), (Inputs{{0, {"relu"}}}));
+  EXPECT_EQ(read_by(trace, "relu#2"), (Inputs{{0, {"allreduce_"}}}));
+  double sum = 0;
+  trace.visit_rows({}, [&](std::span<const TensorRow> rows) {
+    for (const TensorRow& row : rows)
+      if (trace.ops()[trace.tensors()[row.tensor].op].name == "allreduce_") sum += row.statistics.sum;
+    return true;
+  });
+  EXPECT_EQ(sum, 28);
+}
+
+TEST_F(Aten, WhatOneProcessHasOfAParameterIsNotAllThatItIsMadeOf) {
+  const auto mine = make(4), whole = make(8), y = make(8);
+  source(mine, "w");
+  ulpscope_aten_unsharded(aten_, &whole, &mine);
+  run("fsdp::split_with_sizes_copy", {{"all_gather_output"}, {"out", true, true}}, {make(8), Tensors{whole}}, {});
+  enter("fc");
+  relu(whole, y);
+  finish();
+  const Snapshot trace(path_);
+  EXPECT_EQ(read_by(trace, "relu"), (Inputs{{0, {"w"}}}));
+  EXPECT_FALSE(op_named(trace, "relu").inputs_told);
+}
+
+TEST_F(Aten, SamplesOfABatchAreFollowedToWhatAModelReads) {
+  const auto batch = make({4, 3}, std::vector<float>(12, 1)), cast = make({2, 3}, std::vector<float>(6, 1)),
+             moved = make({4, 3}, std::vector<float>(12, 1)), two = make({2, 3}, std::vector<float>(6, 1));
+  ulpscope_aten_delivered(aten_, &batch, 1, 9, 4, 1);
+  run("aten::_to_copy", {{"self"}}, {part(batch, 6, {2, 3})}, {cast});  // its last two rows
+  run("aten::index", {{"self"}}, {batch}, {moved});
+  run("aten::index_select", {{"self"}}, {batch}, {two});  // some of its rows
+  for (const auto& input : {cast, moved, two, make(3)}) ulpscope_aten_inputs(aten_, &input, 1);
+  finish();
+  EXPECT_EQ(read_, (std::vector<std::array<int64_t, 3>>{{9, 2, 2}, {9, 0, 4}}));
+  std::map<std::string, std::string> attributes;
+  const Snapshot trace(path_);
+  for (const OpInfo& op : trace.ops()) attributes[op.name] += op.attributes + ";";
+  EXPECT_EQ(attributes, (std::map<std::string, std::string>{{"input", "samples=none;samples=none;"},
+                                                            {"input_of_batch", "samples=rows;"},
+                                                            {"input_of_unordered_batch", "samples=unordered;"}}));
 }
 
 TEST_F(Aten, ANameThatTheRecorderRefusesIsLeftOutAndTheCallIsNot) {

@@ -241,6 +241,8 @@ class Fallback(Adapter):
                     described.kind, described.first, described.count = TENSOR, len(tensors), 1
                     tensors.append(value)
                 elif overload.tensors[index] and isinstance(value, (list, tuple)):
+                    if any(isinstance(each, (list, tuple)) for each in value):  # as of all-gathers
+                        value = _tensors_in(value)
                     described.kind, described.first, described.count = TENSORS, len(tensors), len(value)
                     tensors += [each if isinstance(each, torch.Tensor) else None for each in value]
                 else:

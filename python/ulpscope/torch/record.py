@@ -288,6 +288,11 @@ class _Begins(_Hook):
         if not self._was_called and self._session is not None and self._is_of(module) and torch.is_grad_enabled():
             self._was_called = True
             self._session.reached.module_called(self._name, module)
+        self._begin(module, args, kwargs)
+        if self._session is not None and self._session.parts and self._is_of(module):
+            self._session.unsharded(self._name, module)
+
+    def _begin(self, module: Any, args: Any, kwargs: Any) -> None:
         if self._adapter is not None and self._is_of(module) and self._adapter.begin_inner_module(self._number, self._is_compiled):
             return
         session = self._session_of(module)

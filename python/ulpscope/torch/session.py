@@ -112,6 +112,7 @@ class Session:
         self.adapter, self.notes = adapter, [way]  # for the end of the trace
         self.tracker = Tracker(adapter.structure, self, getattr(make_recorder, "calls", None))
         self.adapter.fail = self.fail
+        self.parts: Dict[str, torch.Tensor] = {}  # by name of a parameter: this process's part of it, where each has one
         self.steps = Steps(self.tracker, list(optimizers), accumulate, sample)
         self.samples = Samples(self)
         self.sampling: Sampling
@@ -136,6 +137,27 @@ class Session:
         self._names[id(parameter)] = full
         self._modules.setdefault(full, module)
         self.tracker.name_parameter(parameter._cdata, self.tracker.name(full), self.tracker.name(module))
+        part = updates.local(parameter)
+        if part is not parameter:
+            self.parts[full] = part
+            self.tracker.name_parameter(part._cdata, self.tracker.name(full), self.tracker.name(module))
+
+    def unsharded(self, name: str, module: torch.nn.Module) -> None:
+        """Parameters that a module has while it runs, in the place of this process's parts of them (FSDP)."""
+        if self.is_over or self.tracker.state.muted:
+            return
+        with self.guard():
+            for own, parameter in module.named_parameters(recurse=False):
+                full = f"{name}.{own}" if name else own
+                part = self.parts.get(full)
+                if part is None or updates.local(parameter) is not parameter:
+                    continue
+                self._name_parameter(parameter, full, name)
+                described = self.adapter.describe([parameter, part])
+                self.tracker.unsharded(described.at(0), described.at(1))
+
+    def _local(self, tensors: List[Optional[torch.Tensor]]) -> List[Optional[torch.Tensor]]:
+        return [updates.local(each) for each in tensors] if self.parts else tensors
 
     @staticmethod
     def modules_of(prefix: str, model: torch.nn.Module) -> Iterator[Tuple[str, torch.nn.Module]]:
@@ -345,7 +367,7 @@ class Session:
 
     def _source(self, tensor: torch.Tensor, role: str, parameter: str, module: str, name: str) -> None:
         tracker = self.tracker
-        described = self.adapter.describe([tensor])
+        described = self.adapter.describe([self.parts.get(parameter, tensor)])
         if not described.is_readable(0) or tracker.has_maker(described.at(0)):
             return
         module = self._modules.setdefault(parameter, module)
@@ -411,11 +433,12 @@ class Session:
             self.steps.scaler_updated(scale)
 
     def on_norms(self, _: Any, before: float, after: float) -> None:
-        self.steps.norms(before, after)
+        self._norms(before, after)
 
     def on_batch(self, _: Any, batch: int, first: int, count: int) -> int:
         with self.guard():
-            return int(self.samples.read(*self.steps.current, batch, first, count))
+            evaluating, micro_batch = self.steps.current
+            return int(self.samples.read(evaluating, micro_batch, batch, first, count))
         return 0
 
     def on_line(self, _: Any) -> int:
@@ -574,7 +597,7 @@ class Session:
                 gradient = None if has_closure else parameter.grad
                 if has_closure or gradient is not None:
                     pairs += (parameter, gradient)
-        given = self.adapter.describe(pairs)
+        given = self.adapter.describe(self._local(pairs))
         self.tracker.keep(given.address, given.count // 2, not updates.leaves_gradients(optimizer))
 
     def optimizer_ends(self, optimizer: Any) -> None:
@@ -594,9 +617,13 @@ class Session:
             skipped = found is not None and updates.number(found) > 0
             if self.sampling.is_looking:
                 before, after = self._updated(optimizer, skipped, 1.0 if scale is None else updates.number(scale))
-                self.steps.norms(before, after)
+                self._norms(before, after)
             self.steps.step_taken(optimizer, updates.number(optimizer.param_groups[0]["lr"]), skipped)
             self.sampling.stepped()
+
+    def _norms(self, before: float, after: float) -> None:
+        if not self.parts:  # else they are of a part of the gradients
+            self.steps.norms(before, after)
 
     def _state_names(self, names: Tuple[str, ...]) -> Any:
         """An array of the library's numbers of names."""
@@ -613,7 +640,7 @@ class Session:
             update = UpdateStruct(factor=factor, optimizer=tracker.name(type(optimizer).__name__))
             updates.describe_group(optimizer, group, update)
             for names, tensors in updates.parameters_with_states(optimizer, group):
-                given = self.adapter.describe(tensors)
+                given = self.adapter.describe(self._local(tensors))
                 update.tensors, update.count = given.address, len(tensors) // (3 + len(names))
                 update.state_names, update.states_count = self._state_names(names), len(names)
                 tracker.updated(update, skipped, before, after)

@@ -120,6 +120,7 @@ _SIGNATURES: Dict[str, Tuple[List[Any], Any]] = {
     "has_maker": ([_pointer, _pointer], ctypes.c_int),
     "source": ([_pointer, _pointer, _i32, _u32, _u32, _u32, ctypes.c_int], None),
     "inputs": ([_pointer, _pointer, _u32], None),
+    "unsharded": ([_pointer, _pointer, _pointer], None),
     "delivered": ([_pointer, _pointer, _u32, _u32, _i64, ctypes.c_int], None),
     "begin_backward": ([_pointer, _pointer, _u32, ctypes.c_int, ctypes.POINTER(BackwardStruct)], None),
     "opaque": ([_pointer, _u32, _u32, _i64, _pointer, _u32, _pointer, ctypes.POINTER(_i64), ctypes.POINTER(_u32), _u32], None),

@@ -11,6 +11,12 @@ def number(value: Any) -> float:
     return float(value.item()) if isinstance(value, torch.Tensor) else float(value)
 
 
+def local(tensor: Any) -> Any:
+    """The part of a tensor that this process has, where others have parts of it too (DTensor)."""
+    part = getattr(tensor, "_local_tensor", None)
+    return part if isinstance(part, torch.Tensor) else tensor
+
+
 def parameters_of(optimizer: Any) -> List[Tuple[torch.Tensor, Dict[str, Any]]]:
     """The parameters that an optimizer has, each with its group."""
     return [(parameter, group) for group in optimizer.param_groups for parameter in group["params"]]

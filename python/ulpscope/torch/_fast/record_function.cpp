@@ -247,6 +247,12 @@ void argument_of(const c10::IValue& value, bool is_type, ulpscope_aten_argument&
     for (const c10::IValue& each : value.toListRef())
       describe(each.isTensor() ? each.toTensor() : at::Tensor(), tensors.emplace_back());
     to.count = static_cast<uint32_t>(tensors.size()) - to.first;
+  } else if (value.isList() && !value.toListRef().empty() && value.toListRef()[0].isTensorList()) {  // as of all-gathers
+    to.kind = ULPSCOPE_ATEN_TENSORS;
+    to.first = static_cast<uint32_t>(tensors.size());
+    for (const c10::IValue& list : value.toListRef())
+      for (const at::Tensor& each : list.toTensorVector()) describe(each, tensors.emplace_back());
+    to.count = static_cast<uint32_t>(tensors.size()) - to.first;
   } else {
     to.kind = ULPSCOPE_ATEN_OTHER;
   }
@@ -507,7 +513,7 @@ void Recording::describe_schema(const c10::OperatorHandle& op, Overload& overloa
   for (const c10::Argument& result : schema.returns())
     described.returns_alias = described.returns_alias || result.alias_info() != nullptr;
   described.is_pointwise = op.hasTag(at::Tag::pointwise);
-  overload.writes = overload.writes || schema.name().find("batch_norm") != std::string::npos;
+  overload.writes = overload.writes || schema.name().find("batch_norm") != std::string::npos || schema.name().starts_with("c10d::");
   overload.number = functions_.add_schema(aten_, &described);
 }
 
