@@ -1,7 +1,7 @@
 """A function with a backward pass of its own, which computes in FP32 under autocast: `python custom_function.py`.
 
-The square of a number from 256 on exceeds 65,504, the largest number of FP16. cast_inputs casts the inputs of the function to FP32 and turns
-autocast off in it; custom_bwd has autocast off in backward() too."""
+The square of a number from 256 on exceeds 65,504, the largest number of FP16. cast_inputs casts the inputs of the function to
+FP32 and turns autocast off in it; custom_bwd has autocast off in backward() too."""
 
 import torch
 from torch import nn

@@ -31,7 +31,8 @@ def loss_of(points, are_real):
     return nn.functional.binary_cross_entropy_with_logits(logits, torch.full_like(logits, are_real))
 
 
-with ulpscope.record("gan.h5", {"generator": generator, "critic": critic}, [critic_optimizer, generator_optimizer], scaler, overwrite=True):
+models, optimizers = {"generator": generator, "critic": critic}, [critic_optimizer, generator_optimizer]
+with ulpscope.record("gan.h5", models, optimizers, scaler, overwrite=True):
     for step in range(60):
         with torch.autocast(device, torch.float16):
             made = generator(torch.randn(64, 4, device=device))

@@ -105,7 +105,8 @@ def main():
     scaler = torch.amp.GradScaler("cpu")
     with ulpscope.record(f"{given.name}.h5", model, optimizer, scaler, overwrite=True):
         train(model, optimizer, scaler, make_batches(given.steps))
-    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}, f"{given.name}.pt")
+    states = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scaler": scaler.state_dict()}
+    torch.save(states, f"{given.name}.pt")
     print(ulpscope.report(f"{given.name}.h5"))
 
 

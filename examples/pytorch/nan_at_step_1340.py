@@ -1,6 +1,6 @@
 """Two processes that forecast a sensor, in BF16 under autocast, until the loss is NaN: the training of docs/case_study_ddp.md.
 
-`torchrun --standalone --nproc-per-node 2 nan_at_step_1340.py` records into the folder series, and keeps a checkpoint of every 100 steps.
+`torchrun --standalone --nproc-per-node 2 nan_at_step_1340.py` records into the folder series, with a checkpoint each 100 steps.
 With `--name mended --eps 1e-3 --resume series-1300.pt` it goes on from one of them, with a change."""
 
 import argparse
@@ -62,7 +62,8 @@ def train(model, optimizer, loader, first, name):
         if is_first and (step + 1) % 100 == 0:
             print(f"step {step + 1}: loss {total / 100:.3f}", flush=True)
             total = 0.0
-            torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}, f"{name}-{step + 1}.pt")
+            states = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
+            torch.save(states, f"{name}-{step + 1}.pt")
 
 
 def main():

@@ -1,4 +1,4 @@
-"""A LightningModule, recorded by a callback: `python with_lightning.py`, where lightning is installed."""
+"""A LightningModule, recorded by a callback: `python with_lightning.py`. It needs lightning."""
 
 import lightning.pytorch as pl
 import torch
@@ -25,8 +25,9 @@ class Classifier(pl.LightningModule):
 pl.seed_everything(0, verbose=False)
 x = torch.randn(512, 8)
 loader = DataLoader(TensorDataset(x, (x.sum(1) > 0).long()), 32, shuffle=True)
-trainer = pl.Trainer(accelerator="cpu", precision="bf16-mixed", max_epochs=3, gradient_clip_val=1.0, logger=False, enable_checkpointing=False,
-                     enable_progress_bar=False, enable_model_summary=False, callbacks=[LightningCallback("lightning.h5", overwrite=True)])
+trainer = pl.Trainer(accelerator="cpu", precision="bf16-mixed", max_epochs=3, gradient_clip_val=1.0, logger=False,
+                     enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+                     callbacks=[LightningCallback("lightning.h5", overwrite=True)])
 trainer.fit(Classifier(), loader)
 
 print(ulpscope.report("lightning.h5"))

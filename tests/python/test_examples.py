@@ -1,5 +1,5 @@
-"""The scripts of examples/pytorch run as they are, and the traces that they leave tell what the scripts know of themselves; with the line
-that a script is about taken out of it, the report names the fault."""
+"""The scripts of examples/pytorch run as they are, and the traces that they leave tell what the scripts know of themselves; with
+the line that a script is about taken out of it, the report names the fault."""
 
 import contextlib
 import importlib.util
@@ -95,9 +95,9 @@ class Examples(Case):
         self.assertLess(abs(int(square[1]) ** 2 - int(square[2].replace(",", ""))), int(square[1]) * 2)
 
     def test_ddp(self):
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", os.path.join(FOLDER, "ddp.py")]
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         environment = {**os.environ, "PYTHONPATH": os.path.join(FOLDER, "..", "..", "python"), "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        done = subprocess.run([*launcher, os.path.join(FOLDER, "ddp.py")], env=environment, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(f"{OK} 40 steps", done.stdout)
         rows = self.steps("ddp")
