@@ -13,6 +13,7 @@
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_place.h"
+#include "ulpscope/analyzers/subject/tensor_rounding.h"
 
 namespace ulpscope::findings {
 
@@ -25,6 +26,17 @@ constexpr Template kBadBatch{"data.nonfinite.one_batch", "{kind} in the data: on
 constexpr Template kHarmless{"data.nonfinite.harmless", "None of it reached a loss or a weight."};
 constexpr Template kFixBadSample{"advice.fix_sample", "Fix or drop the sample: no format and no loss scale helps."};
 constexpr Template kFixBadSamples{"advice.fix_samples", "Fix or drop the samples: no format and no loss scale helps."};
+
+constexpr Template kScaleBeforeCast{"advice.scale_before_cast",
+                                    "Its type is {format}, which ends at {largest}: if the data were finite before that cast, "
+                                    "scale them before it. Else fix or drop "
+                                    "the samples."};
+
+// A cast of the data to a type with a smaller range than FP32's may have made the infinities.
+bool may_have_overflowed(const RunFacts& facts, uint32_t tensor) {
+  const FloatFormat* const format = info(facts.selection.tensor(tensor).dtype).format;
+  return format != nullptr && 2 * format->largest_finite() < binary32.largest_finite() && facts.ranges().nan(tensor) == 0;
+}
 
 // The sample of the first element that was captured of the batch, or "".
 std::string place_of_first(const Snapshot& trace, uint32_t tensor, uint64_t step) {
@@ -75,6 +87,10 @@ void find_bad_data(const RunFacts& facts, Findings& found) {
   } else {
     title = rows > 1 ? kBadBatches({kind, batches, place, step, rank}) : kBadBatch({kind, place, step, rank});
     advice = kFixBadSamples();
+  }
+  if (may_have_overflowed(facts, first->second)) {
+    const FloatFormat& format = *info(facts.selection.tensor(first->second).dtype).format;
+    advice = kScaleBeforeCast({{"format", format_name(format)}, {"largest", format.largest_finite()}});
   }
   const bool knows_batches = is_of_batch(facts.selection.op(first->second)) && facts.context.trace.row_count("batches") > 0;
   if (knows_batches && (named.empty() || rows > 1)) advice += kExportListsBatch({{"trace", trace_name(facts.context.trace)}, step});

@@ -25,6 +25,7 @@ namespace words = cause_words;
 // The function makes Inf of so many operands, where these are finite, only because a result is too large for its type: it neither
 // divides nor takes a logarithm. A bias may be missing, and so may what is added to in place. 0: other reasons may be.
 size_t operands_of_exact(OpFunction function) {
+  if (function == OpFunction::norm) return 1;
   const OpSemantics& semantics = semantics_of(function);
   if (!has_trait(function, kSumsProducts)) return 0;
   const std::span<const Meaning> inputs = semantics.inputs;
@@ -177,7 +178,7 @@ NonfiniteExplanation explain_by_rows(const OriginFacts& origin) {
   if (operands == 0 || read.size() < operands || !is_narrow(made.dtype)) return {};
   if (op.function == OpFunction::scale && !std::isfinite(attribute(op, "factor").value_or(kUnknown))) return {};
   if (row->statistics.nan > 0 || stored_infinities(*row, made.dtype) == 0) return {};
-  const bool adds_up = semantics_of(op.function).reduces != Reduction::nothing;
+  const bool adds_up = semantics_of(op.function).reduces != Reduction::nothing && op.function != OpFunction::norm;
   return {.cause = op.kind == OpKind::cast ? NonfiniteCause::overflow_on_cast : NonfiniteCause::overflow_in_arithmetic,
           .story = (adds_up ? words::kSumExceeded : words::kExceeded)(
               {{"largest", origin.format().largest_finite()}, {"format", format_name(origin.format())}})};

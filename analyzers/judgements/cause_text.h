@@ -51,6 +51,10 @@ inline constexpr Template kSecondMoment{"cause.second_moment_overflow",
 inline constexpr Template kMastersHaveMoments{"advice.masters_have_moments",
                                               "Use FP32 master weights{masters:brackets}: their second moments are FP32 too."};
 
+inline constexpr Template kRateIsSpecial{"cause.rate_is_special", "The learning rate of that update is {rate:special}."};
+inline constexpr Template kRateWas{"cause.rate_was", "The last finite one before was {before:g}."};
+inline constexpr Template kCheckSchedule{"advice.check_schedule", "Check how the schedule of the learning rate computes it."};
+
 // Losses.
 inline constexpr Template kNoTarget{"cause.no_target",
                                     "All logits were finite, and the loss ignored every target of the batch: its mean is 0 / 0."};
@@ -122,6 +126,7 @@ inline constexpr Template kKeepPositive{"advice.keep_positive",
                                         "Keep the argument of {function} at 0 or above: clamp it, or find what made it negative."};
 inline constexpr Template kKeepBase{"advice.keep_base", "Keep the base of {function} away from 0: clamp it, or add an eps."};
 inline constexpr Template kKeepDivisor{"advice.keep_divisor", "Keep the divisor away from 0: clamp it, or add an eps."};
+inline constexpr Template kEpsTooSmall{"advice.eps_too_small", "In {format} an eps up to {flushed} is 0."};
 inline constexpr Template kClampExponent{
     "advice.clamp_exponent",
     "Subtract the largest value before exp, as softmax does, or clamp the argument of exp to at most {limit}."};

@@ -4,17 +4,31 @@
 
 #include "ulpscope/analyzers/judgements/cause_text.h"
 #include "ulpscope/analyzers/judgements/origin_facts.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
+#include "ulpscope/analyzers/subject/tensor_rounding.h"
 
 namespace ulpscope {
+
+namespace {
+
+// In a format with a small range what people add, 1e-8 as a rule, is 0.
+Sentences smallest_eps(const OriginFacts& origin) {
+  constexpr double kUsual = 1e-12;
+  const double flushed = magnitude_thresholds(origin.format(), rounding_of(origin.made)).flushed.surely_below;
+  if (!is_narrow(origin.made.dtype) || !(flushed > kUsual)) return {};
+  return cause_words::kEpsTooSmall({{"format", format_name(origin.format())}, {"flushed", Value(flushed, Unit::power_of_two)}});
+}
+
+}  // namespace
 
 Sentences domain_advice(const OriginFacts& origin, NonfiniteCause cause) {
   const OpFunction function = origin.function();
   const auto of_function = [&](const Template& words) {
-    return words({{"function", Name{NameKind::op, std::string(name_of(function))}}});
+    return Sentences(words({{"function", Name{NameKind::op, std::string(name_of(function))}}}));
   };
   switch (cause) {
     case NonfiniteCause::log_of_zero:
-      return of_function(cause_words::kKeepArgument);
+      return of_function(cause_words::kKeepArgument) + smallest_eps(origin);
     case NonfiniteCause::log_of_negative:
     case NonfiniteCause::sqrt_of_negative:
       return of_function(cause_words::kKeepPositive);
@@ -26,11 +40,11 @@ Sentences domain_advice(const OriginFacts& origin, NonfiniteCause cause) {
         case OpFunction::log:
         case OpFunction::sqrt:
         case OpFunction::rsqrt:
-          return of_function(cause_words::kKeepArgument);
+          return of_function(cause_words::kKeepArgument) + smallest_eps(origin);
         case OpFunction::pow:
-          return of_function(cause_words::kKeepBase);
+          return of_function(cause_words::kKeepBase) + smallest_eps(origin);
         default:
-          return cause_words::kKeepDivisor();
+          return Sentences(cause_words::kKeepDivisor()) + smallest_eps(origin);
       }
     default:
       return {};

@@ -110,6 +110,29 @@ NonfiniteExplanation explain_source(const OriginFacts& origin) {
   return {.cause = NonfiniteCause::bad_start, .help = Advice(words::kCheckStart())};
 }
 
+// ---- an update
+
+// The learning rate of the update is NaN or Inf. NaN stands for one that is not known too, which those of a run are in all steps.
+NonfiniteExplanation explain_rate(const OriginFacts& origin) {
+  const RowPosition& position = origin.origin.position;
+  std::optional<double> last_finite, here;
+  origin.facts.context.trace.of_rank(position.rank)
+      .visit_parameters({0, position.step + 1}, [&](std::span<const ParameterRow> rows) {
+        for (const ParameterRow& row : rows) {
+          if (origin.facts.selection.tensor(row.tensor).op != origin.made.op) continue;
+          if (row.step == position.step)
+            here = row.learning_rate;
+          else if (std::isfinite(row.learning_rate))
+            last_finite = row.learning_rate;
+        }
+        return true;
+      });
+  if (!here || std::isfinite(*here) || (std::isnan(*here) && !last_finite)) return {};
+  NonfiniteExplanation found{.story = words::kRateIsSpecial({{"rate", *here}}), .help = Advice(words::kCheckSchedule())};
+  if (last_finite) found.story += words::kRateWas({{"before", *last_finite}});
+  return found;
+}
+
 // ---- an update of Adam
 
 // Second moments in the step of the origin.
@@ -230,6 +253,8 @@ NonfiniteExplanation find_cause(const OriginFacts& origin) {
   if (Sentence changed = changed_operand(origin); !changed.empty()) return explain_memory(std::move(changed));
   if (op.kind == OpKind::source) return explain_source(origin);
   NonfiniteExplanation found;
+  if (op.kind == OpKind::update) found = explain_rate(origin);
+  if (!found.story.empty()) return found;
   if (op.function == OpFunction::adam_update) found = explain_adam(origin);
   if (op.kind == OpKind::loss && origin.made.slot == 0) found = explain_loss(origin);
   if (found.cause == NonfiniteCause::unknown && origin.capture) {

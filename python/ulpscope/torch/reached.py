@@ -18,22 +18,30 @@ class Reached:
 
     def __init__(self, name_of: Callable[[Any], Optional[str]]) -> None:
         self._name_of = name_of
-        self._called: Dict[str, Tuple[int, bool]] = {}  # modules in whose calls gradients grow: which came first, and whether it has no others
+        self._called: Dict[str, Tuple[int, bool]] = {}  # the order of first calls, and whether others are inside
         self._with: Set[int] = set()
         self._without: Dict[int, torch.Tensor] = {}
         self._optimizers: Dict[int, Any] = {}  # that stepped
+        self._whole: Set[int] = set()  # those all of whose parameters had a gradient
 
     def module_called(self, name: str, module: torch.nn.Module) -> None:
         if name not in self._called:
-            self._called[name] = len(self._called), next(module.children(), None) is None
+            self._called[name] = len(self._called), next(module.children(), None) is not None
 
     def optimizer_steps(self, optimizer: Any) -> None:
+        if id(optimizer) in self._whole:
+            return
         self._optimizers[id(optimizer)] = optimizer
+        is_whole = True
         for parameter, _ in updates.parameters_of(optimizer):
             if parameter.grad is not None:
                 self._with.add(id(parameter))
-            elif parameter.requires_grad:
+                continue
+            is_whole = False
+            if parameter.requires_grad:
                 self._without[id(parameter)] = parameter
+        if is_whole:
+            self._whole.add(id(optimizer))
 
     def warnings(self, models: List[Tuple[str, torch.nn.Module]], module_of: Callable[[str], str]) -> List[str]:
         """Sentences on what gets no gradient and should."""
@@ -61,10 +69,10 @@ class Reached:
         names = []
         for key, parameter in self._without.items():
             name = str(self._name_of(parameter))
-            order, is_leaf = self._called.get(module_of(name), (first, False))
-            if key not in self._with and is_leaf and order < first and module_of(name) not in reached:
+            order, has_others = self._called.get(module_of(name), (first, True))
+            if key not in self._with and not has_others and order < first and module_of(name) not in reached:
                 names.append(name)
         if not names:
             return []
-        return [f"No gradient came to {_told(names)} in any step, though an optimizer has them and their modules ran first: nothing "
-                "leads from there to the loss, as behind detach(), .data or numpy."]
+        return [f"No gradient came to {_told(names)} in any step, though an optimizer has them and their modules ran first: "
+                "nothing leads from there to the loss, as behind detach(), .data or numpy."]

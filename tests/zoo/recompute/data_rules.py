@@ -205,6 +205,10 @@ SAID = {
     "data.nonfinite.one_batch": bad_data,
     "data.nonfinite.sample": bad_data,
     "data.nonfinite.batches_hold": bad_data,
+    "advice.scale_before_cast": lambda case, said: {
+        "format": case.f.format_of(case.first_tensor).name.upper(),
+        "largest": case.f.format_of(case.first_tensor).largest,
+    },
     "data.nonfinite.harmless": lambda case, said: Claim(
         no_loss_was_nonfinite_in_a_step_that_was_taken=not (case.f.steps.nonfinite & ~case.f.steps.skipped).any(),
         none_of_it_reached_a_weight=not case.f.reached_weights,

@@ -432,6 +432,24 @@ def zero_by_rounding(case, said):
     return None, Claim(a_rounding_made_a_zero=False)
 
 
+def smallest_eps(case, said):
+    """The format of the origin makes zero of any eps up to there."""
+    tensor = case.f.rows.tensor[origin_of(case)]
+    return {"format": format_name(case.f, tensor), "flushed": case.f.flushed_up_to(tensor)[0]}
+
+
+def special_rate(case, said):
+    """The learning rates of the op's updates, by the table of parameters."""
+    f, row = case.f, origin_of(case)
+    p = f.tables.parameters
+    of_op = numpy.isin(p["tensor"], numpy.flatnonzero(f.tensors.op == f.rows.op[row]))
+    here = p["learning_rate"][of_op & (p["step"] == f.rows.step[row])]
+    before = p["learning_rate"][of_op & (p["step"] < f.rows.step[row])]
+    if said.id == "cause.rate_was":
+        return {"before": before[numpy.isfinite(before)][-1]}
+    return Claim(it_is_not_finite=len(here) > 0 and not numpy.isfinite(here).any())
+
+
 def flushed_addend(case):
     """A number that the sum under the divisor had added, of which the cast in between made zero, and that cast's tensor."""
     f = case.f
@@ -592,6 +610,9 @@ SAID = {
     "advice.clamp_exponent": least_exponent_argument,
     "advice.finite_factor": factor,
     "advice.factor_in_range": factor,
+    "advice.eps_too_small": smallest_eps,
+    "cause.rate_is_special": special_rate,
+    "cause.rate_was": special_rate,
     "advice.larger_epsilon_of_norm": lambda case, said: {"eps": case.f.trace.attribute(case.f.rows.op[origin_of(case)], "eps")},
     "advice.export_shows_element": other_capture,
     "advice.nan_tries": changes,
@@ -599,6 +620,7 @@ SAID = {
     "advice.nan_tries_and_shows_operands": changes,
 } | dict.fromkeys(
     (
+        "advice.check_schedule",
         "advice.keep_argument",
         "advice.keep_base",
         "advice.keep_divisor",
