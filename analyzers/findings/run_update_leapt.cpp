@@ -1,13 +1,9 @@
-#include <algorithm>
-#include <cmath>
-
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/judgements/leap.h"
-#include "ulpscope/analyzers/judgements/loss_ends.h"
+#include "ulpscope/analyzers/judgements/loss_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
-#include "ulpscope/analyzers/subject/trend.h"
 
 namespace ulpscope::findings {
 
@@ -25,13 +21,6 @@ constexpr Template kWrongInThatStep{
     "Check that step's samples, targets, gradients and memory: too high a learning rate makes updates grow over many steps."};
 constexpr Template kClippingBounds{"advice.clipping_bounds_a_step",
                                    "Clip the norm of the gradients{norm:brackets}: that bounds what one step can do."};
-
-// The run ended no better than it began, or with losses that are no numbers.
-bool does_harm(const RunFacts& facts) {
-  const StepTotals& steps = facts.judged_steps();
-  const std::vector<double> ends = last_losses(steps);
-  return facts.broke() || ends.empty() || !(median(ends) < steps.first.loss);
-}
 
 void find_leap(const RunFacts& facts, Findings& found) {
   const Leap* const leap = facts.leap();
@@ -57,7 +46,7 @@ void find_leap(const RunFacts& facts, Findings& found) {
   Advice advice;
   advice.text += kWrongInThatStep();
   advice.text += kClippingBounds({{"norm", advice.set(facts.context.settings.name(SettingKind::clip_norm), "1")}});
-  found.add(does_harm(facts) ? Severity::error : Severity::info, std::move(title), std::move(evidence), std::move(advice),
+  found.add(ended_no_better(facts) ? Severity::error : Severity::info, std::move(title), std::move(evidence), std::move(advice),
             std::move(extent));
 }
 

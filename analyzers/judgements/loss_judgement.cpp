@@ -185,6 +185,12 @@ bool stays_above_start(const RunFacts& facts) {
   return std::all_of(ends.begin(), ends.end(), [&](double loss) { return std::isfinite(loss) && loss > bound; });
 }
 
+bool ended_no_better(const RunFacts& facts) {
+  const StepTotals& steps = facts.judged_steps();
+  const std::vector<double> ends = last_losses(steps);
+  return facts.broke() || ends.empty() || !(median(ends) < steps.first.loss);
+}
+
 Severity harm_of_nonfinite_losses(const StepTotals& steps, bool broke) {
   if (broke) return Severity::error;
   return harms_losses(steps) ? Severity::warning : Severity::info;

@@ -67,6 +67,9 @@ std::optional<LossJudgement> judge_losses(const RunFacts& facts, uint64_t first_
 // Of a run too short for other judgements: each loss of its later half is above its first one, and of a classifier above guessing.
 bool stays_above_start(const RunFacts& facts);
 
+// The run ended no better than it began, or with losses that are no numbers.
+bool ended_no_better(const RunFacts& facts);
+
 // Losses that were NaN or infinite are an error where the run ended so, and a warning where they wasted many steps or came in one
 // that was taken.
 Severity harm_of_nonfinite_losses(const StepTotals& steps, bool broke);

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "ulpscope/analyzers/judgements/gradient_judgement.h"
+#include "ulpscope/analyzers/judgements/gradients_read.h"
 #include "ulpscope/analyzers/judgements/guesses.h"
 #include "ulpscope/analyzers/judgements/leap.h"
 #include "ulpscope/analyzers/judgements/learning_rates.h"
@@ -27,6 +28,7 @@ struct RunFacts::Made {
   std::optional<QuantizationJudgement> quantized;
   std::optional<ScaleJudgement> scale;
   std::optional<UpdateJudgement> updates;
+  std::optional<GradientsRead> gradients_read;
   std::optional<std::optional<Leap>> leap;
   std::optional<std::vector<LearningRate>> learning_rates;
   std::optional<std::optional<MeanGuess>> mean_guess;
@@ -81,6 +83,10 @@ const ScaleJudgement& RunFacts::scale() const {
 }
 bool RunFacts::sees_updates() const { return seen_.updates != nullptr; }
 const UpdateJudgement& RunFacts::updates() const { return once(made_->updates, context, steps(), judged_steps(), *seen_.updates); }
+const GradientsRead& RunFacts::gradients_read() const {
+  if (!made_->gradients_read) made_->gradients_read = ulpscope::gradients_read(*this);
+  return *made_->gradients_read;
+}
 const Leap* RunFacts::leap() const {
   const std::optional<Leap>& leap = made_->leap ? *made_->leap : made_->leap.emplace(leap_of(*this));
   return leap ? &*leap : nullptr;

@@ -24,6 +24,7 @@ class RangeJudgement;
 class ScaleJudgement;
 class SilentOutputs;
 class UpdateJudgement;
+struct GradientsRead;
 struct Leap;
 struct LearningRate;
 struct MeanGuess;
@@ -60,7 +61,8 @@ class RunFacts {
   const ScaleJudgement& scale() const;             // of the loss
   bool sees_updates() const;
   const UpdateJudgement& updates() const;
-  const Leap* leap() const;  // leap_of(); nullptr: nothing
+  const GradientsRead& gradients_read() const;  // in which state updates read them
+  const Leap* leap() const;                     // leap_of(); nullptr: nothing
   const std::vector<LearningRate>& learning_rates() const;
   const MeanGuess* mean_guess() const;  // mean_guess_of(); nullptr: nothing
 

@@ -661,6 +661,69 @@ TEST(RunFindings, ClippingBeforeUnscalingIsToldByItsReader) {
   }
 }
 
+// The gradients hold a loss scale in both cases: in one of them the rule of the update divides by it, which the norm shows.
+TEST(RunFindings, UpdatesThatReadScaledGradientsAreToldByTheNorm) {
+  for (const bool divides : {true, false}) {
+    SyntheticTrace trace;
+    TensorInfo gradient, weight;
+    gradient.role = Role::weight_gradient;
+    weight.role = Role::weight;
+    gradient.parameter = weight.parameter = "fc.weight";
+    const uint32_t read = trace.add_output({1, 0, "matmul", "fc", Phase::backward, "", {}}, gradient);
+    const uint32_t updated = trace.add_output({2, 0, "sgd_update", "fc", Phase::optimizer, "", {}}, weight);
+    trace.sink().add_edge({0, 1, 1, 0, 0});
+    for (int step = 0; step < 12; ++step) {
+      TensorRow row = make_row({0x1p9}, DType::f32);
+      row.scale = 0x1p10;
+      trace.add(read, row);
+      trace.add(updated, make_row({1.0}, DType::f32));
+      StepRow end = SyntheticTrace::default_step(1.0 + step, 0x1p10);
+      end.norm_known = true;
+      end.gradient_norm = end.clipped_gradient_norm = divides ? 0.5 : 0x1p9;
+      trace.end_step(end);
+    }
+    const Report report = analyze_all(trace.read(), {});
+    const Finding* const found = find_finding(report, "updates.still_scaled");
+    ASSERT_EQ(found != nullptr, !divides) << report.verdict_text;
+    if (divides) continue;
+    EXPECT_EQ(found->title.front().text(),
+              "Optimizers read gradients of the scaled loss that nothing had unscaled: in step 0 the loss scale was 1,024.");
+    EXPECT_EQ(found->severity, Severity::error);
+  }
+}
+
+// A sum that reads itself: of two sums in a step the second one reads the first one, a single one what an earlier step left.
+TEST(RunFindings, GradientsOfEarlierStepsAreToldOfSumsThatBeginWithThem) {
+  for (const int sums : {1, 2}) {
+    SyntheticTrace trace;
+    TensorInfo gradient, sum, weight;
+    gradient.role = Role::weight_gradient;
+    sum.role = Role::accumulated_gradient;
+    weight.role = Role::weight;
+    gradient.parameter = sum.parameter = weight.parameter = "fc.weight";
+    const uint32_t made = trace.add_output({1, 0, "matmul", "fc", Phase::backward, "", {}}, gradient);
+    const uint32_t added = trace.add_output({2, 0, "accumulate", "fc", Phase::backward, "", {}}, sum);
+    const uint32_t updated = trace.add_output({3, 0, "sgd_update", "fc", Phase::optimizer, "", {}}, weight);
+    trace.sink().add_edge({0, 1, 0, 1, 0});
+    trace.sink().add_edge({0, 1, 1, 0, 0});
+    trace.sink().add_edge({0, 2, 1, 1, 0});
+    for (int step = 0; step < 12; ++step) {
+      for (int i = 0; i < sums; ++i) {
+        trace.add(made, make_row({1.0}, DType::f32));
+        trace.add(added, make_row({1.0 + step}, DType::f32));
+      }
+      trace.add(updated, make_row({1.0}, DType::f32));
+      trace.end_step(SyntheticTrace::default_step(1.0 + step, 1));
+    }
+    const Report report = analyze_all(trace.read(), {});
+    const Finding* const found = find_finding(report, "updates.gradients_kept");
+    ASSERT_EQ(found != nullptr, sums == 1) << report.verdict_text;
+    if (sums == 2) continue;
+    EXPECT_EQ(found->severity, Severity::error);
+    EXPECT_NE(found->title.text().find("in 11 of the first 12 steps"), std::string::npos) << found->title.text();
+  }
+}
+
 TEST(RunFindings, DecayThatRoundingTookIsAWarning) {
   for (const double applied : {0.9, 0.2, -0.1}) {
     SyntheticTrace trace;

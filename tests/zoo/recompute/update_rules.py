@@ -223,6 +223,23 @@ def clipped_while_scaled(case, said):
     return Claim(it_clips="clip_norm" in functions, it_unscales="unscale" in functions)
 
 
+def first_gradient(case, tensor):
+    """Its row in the step that the evidence names."""
+    step = case.finding["evidence"][0]["key"]["step"]
+    return int(numpy.flatnonzero(case.f.rows_of(tensor) & (case.f.rows.step == step))[-1])
+
+
+def still_scaled(case, said):
+    f = case.f
+    gradient = f.rows_of(case.first_tensor) & (f.rows.step == said["step"])
+    return Claim({"scale": f.rows.scale[gradient][-1]}, it_is_a_scale=f.rows.scale[gradient][-1] >= 4)
+
+
+def gradients_kept(case, said):
+    sums = numpy.count_nonzero(case.f.rows_of(case.first_tensor))
+    return Claim(it_was_added_up_so_often=sums >= said["kept"], in_half_of_them=2 * said["kept"] >= said["steps"] - 1)
+
+
 def loss_stayed(case, said):
     s = case.f.steps
     losses = s.loss[s.known & (s.step < case.before)]
@@ -262,6 +279,8 @@ SAID = {
     "updates.decay_lost.all": decay_lost,
     "updates.clipped_away": clipped_away,
     "updates.clipped_away.loss_stayed": loss_stayed,
+    "updates.still_scaled": still_scaled,
+    "updates.gradients_kept": gradients_kept,
     "updates.clipped_while_scaled": clipped_while_scaled,
     "updates.clipped_while_scaled.shortens": lambda case, said: {"ratio": floored(clipping(case)[1].min()), "steps": len(clipping(case)[0])},
     "advice.norms_of_gradients_were": norms_of_gradients,
@@ -284,6 +303,14 @@ RULES = {
         values={"clipped_by_at_least": lambda case, *_: floored(clipping(case)[1].min())},
         place=lambda case, tensor, _: Step(int(case.f.steps.step[~case.f.steps.broken][-1])),
         first=lambda case: int(case.f.steps.step[0]),
+    ),
+    "updates.still_scaled": Rule(
+        values={"loss_scale": lambda case, tensor, place: float(case.f.rows.scale[first_gradient(case, tensor)])},
+        place=lambda case, tensor, _: first_gradient(case, tensor),
+    ),
+    "updates.gradients_kept": Rule(
+        values={"steps": lambda case, *_: case.said("updates.gradients_kept")["kept"]},
+        place=lambda case, tensor, _: first_gradient(case, tensor),
     ),
     "updates.clipped_while_scaled": Rule(
         values={"clipped_by_at_least": lambda case, *_: floored(clipping(case)[1].min())},

@@ -1,0 +1,178 @@
+#include "ulpscope/analyzers/judgements/gradients_read.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <span>
+#include <string>
+
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
+
+namespace ulpscope {
+
+namespace {
+
+constexpr uint64_t kMostStepsLookedAt = 16;
+constexpr double kLeastScaleTold = 4;  // below it, a norm with the scale in it is not told from one without
+
+// The rows of one tensor in a step, of gradients or of weights.
+struct TensorRows {
+  uint32_t first_sequence = 0;
+  uint64_t count = 0;
+  double scale = 1, sum_of_squares = NAN;  // of the last one
+};
+
+class LookedAtStep {
+ public:
+  LookedAtStep(const RunFacts& facts, const StepRow& step) : facts_(facts), step_(step) {}
+
+  const StepRow& row() const { return step_; }
+  void add(const TensorRow& row) {
+    const auto [at, is_new] = rows_.try_emplace(row.tensor);
+    TensorRows& rows = at->second;
+    if (is_new || row.sequence < rows.first_sequence) rows.first_sequence = row.sequence;
+    ++rows.count;
+    rows.scale = row.scale;
+    rows.sum_of_squares = row.known == StatisticsLevel::values ? row.statistics.sum_of_squares : NAN;
+  }
+
+  // The gradients that updates of the step read; nothing where one is not known.
+  std::optional<std::vector<uint32_t>> read_by_updates() const {
+    std::vector<uint32_t> found;
+    for (const uint32_t weight : updated()) {
+      const size_t before = found.size();
+      for_each_gradient(tensor(weight).op, [&](uint32_t gradient, const TensorRows&) { found.push_back(gradient); });
+      if (found.size() != before + 1) return std::nullopt;
+    }
+    return found;
+  }
+
+  // The loss scale in them, where the norm that the step has of them shows that no update divided them by it.
+  std::optional<double> scale_in(const std::vector<uint32_t>& gradients) const {
+    if (gradients.empty() || !step_.norm_known || !std::isfinite(step_.clipped_gradient_norm)) return std::nullopt;
+    const double scale = rows_.at(gradients.front()).scale;
+    double squares = 0;
+    for (const uint32_t gradient : gradients) {
+      const TensorRows& rows = rows_.at(gradient);
+      if (rows.scale != scale) return std::nullopt;
+      squares += rows.sum_of_squares;
+    }
+    if (!std::all_of(gradients.begin(), gradients.end(), [&](uint32_t each) { return keeps_scale(each); })) return std::nullopt;
+    const bool is_in_norm = step_.clipped_gradient_norm > std::sqrt(squares / scale);
+    return scale >= kLeastScaleTold && squares > 0 && std::isfinite(squares) && is_in_norm ? std::optional(scale) : std::nullopt;
+  }
+
+  // Gradients of parameters that an update had read before, which began with what was made in a step before this one.
+  std::vector<uint32_t> began_with_earlier(const std::set<std::string>& updated_before) const {
+    std::vector<uint32_t> found;
+    for (const auto& [sum, rows] : rows_) {
+      const TensorInfo& info = tensor(sum);
+      if (facts_.selection.op(sum).function != OpFunction::accumulate || !updated_before.contains(info.parameter)) continue;
+      // Of several sums of a step, only the first one can have begun so, and the others have read it.
+      const auto is_earlier = [&](uint32_t read, const TensorRows& of_read) {
+        const TensorInfo& other = tensor(read);
+        if (other.parameter != info.parameter || facts_.selection.op(read).phase == Phase::optimizer) return false;
+        return other.op == info.op ? rows.count == 1 : of_read.first_sequence > rows.first_sequence;
+      };
+      bool is_kept = false;
+      for_each_gradient(info.op, [&](uint32_t read, const TensorRows& of_read) { is_kept = is_kept || is_earlier(read, of_read); });
+      if (is_kept) found.push_back(sum);
+    }
+    return found;
+  }
+
+  std::set<std::string> updated_parameters() const {
+    std::set<std::string> names;
+    for (const uint32_t weight : updated()) names.insert(tensor(weight).parameter);
+    names.erase("");
+    return names;
+  }
+
+ private:
+  // It is as a backward pass left it, or was clipped once. What a program multiplies gradients by otherwise may be the inverse
+  // scale.
+  bool keeps_scale(uint32_t gradient) const {
+    constexpr double kSame = 0.01;
+    if (facts_.selection.op(gradient).phase == Phase::backward) return true;
+    const double before = step_.gradient_norm, after = step_.clipped_gradient_norm;
+    bool is_clipped = !(std::abs(before - after) <= kSame * before);
+    for_each_gradient(tensor(gradient).op, [&](uint32_t read, const auto&) {
+      is_clipped = is_clipped && facts_.selection.op(read).phase == Phase::backward;
+    });
+    return is_clipped;
+  }
+
+  const TensorInfo& tensor(uint32_t index) const { return facts_.selection.tensor(index); }
+
+  std::vector<uint32_t> updated() const {
+    std::vector<uint32_t> weights;
+    for (const auto& [i, rows] : rows_)
+      if (facts_.selection.op(i).kind == OpKind::update &&
+          (tensor(i).role == Role::weight || tensor(i).role == Role::master_weight))
+        weights.push_back(i);
+    return weights;
+  }
+
+  // Those that the op read in the graph of the step, and that have rows in it.
+  template <typename Visit>
+  void for_each_gradient(uint32_t op, const Visit& visit) const {
+    for (const GraphEdge& edge : facts_.context.trace.graph().inputs(op, step_.graph))
+      for (const uint32_t made : facts_.context.graph.made_by(edge.producer, edge.slot))
+        if (const auto at = rows_.find(made); at != rows_.end() && is_gradient(tensor(made).role)) visit(made, at->second);
+  }
+
+  const RunFacts& facts_;
+  StepRow step_;
+  std::map<uint32_t, TensorRows> rows_;  // by tensor
+};
+
+std::vector<LookedAtStep> first_taken_steps(const RunFacts& facts) {
+  std::vector<LookedAtStep> steps;
+  const std::vector<int32_t> ranks = facts.context.trace.ranks();
+  if (ranks.empty()) return steps;
+  const Snapshot trace = facts.context.trace.of_rank(ranks.front());
+  const StepRange range = facts.judged_range();
+  uint64_t last = range.first;
+  trace.visit_steps(range, [&](std::span<const StepRow> rows) {
+    for (const StepRow& row : rows) {
+      if (steps.size() == kMostStepsLookedAt) return false;
+      last = row.step + 1;
+      if (!row.skipped) steps.emplace_back(facts, row);
+    }
+    return true;
+  });
+  trace.visit_rows_without_histograms({range.first, last}, [&](std::span<const TensorRow> rows) {
+    for (const TensorRow& row : rows) {
+      if (!facts.selection.contains(row)) continue;
+      const auto at =
+          std::find_if(steps.begin(), steps.end(), [&](const LookedAtStep& step) { return step.row().step == row.step; });
+      if (at != steps.end()) at->add(row);
+    }
+    return true;
+  });
+  return steps;
+}
+
+}  // namespace
+
+GradientsRead gradients_read(const RunFacts& facts) {
+  GradientsRead read;
+  GradientsRead::Kept kept;
+  std::set<std::string> updated;
+  for (const LookedAtStep& step : first_taken_steps(facts)) {
+    ++read.steps;
+    if (!read.scaled)
+      if (auto gradients = step.read_by_updates())
+        if (const auto scale = step.scale_in(*gradients)) read.scaled = {step.row().step, *scale, std::move(*gradients)};
+    if (std::vector<uint32_t> earlier = step.began_with_earlier(updated); !earlier.empty()) {
+      if (kept.steps++ == 0) kept = {step.row().step, 1, std::move(earlier)};
+    }
+    updated.merge(step.updated_parameters());
+  }
+  if (kept.steps > 0) read.kept = std::move(kept);
+  return read;
+}
+
+}  // namespace ulpscope
