@@ -4,7 +4,9 @@
 #include <array>
 
 #include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/snippets.h"
 #include "ulpscope/analyzers/subject/step_facts.h"
 #include "ulpscope/base/error.h"
 
@@ -46,8 +48,15 @@ Picture picture_of(Part part) {
 }  // namespace
 
 void Findings::add(Severity severity, Sentences title, std::vector<Evidence> evidence, Advice advice, Extent extent) {
-  report_.findings.push_back({std::string(rule_.code), severity, std::move(title), std::move(evidence), std::move(advice.text),
-                              std::move(extent), std::move(advice.changes), rule_.picture.value_or(picture_of(rule_.part))});
+  report_.findings.push_back({std::string(rule_.code),
+                              severity,
+                              std::move(title),
+                              std::move(evidence),
+                              std::move(advice.text),
+                              std::move(extent),
+                              std::move(advice.changes),
+                              {},
+                              rule_.picture.value_or(picture_of(rule_.part))});
 }
 
 void Findings::add_judged(Severity severity, Sentences title, std::vector<Evidence> evidence, Advice advice, Extent extent) {
@@ -92,6 +101,14 @@ void name_modules(const RunFacts& facts, Report& report) {
   }
 }
 
+void write_snippets(const RunFacts& facts, Report& report) {
+  const SettingNames& settings = facts.context.settings;
+  const PrecisionFacts& precision = facts.precision();
+  const Program program{facts.context.trace.run().backend, settings.all(), precision.casts_weights, precision.scales_loss};
+  for (Finding& finding : report.findings)
+    finding.snippets = snippets_of(finding.suggestion, finding.changes, settings.words(), program);
+}
+
 }  // namespace
 
 void find_all(std::span<const Part> parts, const RunFacts& facts, Report& report) {
@@ -105,6 +122,7 @@ void find_all(std::span<const Part> parts, const RunFacts& facts, Report& report
     }
   }
   name_modules(facts, report);
+  write_snippets(facts, report);
 }
 
 void find_all(const ComparedRuns& runs, Report& report) {
@@ -121,6 +139,7 @@ void find_one(std::string_view code, const RunFacts& facts, Report& report) {
   if (rule.find_start) rule.find_start(facts, found);
   if (rule.find) rule.find(facts, found);
   name_modules(facts, report);
+  write_snippets(facts, report);
 }
 
 }  // namespace ulpscope

@@ -40,6 +40,7 @@ constexpr Template kInData{"pass.data", "in the data"};
 constexpr Template kExportShows{"advice.export_shows_element",
                                 "`ulpscope export {trace} --table captures --step {step}` shows an element of it in another "
                                 "step."};
+constexpr Template kWideOnGpu{"advice.wide_on_gpu", "On CUDA autocast computes `{op}` in FP32; on the CPU it does not."};
 constexpr Template kStatisticHoldsIt{
     "nonfinite.statistic_holds_it",
     "{place} holds it from step {step} on. Skipped steps do not undo that, and evaluation reads it."};
@@ -169,6 +170,15 @@ Sentence advice_on_captures(const RunFacts& facts, const NonfiniteOrigin& origin
   return kExportShows({{"trace", trace}, {"step", ordinal(*other)}});
 }
 
+Sentence wide_on_gpu(const RunFacts& facts, const NonfiniteOrigin& origin) {
+  const OpInfo& op = facts.selection.op(origin.tensor);
+  const std::span<const OpFunction> wide = facts.context.settings.words().wide_on_gpu;
+  const bool is_narrowed = facts.precision().casts_weights && facts.context.trace.run().backend == "cpu" &&
+                           computes_forward(op.phase) && is_narrow(facts.selection.tensor(origin.tensor).dtype);
+  if (!is_narrowed || std::find(wide.begin(), wide.end(), op.function) == wide.end()) return {};
+  return kWideOnGpu({{"op", Name{NameKind::op, op.name}}});
+}
+
 Sentence further_harm(const RunFacts& facts, const NonfiniteOrigin& origin) {
   const RangeJudgement& ranges = facts.ranges();
   if (ranges.harm() == Severity::info) return {};
@@ -218,8 +228,10 @@ void tell_overflow(const RunFacts& facts, const NonfiniteOrigin& origin, Finding
   title += explanation.story;
   title += further_harm(facts, origin);
   title += nonfinite_tensors(facts);
-  found.add(facts.ranges().harm(), std::move(title), nonfinite_evidence(facts, origin),
-            overflow_advice(facts, origin, explanation) + advice_on_captures(facts, origin, explanation), std::move(extent));
+  found.add(
+      facts.ranges().harm(), std::move(title), nonfinite_evidence(facts, origin),
+      overflow_advice(facts, origin, explanation) + wide_on_gpu(facts, origin) + advice_on_captures(facts, origin, explanation),
+      std::move(extent));
 }
 
 }  // namespace ulpscope::findings

@@ -28,6 +28,8 @@ Sentence nonfinite_tensors(const RunFacts& facts);
 // The origin, and the tensors that were next.
 std::vector<Evidence> nonfinite_evidence(const RunFacts& facts, const NonfiniteOrigin& origin);
 Extent nonfinite_extent(const RunFacts& facts, const NonfiniteOrigin& origin);
+// Where autocast of a GPU would have computed that op in FP32, and the run's, on a CPU, did not; or nothing.
+Sentence wide_on_gpu(const RunFacts& facts, const NonfiniteOrigin& origin);
 // Names the command that shows the element, where one of the tensor was captured; or nothing.
 Sentence advice_on_captures(const RunFacts& facts, const NonfiniteOrigin& origin, const NonfiniteExplanation& explanation);
 // What helps where a value was too large for its type: the constant that makes it so, a wider type, and of a gradient or a scaled

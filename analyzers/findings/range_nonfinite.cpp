@@ -84,7 +84,7 @@ void tell_nonfinite(const RunFacts& facts, const NonfiniteOrigin& origin, Findin
   title += nonfinite_tensors(facts);
   const bool overflowed = is_overflow(explanation.cause) && ranges.harm() != Severity::info;
   found.add(ranges.harm(), std::move(title), nonfinite_evidence(facts, origin),
-            (overflowed ? overflow_advice(facts, origin, explanation) : explanation.help) +
+            (overflowed ? overflow_advice(facts, origin, explanation) : explanation.help) + wide_on_gpu(facts, origin) +
                 advice_on_captures(facts, origin, explanation),
             std::move(extent));
 }

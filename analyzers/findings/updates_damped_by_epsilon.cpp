@@ -63,11 +63,11 @@ Moments judge_moments(const RunFacts& facts, uint32_t tensor, double eps, double
   return moments;
 }
 
-Advice advice_on_damping(const RunFacts& facts) {
+Advice advice_on_damping(const RunFacts& facts, double eps) {
   const SettingNames& settings = facts.context.settings;
   const Clipping& clipping = facts.judged_steps().clipping;
   Advice advice = clipping.clips_much() ? clip_less(facts) : Advice();
-  const Setting epsilon = advice.lower(settings.now(SettingKind::epsilon));
+  const Setting epsilon = advice.lower(settings.now_of(SettingKind::epsilon, eps));
   if (clipping.clips_much())
     advice.text.begin_with(kOrSmallerEpsilon, {{"epsilon", epsilon}});
   else if (settings.number(SettingKind::loss_factor).value_or(1) < 1)
@@ -111,7 +111,7 @@ void find_damped(const RunFacts& facts, Findings& found) {
                   kDampedInUpdates({{"damped_updates", damped_rows}, {"updates", rows}})};
   if (const Clipping& clipping = facts.judged_steps().clipping; clipping.clips_much())
     title += kClippingShrinksRoots({{"ratio", shortened_by(clipping)}, {"steps", clipping.steps}});
-  found.add_judged(Severity::warning, std::move(title), suspects.worst(), advice_on_damping(facts), std::move(extent));
+  found.add_judged(Severity::warning, std::move(title), suspects.worst(), advice_on_damping(facts, eps), std::move(extent));
 }
 
 }  // namespace

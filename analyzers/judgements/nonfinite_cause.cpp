@@ -204,7 +204,7 @@ NonfiniteExplanation explain_adam(const OriginFacts& origin) {
   const Moments moments = *eps == 0 && squares ? moments_of(origin, *squares) : Moments{};
   if (moments.zeros == 0) return {};
   Advice help;
-  help.text = words::kNeedsEpsilon({{"epsilon", help.raise(facts.context.settings.now(SettingKind::epsilon))}});
+  help.text = words::kNeedsEpsilon({{"epsilon", help.raise(facts.context.settings.now_of(SettingKind::epsilon, *eps))}});
   return {.cause = NonfiniteCause::denominator_underflow,
           .headline = words::kZeroMoments(
               {{"step", ordinal(origin.origin.position.step)}, {"moments", moments.zeros}, {"count", moments.count}}),

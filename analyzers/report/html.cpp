@@ -6,6 +6,7 @@
 
 #include "ulpscope/analyzers/report/html_parts.h"
 #include "ulpscope/analyzers/report/text.h"
+#include "ulpscope/analyzers/report/text_layout.h"
 #include "ulpscope/base/sha256.h"
 #include "ulpscope/base/text.h"
 
@@ -67,6 +68,16 @@ std::string checked_html(const Report& report) {
   return fmt::format("<p class=\"checked\">Checked: {}</p>\n", html_sentence(report.checked.text()));
 }
 
+std::string snippets_html(const Finding& finding) {
+  std::string html;
+  for (const Snippet& snippet : finding.snippets) {
+    std::vector<std::string> lines;
+    for (const std::string& line : printable_lines(snippet.code)) lines.push_back(html_text(line, kMostSentenceBytes));
+    html += fmt::format("<pre class=\"snippet\"><code>{}</code></pre>\n", fmt::join(lines, "\n"));
+  }
+  return html;
+}
+
 std::string finding_html(const Finding& finding, const std::string& after) {
   std::string html = fmt::format("<article class=\"finding {0}\">\n<h3><span class=\"severity\">{0}</span> {1}</h3>\n",
                                  name_of(finding.severity), html_sentence(headline_of(finding)));
@@ -74,6 +85,7 @@ std::string finding_html(const Finding& finding, const std::string& after) {
     html += fmt::format("<p class=\"what-happened\">{}</p>\n", html_sentence(rest));
   if (!finding.suggestion.empty())
     html += fmt::format("<p class=\"advice\"><strong>What to do.</strong> {}</p>\n", html_sentence(finding.suggestion.text()));
+  html += snippets_html(finding);
   if (!finding.evidence.empty()) {
     html += "<ul class=\"evidence\">\n";
     const size_t most = std::min(finding.evidence.size(), kMostEvidence), shown = std::min(most, kShownEvidence);

@@ -81,6 +81,7 @@ summary { cursor: pointer; color: var(--accent); font-size: .875rem; }
 .severity { font-size: .6875rem; font-weight: 700; letter-spacing: .04em; text-transform: uppercase; padding: .1rem .45rem;
   border-radius: 4px; margin-right: .35rem; vertical-align: 1px; }
 .advice { margin: .5rem 0; padding: .55rem .8rem; background: var(--note-soft); border-radius: 6px; max-width: 68rem; }
+.snippet { margin: .5rem 0; padding: .55rem .8rem; overflow-x: auto; border: 1px solid var(--line); border-radius: 6px; max-width: 68rem; }
 .evidence { list-style: none; margin: .35rem 0; padding: 0; font-size: .875rem; }
 .evidence li { padding: .2rem 0; border-top: 1px solid var(--line); }
 .evidence li:first-child { border-top: 0; }

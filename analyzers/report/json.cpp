@@ -91,6 +91,12 @@ Json sentences_json(const Sentences& sentences) {
   return json;
 }
 
+Json snippets_json(const std::vector<Snippet>& snippets) {
+  Json json = Json::array();
+  for (const Snippet& snippet : snippets) json.push_back({{"does", snippet.does}, {"code", snippet.code}});
+  return json;
+}
+
 Json finding_json(const Finding& finding) {
   Json json{{"code", finding.code}, {"severity", name_of(finding.severity)}, {"title", finding.title.text()}};
   json["title_sentences"] = sentences_json(finding.title);
@@ -106,6 +112,7 @@ Json finding_json(const Finding& finding) {
   json["suggestion_sentences"] = sentences_json(finding.suggestion);
   json["changes"] = Json::array();
   for (const SettingChange& change : finding.changes) json["changes"].push_back(change_json(change));
+  json["snippets"] = snippets_json(finding.snippets);
   return json;
 }
 
@@ -124,6 +131,7 @@ Json cause_json(const Report& report, const Cause& cause) {
                                                        : &worst.values.front();
   if (value != nullptr) json["value"] = {{"name", value->name}, {"value", cell_json(value->value)}, {"unit", name_of(value->unit)}};
   json["advice"] = finding.suggestion.text();
+  json["snippets"] = snippets_json(finding.snippets);
   json["consequences"] = Json::array();
   for (const size_t i : cause.consequences) json["consequences"].push_back(report.findings[i].code);
   return json;

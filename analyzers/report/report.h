@@ -69,6 +69,14 @@ struct Extent {
 // became of updates.
 enum class Picture : uint8_t { none, course, flushed, overflowed, nonfinite_elements, largest_exponents, nonfinite_flow, updates };
 
+// Lines that can be pasted into the program that wrote the trace.
+struct Snippet {
+  std::string does;  // the setting that they change, or the id of the advice that they follow
+  std::string code;
+
+  bool operator==(const Snippet&) const = default;
+};
+
 struct Finding {
   std::string code;  // "range.gradients_flushed": stable, for programs
   Severity severity = Severity::info;
@@ -77,6 +85,7 @@ struct Finding {
   Sentences suggestion;                     // what to do about it, or nothing
   Extent extent = {};                       // what decides whether it came of another finding, and how much there was
   std::vector<SettingChange> changes = {};  // of settings that the suggestion names
+  std::vector<Snippet> snippets = {};       // ways to do what it says, each by itself
   Picture picture = Picture::none;
   std::string module = {};  // of the first evidence: that of the op, or of the one that it works for where it is in none
 };

@@ -202,7 +202,8 @@ struct Shown {
   size_t fixes = SIZE_MAX;        // how many have their advice
   size_t short_fixes = SIZE_MAX;  // how many have its first sentence, where they have not all of it
   size_t causes = SIZE_MAX;
-  bool others = true;  // findings that have no part in the verdict
+  bool others = true;    // findings that have no part in the verdict
+  bool snippets = true;  // code below the advice
   size_t tables_left_out = 0, plots_left_out = 0;
 };
 
@@ -220,7 +221,7 @@ class Said {
   std::unordered_set<std::string> texts_;
 };
 
-constexpr size_t kLabelWidth = 9;
+constexpr size_t kLabelWidth = 9, kCodeIndent = 4;
 
 // "Cause    words", in lines of which all but the first are indented.
 std::string labelled(std::string_view label, std::string_view words, const TextOptions& options) {
@@ -260,10 +261,22 @@ class FindingText {
     if (!help.empty())
       text += labelled_part(finding.severity == Severity::info ? "" : "fix",
                             told == Told::short_fix ? help.front().text() : help.text(), options_);
+    if (told == Told::whole && most_.snippets) text += snippets_text(finding);
     return text;
   }
 
  private:
+  // As it is pasted: no line is broken.
+  static std::string snippets_text(const Finding& finding) {
+    std::string text;
+    for (const Snippet& snippet : finding.snippets) {
+      if (text.find('\n') != std::string::npos) text += '\n';
+      for (const std::string& line : printable_lines(snippet.code))
+        text += line.empty() ? "\n" : fmt::format("{:{}}{}\n", "", kCodeIndent, line);
+    }
+    return text;
+  }
+
   // The code stands behind the words, or below them where it does not fit.
   std::string with_code(std::string_view label, const std::string& words, const std::string& code) const {
     std::string text = labelled(label, words.empty() ? code : words, options_);
@@ -352,6 +365,9 @@ std::string folded_text(const Report& report, const Shown& shown) {
   std::vector<std::string> words;
   if (others > 0) words.push_back(count_of(others, "more finding"));
   if (notes > 0) words.push_back(count_of(notes, "note"));
+  const bool has_snippets =
+      std::any_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) { return !finding.snippets.empty(); });
+  if (has_snippets && !shown.snippets) words.emplace_back("code to paste");
   return words.empty() ? "" : fmt::format("{}: --all.", join_words(words));
 }
 
@@ -640,6 +656,10 @@ std::string render_text(const Report& given, const TextOptions& options) {
   Shown shown;
   std::string above = text_above_tables(report, options, shown, style), tables = tables_text(report, options, shown, style);
   const auto is_too_long = [&] { return options.most_lines > 0 && lines_of(above) + lines_of(tables) > options.most_lines; };
+  if (is_too_long()) {
+    shown.snippets = false;
+    above = text_above_tables(report, options, shown, style);
+  }
   while (is_too_long() && shorten(report)) tables = tables_text(report, options, shown, style);
   while (is_too_long() && leave_out(report, shown)) {
     above = text_above_tables(report, options, shown, style);

@@ -15,9 +15,10 @@ struct TextOptions {
   bool fit_width =
       false;         // tables and plots keep to the width as well: names are shortened, tables stand in parts; else names are whole
   bool all = false;  // what came of a cause, all notes and all evidence; else they are counted
-  // The whole has no more lines than that; 0: as many as it comes to. Rows of tables and series of histograms and heatmaps are left
-  // out first, but for a few of each, then what is said of other causes than the first, evidence, other findings, other causes, and
-  // whole plots and tables; what is left out is counted. The verdict, the facts and one cause are never cut.
+  // The whole has no more lines than that; 0: as many as it comes to. Code below advice is left out first, then rows of tables and
+  // series of histograms and heatmaps, but for a few of each, then what is said of other causes than the first, evidence, other
+  // findings, other causes, and whole plots and tables; what is left out is counted. The verdict, the facts and one cause are never
+  // cut.
   size_t most_lines = 0;
 };
 

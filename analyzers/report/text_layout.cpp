@@ -5,6 +5,8 @@
 #include <map>
 #include <set>
 
+#include "ulpscope/base/text.h"
+
 namespace ulpscope {
 
 namespace {
@@ -135,6 +137,16 @@ std::string wrap_text(std::string_view text, size_t width, size_t indent) {
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return result;
+}
+
+std::vector<std::string> printable_lines(std::string_view text) {
+  std::vector<std::string> lines;
+  for (;;) {
+    const size_t end = text.find('\n');
+    lines.push_back(one_line(text.substr(0, end)));
+    if (end == std::string_view::npos) return lines;
+    text.remove_prefix(end + 1);
+  }
 }
 
 }  // namespace ulpscope

@@ -21,4 +21,7 @@ std::vector<std::string> shorten_texts(const std::vector<std::string>& texts, si
 // Words in lines of at most `width` columns, all but the first indented by `indent`.
 std::string wrap_text(std::string_view text, size_t width, size_t indent);
 
+// The lines of a text in which only line feeds begin a new one: other control characters are made visible.
+std::vector<std::string> printable_lines(std::string_view text);
+
 }  // namespace ulpscope

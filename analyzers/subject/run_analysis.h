@@ -44,7 +44,10 @@ struct AnalysisContext {
  private:
   struct Tables {
     Tables(const Snapshot& trace, const AnalysisOptions& options)
-        : selection(trace, options), graph(trace), masks(trace, graph), settings(trace.settings(), words_of(trace.run())) {}
+        : selection(trace, options),
+          graph(trace),
+          masks(trace, graph),
+          settings(trace.settings(), words_of(trace.run()), trace.run().backend) {}
     const Selection selection;
     const TensorGraph graph;
     const SoftmaxMasks masks;

@@ -31,7 +31,7 @@ SettingMention SettingNames::name(SettingKind kind) const { return name_for(kind
 
 SettingMention SettingNames::name_for(SettingKind kind, const std::string& module) const {
   const SettingInfo* const setting = find(kind);
-  return {kind, {setting ? one_line(setting->name) : words_->without_setting(kind, one_line(module))}};
+  return {kind, {setting ? one_line(setting->name) : words_->without_setting(kind, one_line(module), device_)}};
 }
 
 SettingMention SettingNames::of_modules(const std::string& modules) const {
@@ -40,7 +40,7 @@ SettingMention SettingNames::of_modules(const std::string& modules) const {
   // The value of the setting is a table of modules: TOML.
   if (setting != nullptr)
     return {kKind, {.name = fmt::format("{}.\"{}\"", one_line(setting->name), one_line(modules)), .to = std::string(words_->fp32)}};
-  return {kKind, {words_->without_setting(kKind, one_line(modules))}};
+  return {kKind, {words_->without_setting(kKind, one_line(modules), device_)}};
 }
 
 SettingMention SettingNames::now_named(std::string_view name) const {
@@ -54,7 +54,7 @@ SettingMention SettingNames::switched(SettingKind kind, bool on) const {
   SettingMention mention{kind, {}, std::string(on ? words_->on : words_->off)};
   const SettingInfo* const setting = find(kind);
   if (setting == nullptr) {
-    if (on) mention.words.name = words_->without_setting(kind, "");
+    if (on) mention.words.name = words_->without_setting(kind, "", device_);
     return mention;
   }
   mention.words.name = one_line(setting->name);
@@ -121,6 +121,11 @@ SettingMention SettingNames::now_where(SettingKind kind, double value) const {
   }
   if (only == nullptr) return {kind};
   return {kind, {.name = one_line(only->name), .now = one_line(only->value)}, "", only->name};
+}
+
+SettingMention SettingNames::now_of(SettingKind kind, double value) const {
+  const SettingMention only = only_now(kind);
+  return only.empty() ? now_where(kind, value) : only;
 }
 
 Value::List SettingNames::given_beside(SettingKind kind) const {

@@ -28,10 +28,12 @@ struct SettingMention {
 
 class SettingNames {
  public:
-  explicit SettingNames(std::vector<SettingInfo> settings, const ProducerWords& words = neutral_words)
-      : settings_(std::move(settings)), words_(&words) {}
+  // `device`: RunInfo::backend.
+  explicit SettingNames(std::vector<SettingInfo> settings, const ProducerWords& words = neutral_words, std::string device = "")
+      : settings_(std::move(settings)), words_(&words), device_(std::move(device)) {}
 
   const ProducerWords& words() const { return *words_; }
+  const std::vector<SettingInfo>& all() const { return settings_; }
 
   // Each of these gives nothing where there is none; the first two, and the switch, then give what the producer's users write
   // instead.
@@ -56,6 +58,8 @@ class SettingNames {
   SettingMention only_now(SettingKind kind) const;
   // The same of the only one of that kind whose value is this number, to one in a hundred thousand.
   SettingMention now_where(SettingKind kind, double value) const;
+  // Of the only one, or else of the only one with that value.
+  SettingMention now_of(SettingKind kind, double value) const;
   // "schedule.type = "step"" and "schedule.gamma = 0.1": those that were asked for, of the table that the setting of that kind is
   // in.
   Value::List given_beside(SettingKind kind) const;
@@ -71,6 +75,7 @@ class SettingNames {
 
   std::vector<SettingInfo> settings_;
   const ProducerWords* words_;
+  std::string device_;
 };
 
 }  // namespace ulpscope

@@ -84,7 +84,9 @@ def _finding(finding: Dict[str, Any]) -> str:
     severity = str(finding.get("severity", ""))
     said = f'<b style="color:{_SEVERITIES.get(severity, "inherit")}">{html.escape(severity)}</b> {html.escape(finding.get("title", ""))}'
     suggestion = finding.get("suggestion")
-    return f"<li>{said}{f'<br/><i>{html.escape(suggestion)}</i>' if suggestion else ''}</li>"
+    advised = f"<br/><i>{html.escape(suggestion)}</i>" if suggestion else ""
+    code = "".join(f"<pre>{html.escape(snippet['code'])}</pre>" for snippet in finding.get("snippets", ()))
+    return f"<li>{said}{advised}{code}</li>"
 
 
 class Trace:

@@ -15,7 +15,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 FOREIGN = ("src", "srcset", "data", "action", "formaction", "poster", "background", "style", "ping", "xlink:href")
-KNOWN = set("""html head meta title style body header a span nav button main section p h1 h2 h3 dl div dt dd article strong ul ol li code
+KNOWN = set("""html head meta title style body header a span nav button main section p h1 h2 h3 dl div dt dd article strong ul ol li code pre
 details summary small table thead tbody tr th td svg path rect line text g footer script""".split())
 
 

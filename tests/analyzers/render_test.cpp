@@ -10,6 +10,7 @@
 
 #include "synthetic_trace.h"
 #include "tests/support/said.h"
+#include "ulpscope/analyzers/report/html.h"
 #include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/analyzers/report/text_layout.h"
@@ -180,6 +181,30 @@ TEST(TextRenderer, APageHoldsWhateverThereIs) {
       }
     }
   }
+}
+
+// It is pasted, so that no line of it is broken; where it has no room, it is all there or not at all, and the report says where it
+// is.
+TEST(TextRenderer, CodeStandsBelowItsAdvice) {
+  Report report;
+  report.analysis = "report";
+  report.verdict = Verdict::broken;
+  report.verdict_text = said("A value overflowed.");
+  report.findings.push_back({"range.overflow", Severity::error, said("A value overflowed."), {}, said("Keep it in FP32.")});
+  const std::string line = "    x = " + std::string(100, 'f') + "(x)";
+  report.findings[0].snippets = {{"precision", "with wide:\n" + line + "\n\n\ny = \"a\033\" < 1"}, {"other", "z = 2"}};
+  report.causes.push_back({0, {}});
+  TextOptions options{.width = 60};
+  const std::string whole = render_text(report, options);
+  EXPECT_THAT(whole, HasSubstr("Keep it in FP32.\n    with wide:\n    " + line + "\n\n\n    y = \"a\\u001B\" < 1\n\n    z = 2\n"))
+      << whole;
+  options.most_lines = static_cast<size_t>(std::count(whole.begin(), whole.end(), '\n')) - 1;
+  EXPECT_THAT(render_text(report, options), AllOf(Not(HasSubstr("wide")), HasSubstr("code to paste: --all.")));
+  EXPECT_THAT(render_html(report),
+              HasSubstr("<pre class=\"snippet\"><code>with wide:\n" + line + "\n\n\ny = &quot;a\\u001B&quot; &lt; 1</code></pre>"));
+  const auto json = nlohmann::json::parse(render_json(report));
+  EXPECT_EQ(json["findings"][0]["snippets"][1], nlohmann::json({{"does", "other"}, {"code", "z = 2"}}));
+  EXPECT_EQ(json["causes"][0]["snippets"].size(), 2);
 }
 
 // A heatmap of named rows gives up rows too; one of exponents is whole.

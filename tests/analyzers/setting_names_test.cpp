@@ -10,6 +10,7 @@
 #include "tests/support/said.h"
 #include "tests/support/train_settings.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
+#include "ulpscope/analyzers/subject/snippets.h"
 #include "ulpscope/analyzers/verbs/all_findings.h"
 #include "ulpscope/analyzers/verbs/scale.h"
 
@@ -57,27 +58,81 @@ TEST(SettingNames, AreThoseOfTheProducer) {
 TEST(SettingNames, WhereATraceHasNoneUsersOfTorchWritePython) {
   RunInfo run;
   run.producer = "torch";
-  const SettingNames torch({}, words_of(run)), listed(other_settings(), words_of(run));
-  EXPECT_EQ(torch.name(Kind::scale_initial), "GradScaler(init_scale=...)");
+  const SettingNames torch({}, words_of(run), "cpu"), listed(other_settings(), words_of(run), "cpu");
+  EXPECT_EQ(torch.name(Kind::scale_initial), "torch.amp.GradScaler(\"cpu\", init_scale=...)");
   EXPECT_EQ(listed.name(Kind::scale_initial), "amp.init_scale");
-  EXPECT_EQ(torch.now_or_name(Kind::scale_initial), "GradScaler(init_scale=...)");
+  EXPECT_EQ(torch.now_or_name(Kind::scale_initial), "torch.amp.GradScaler(\"cpu\", init_scale=...)");
   EXPECT_EQ(listed.now_or_name(Kind::scale_initial), "amp.init_scale, now 65536.");
-  EXPECT_EQ(torch.switched(Kind::scale_enabled, true), "GradScaler(enabled=True)");
+  EXPECT_EQ(torch.switched(Kind::scale_enabled, true), "torch.amp.GradScaler(\"cpu\")");
+  EXPECT_EQ(SettingNames({}, words_of(run), "cuda").switched(Kind::scale_enabled, true), "torch.amp.GradScaler(\"cuda\")");
   EXPECT_EQ(torch.switched(Kind::scale_enabled, false), "");
   EXPECT_EQ(torch.switched(Kind::scale_dynamic, true).value, "True");
-  EXPECT_EQ(torch.name(Kind::clip_norm), "");
+  EXPECT_EQ(torch.name(Kind::clip_norm), "torch.nn.utils.clip_grad_norm_");
+  EXPECT_EQ(torch.name(Kind::clip_value), "");
   EXPECT_EQ(torch.name_for(Kind::precision_of_modules, "stack.2.block"),
-            "torch.autocast(device_type, enabled=False) around stack.2.block, and .float() on its inputs");
+            "torch.autocast(\"cpu\", enabled=False) around stack.2.block, and .float() on its inputs");
   PrecisionFacts narrow;
   narrow.updates_narrow_weights = true;
   EXPECT_EQ(scaling_advice(narrow, torch).text,
-            "Use FP32 master weights and loss scaling (model.float(), GradScaler(enabled=True))");
+            "Use FP32 master weights and loss scaling (model.float(), torch.amp.GradScaler(\"cpu\"))");
   // A producer of which nothing is known has no words of TOML either.
   run.producer = "other";
   EXPECT_EQ(SettingNames({}, words_of(run)).name(Kind::scale_initial), "");
   EXPECT_EQ(words_of(run).fp32, "fp32");
   run.producer = "ulpscope train";
   EXPECT_EQ(words_of(run).fp32, "\"fp32\"");
+}
+
+std::vector<std::string> codes_of(const SettingChange& change, const std::vector<SettingInfo>& settings,
+                                  const Sentences& advice = {}) {
+  const Program program{.device = "cuda", .settings = settings, .casts_weights = true, .scales_loss = true};
+  std::vector<std::string> codes;
+  for (const Snippet& snippet : snippets_of(advice, std::span(&change, 1), torch_words, program)) codes.push_back(snippet.code);
+  return codes;
+}
+
+TEST(Snippets, AScalerKeepsWhatTheRunHadAndTakesTheScaleThatFits) {
+  using Way = SettingChange::Way;
+  const std::vector<SettingInfo> settings{{"init_scale", "65536", Kind::scale_initial},
+                                          {"growth_interval", "500", Kind::scale_growth_interval}};
+  constexpr Template kFits{"advice.scale_at_most", "to {largest} or less"};
+  const SettingChange lower{.kind = Kind::scale_initial, .way = Way::lower}, raise{.kind = Kind::scale_initial, .way = Way::raise};
+  EXPECT_EQ(codes_of(lower, settings, kFits({{"largest", {256.0, Unit::scale}}})),
+            std::vector<std::string>{"scaler = torch.amp.GradScaler(\"cuda\", init_scale=2.0**8, growth_interval=500)"});
+  // What is no lower than the scale is not what it is to be lowered to.
+  EXPECT_EQ(codes_of(lower, settings, kFits({{"largest", {1e6, Unit::scale}}})),
+            std::vector<std::string>{"scaler = torch.amp.GradScaler(\"cuda\", init_scale=2.0**12, growth_interval=500)"});
+  EXPECT_EQ(codes_of(raise, {}), std::vector<std::string>{"scaler = torch.amp.GradScaler(\"cuda\", init_scale=2.0**20)"});
+}
+
+TEST(Snippets, OptimizersAreChangedInTheGroupThatIsMeant) {
+  using Way = SettingChange::Way;
+  const SettingChange lower{.kind = Kind::learning_rate, .way = Way::lower};
+  EXPECT_EQ(codes_of(lower, {{"lr", "0.5", Kind::learning_rate}}),
+            std::vector<std::string>{"for group in optimizer.param_groups:\n    group[\"lr\"] = 0.05"});
+  const std::vector<SettingInfo> groups{{"param_groups[0][\"lr\"]", "0.5", Kind::learning_rate},
+                                        {"param_groups[1][\"lr\"]", "0.02", Kind::learning_rate}};
+  EXPECT_EQ(codes_of(lower, groups), std::vector<std::string>{"for group in optimizer.param_groups:\n    group[\"lr\"] /= 10"});
+  SettingChange one = lower;
+  one.name = "param_groups[1][\"lr\"]";
+  EXPECT_EQ(codes_of(one, groups), std::vector<std::string>{"optimizer.param_groups[1][\"lr\"] = 0.002"});
+  const SettingChange eps{.kind = Kind::epsilon, .way = Way::raise};
+  EXPECT_EQ(codes_of(eps, {{"eps", "1e-08", Kind::epsilon}}),
+            std::vector<std::string>{"for group in optimizer.param_groups:\n    group[\"eps\"] = 1e-06"});
+  // A constant of a module is none of the optimizer.
+  EXPECT_EQ(codes_of({.kind = Kind::epsilon, .way = Way::raise, .module = "norm"}, {}), std::vector<std::string>());
+}
+
+TEST(Snippets, NamesAreTextsOfPython) {
+  const auto last_line = [](const std::string& code) { return code.substr(code.rfind('\n') + 1); };
+  const SettingChange hostile{.kind = Kind::precision_of_modules, .value = "torch.float32", .module = "a\"\n\\b"};
+  EXPECT_EQ(last_line(codes_of(hostile, {}).front()), R"(in_fp32(model.get_submodule("a\"\x0a\\b")))");
+  const SettingChange critic{.kind = Kind::precision_of_modules, .value = "torch.float32", .module = "critic.head"};
+  EXPECT_EQ(last_line(codes_of(critic, {{"models[\"critic\"]", "Critic", Kind::other}}).front()),
+            R"(in_fp32(models["critic"].get_submodule("head")))");
+  // Nothing is known to be pasted into programs of others.
+  EXPECT_TRUE(snippets_of({}, std::span(&critic, 1), neutral_words, {}).empty());
+  EXPECT_TRUE(snippets_of({}, std::span(&critic, 1), ulpscope_words, {}).empty());
 }
 
 TEST(SettingNames, AdviceOnTheScaleFollowsTheRun) {

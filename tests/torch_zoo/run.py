@@ -16,6 +16,8 @@ A file of failing/ has `train(path, fixed)`, which records into `path` and retur
   because     why that is the truth, in words
   fix         the change that mends it, in words: `train(path, fixed=True)` trains with it
   fixed       verdict of the report on that, "ok" where it is not given
+  pasted      a snippet of the report that mends it too, by what it does: `train(path, False, paste)` calls paste(model=..., ...)
+              where a user would paste it, and goes on with the names that it gives back
   untold      why the report is wrong today: such a training runs only where it is named
 
 The report of the mended training must have no finding above info with a code of `causes`, and its losses must be finite.
@@ -24,6 +26,7 @@ NAME is that of a file, or of a recipe. --show prints the reports.
 """
 
 import argparse
+import ast
 import importlib.util
 import math
 import os
@@ -104,6 +107,30 @@ def unhealthy(report, losses):
         yield f"verdict {report.verdict}: {titles(above_info(report))}"
 
 
+def unpastable(report):
+    """Snippets of the report that are no Python."""
+    for finding in report.findings:
+        for snippet in finding["snippets"]:
+            try:
+                ast.parse(snippet["code"])
+            except SyntaxError as error:
+                yield f"{finding['code']}, {snippet['does']}: {error}: {snippet['code']!r}"
+
+
+def paster(truth, report):
+    """What executes the snippet that is named, with the names that it is given."""
+    code = [snippet["code"] for finding in report.findings for snippet in finding["snippets"] if snippet["does"] == truth["pasted"]]
+    if not code:
+        raise AssertionError(f"the report has no snippet that does {truth['pasted']}")
+
+    def paste(**names):
+        scope = {"torch": sys.modules["torch"], **names}
+        exec(compile(code[0], "<pasted>", "exec"), scope)
+        return scope
+
+    return paste
+
+
 class Run:
     """Trains, and collects what is wrong."""
 
@@ -123,6 +150,9 @@ class Run:
             assert report.text  # read while the trace is there
         if self.shows:
             print(f"\n=== {name}, losses {[float(f'{loss:.4g}') for loss in losses]}\n{report.text}")
+            for finding in report.findings:
+                for snippet in finding["snippets"]:
+                    print(f"--- {finding['code']}: {snippet['does']}\n{snippet['code']}")
             print("findings:", ", ".join(f"{each['severity']} {each['code']}" for each in report.findings))
             keys = ("code", "module", "op", "step", "steps")
             for cause in report.data["causes"]:
@@ -148,8 +178,14 @@ class Run:
             return
 
         def check():
-            yield from untrue(module.TRUTH, *self.report(lambda path: module.train(path, False), training.name, "says" in module.TRUTH))
+            report, losses = self.report(lambda path: module.train(path, False), training.name, "says" in module.TRUTH)
+            yield from untrue(module.TRUTH, report, losses)
+            yield from unpastable(report)
             yield from unmended(module.TRUTH, *self.report(lambda path: module.train(path, True), training.name + "-mended"))
+            if "pasted" in module.TRUTH:
+                paste = paster(module.TRUTH, report)
+                mended = self.report(lambda path: module.train(path, False, paste), training.name + "-pasted")
+                yield from (f"pasted: {sentence}" for sentence in unmended(module.TRUTH, *mended))
 
         self.add(training.name, check)
 

@@ -1,32 +1,25 @@
-#include <fmt/format.h>
-
+#include "ulpscope/analyzers/subject/words/torch_code.h"
 #include "ulpscope/analyzers/subject/words/words.h"
 
 namespace ulpscope {
 
 namespace {
 
-std::string python_for(SettingKind kind, std::string_view module) {
-  // A group of modules is one itself.
-  while (module.ends_with('*') || module.ends_with('.')) module.remove_suffix(1);
-  switch (kind) {
-    case SettingKind::scale_enabled:
-      return "GradScaler(enabled=True)";
-    case SettingKind::scale_initial:
-      return "GradScaler(init_scale=...)";
-    case SettingKind::scale_growth_interval:
-      return "GradScaler(growth_interval=...)";
-    case SettingKind::master_weights:
-      return "model.float()";
-    case SettingKind::precision_of_modules:
-      // Inside of it nothing is cast any more, so that FP16 from outside would meet FP32 weights.
-      return module.empty()
-                 ? ""
-                 : fmt::format("torch.autocast(device_type, enabled=False) around {}, and .float() on its inputs", module);
-    default:
-      return "";
-  }
-}
+// Of what at::autocast lists for CUDA (ATen/autocast_mode.h, AT_FORALL_FP32 and those with a set dtype), and not for the CPU.
+constexpr OpFunction kWideOnGpu[] = {OpFunction::exp,
+                                     OpFunction::log,
+                                     OpFunction::pow,
+                                     OpFunction::rsqrt,
+                                     OpFunction::reciprocal,
+                                     OpFunction::softmax,
+                                     OpFunction::masked_softmax,
+                                     OpFunction::log_softmax,
+                                     OpFunction::logsumexp,
+                                     OpFunction::layer_norm,
+                                     OpFunction::group_norm,
+                                     OpFunction::rms_norm,
+                                     OpFunction::sum,
+                                     OpFunction::norm};
 
 }  // namespace
 
@@ -42,6 +35,9 @@ constinit const ProducerWords torch_words{.off = "False",
                                           .ignored_targets = "",
                                           .steps = "",
                                           .bce_with_logits = "binary_cross_entropy_with_logits",
-                                          .without_setting = python_for};
+                                          .wide_on_gpu = kWideOnGpu,
+                                          .without_setting = torch_words_for,
+                                          .code_of_change = torch_code_of_change,
+                                          .code_of_sentence = torch_code_of_sentence};
 
 }  // namespace ulpscope

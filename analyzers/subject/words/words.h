@@ -1,13 +1,24 @@
-// How users of the program that wrote a trace write what advice is about: the values of its settings, and what they type where the
-// trace has no setting to name.
+// How users of the program that wrote a trace write what advice is about: the values of its settings, what they type where the
+// trace has no setting to name, and code that does what advice says.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "ulpscope/analyzers/report/sentence.h"
+#include "ulpscope/analyzers/report/setting_change.h"
 #include "ulpscope/trace/records.h"
 
 namespace ulpscope {
+
+// What code for the program that wrote a trace depends on.
+struct Program {
+  std::string_view device;  // RunInfo::backend: "cuda"
+  std::span<const SettingInfo> settings;
+  bool casts_weights = false;  // PrecisionFacts
+  bool scales_loss = false;
+};
 
 struct ProducerWords {
   std::string_view off, on;             // a switch's values
@@ -19,8 +30,14 @@ struct ProducerWords {
   std::string_view loss_function, ignored_targets;
   std::string_view steps;            // how many the run is to have; 0: something else decides
   std::string_view bce_with_logits;  // of loss_function
-  // It says what changes a setting of that kind, of that module where it is one of modules; "": nothing is known to.
-  std::string (*without_setting)(SettingKind kind, std::string_view module);
+  // Functions that autocast computes in FP32 on a GPU and in the narrow type on the CPU.
+  std::span<const OpFunction> wide_on_gpu = {};
+  // It says what changes a setting of that kind on that device, of that module where it is one of modules; "": nothing is known to.
+  std::string (*without_setting)(SettingKind kind, std::string_view module, std::string_view device);
+  // Lines that make a change which `advice` names, and that do what a sentence of it says that names no change; "": nobody can
+  // tell. nullptr: code of none.
+  std::string (*code_of_change)(const SettingChange& change, const Sentences& advice, const Program& program) = nullptr;
+  std::string (*code_of_sentence)(const Sentence& advice, const Program& program) = nullptr;
 };
 
 extern const ProducerWords ulpscope_words, torch_words, neutral_words;

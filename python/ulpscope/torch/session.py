@@ -1,6 +1,7 @@
 """A recording while it goes on: what hooks and ops tell, as steps and passes. The library makes calls of ops (tracker.py)."""
 
 import ctypes
+import json
 import math
 import sys
 import threading
@@ -230,16 +231,22 @@ class Session:
         self.tracker.record(self.recorder)
         if self._trigger:
             self.recorder.trigger(self._trigger)
-        for optimizer in self.steps.expected[:1]:
-            for name, value, kind in updates.settings_of(optimizer):
-                self.recorder.setting(name, value, kind, True)
+        for name, value, kind in updates.settings_of(self.steps.expected):
+            self.recorder.setting(name, value, kind, True)
+        for prefix, model in self._models:
+            if prefix:  # names of modules begin with it, and code for them with the model that has it
+                place = prefix if prefix.isdigit() else json.dumps(prefix, ensure_ascii=False)
+                self.recorder.setting(f"models[{place}]", type(model).__name__, "other", True)
         if scaler is not None and scaler.is_enabled():
             for name, value, kind in (("init_scale", scaler.get_scale(), "scale_initial"),
                                       ("growth_factor", scaler.get_growth_factor(), "scale_growth_factor"),
                                       ("backoff_factor", scaler.get_backoff_factor(), "scale_backoff_factor"),
                                       ("growth_interval", scaler.get_growth_interval(), "scale_growth_interval")):
-                self.recorder.setting(name, f"{value:g}", kind, True)
+                self.recorder.setting(name, f"{value:.12g}", kind, True)
         self.recorder.setting("precision", run["precision"], "precision", True)
+        for name, kind in (("level", "recording_level"), ("every", "recording_interval"), ("max_bytes", "recording_limit")):
+            if self._options[name]:
+                self.recorder.setting(name, str(self._options[name]), kind, True)
 
     def _precision(self) -> str:
         device = next((parameter.device.type for _, model in self._models for parameter in model.parameters()), "cpu")

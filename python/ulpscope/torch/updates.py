@@ -85,15 +85,32 @@ def describe_group(optimizer: Any, group: Dict[str, Any], update: UpdateStruct) 
     update.decoupled = bool(group.get("decoupled_weight_decay")) or type(optimizer) is torch.optim.AdamW
 
 
-def settings_of(optimizer: Any) -> List[Tuple[str, str, str]]:
-    """Name, value and kind of an optimizer's settings, from its first group."""
-    group = optimizer.param_groups[0]
-    settings = [("optimizer", type(optimizer).__name__, "optimizer")]
+def _settings_of_group(group: Dict[str, Any]) -> Dict[str, Tuple[str, str]]:
+    """Value and kind of a group's settings, by name."""
     kinds = {"lr": "learning_rate", "weight_decay": "weight_decay", "eps": "epsilon", "momentum": "momentum"}
-    for name, kind in kinds.items():
-        if isinstance(group.get(name), (int, float, torch.Tensor)):  # Adafactor has two numbers for eps
-            settings.append((name, f"{number(group[name]):g}", kind))
+    settings = {name: (f"{number(group[name]):g}", kind) for name, kind in kinds.items()
+                if isinstance(group.get(name), (int, float, torch.Tensor))}  # Adafactor has two numbers for eps
     if len(group.get("betas", ())) == 2:
         for index, kind in enumerate(("momentum", "second_moment")):
-            settings.append((f"betas[{index}]", f"{number(group['betas'][index]):g}", kind))
+            settings[f"betas[{index}]"] = f"{number(group['betas'][index]):g}", kind
+    return settings
+
+
+def settings_of(optimizers: List[Any]) -> List[Tuple[str, str, str]]:
+    """Name, value and kind of the optimizers' settings. One that all groups have alike has its name alone, others the Python that
+    finds them: param_groups[1]["lr"]."""
+    settings: List[Tuple[str, str, str]] = []
+    groups: List[Tuple[str, Dict[str, Tuple[str, str]]]] = []
+    for index, optimizer in enumerate(optimizers):
+        name = "optimizer" if len(optimizers) == 1 else f"optimizers[{index}]"
+        settings.append((name, type(optimizer).__name__, "optimizer"))
+        of = "" if len(optimizers) == 1 else f"{name}."
+        groups += [(f"{of}param_groups[{place}]", _settings_of_group(group)) for place, group in enumerate(optimizer.param_groups)]
+    for name in dict.fromkeys(name for _, group in groups for name in group):
+        found = [(place, group[name]) for place, group in groups if name in group]
+        if len({setting for _, setting in found}) == 1:
+            settings.append((name, *found[0][1]))
+            continue
+        key, bracket, rest = name.partition("[")
+        settings += [(f'{place}["{key}"]{bracket}{rest}', *setting) for place, setting in found]
     return settings

@@ -11,10 +11,11 @@ TRUTH = {
     "loss_breaks": None,
     "because": "gradients of norm 2^16 are clipped to 1 and divided by 2^16, so that SGD's updates are 65,536 times too small",
     "fix": "scaler.unscale_(optimizer) before clip_grad_norm_",
+    "pasted": "advice.unscale_first",
 }
 
 
-def train(path, fixed=False):
+def train(path, fixed=False, paste=None):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(10, 64), nn.ReLU(), nn.Linear(64, 3))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
@@ -29,7 +30,10 @@ def train(path, fixed=False):
             scaler.scale(loss).backward()
             if fixed:
                 scaler.unscale_(optimizer)
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if paste:
+                paste(model=model, optimizer=optimizer, scaler=scaler)
+            else:
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             scaler.step(optimizer)
             scaler.update()
             losses.append(loss.item())

@@ -15,6 +15,7 @@ TRUTH = {
     "says": ["log(0)"],
     "because": "masked actions have the probability 0, whose logarithm is -Inf, and 0 * -Inf is NaN",
     "fix": "torch.distributions.Categorical's way: the logarithm of a probability that is clamped",
+    "pasted": "advice.keep_argument",
 }
 
 
@@ -27,7 +28,7 @@ class Policy(nn.Module):
         return self.body(state).masked_fill(~allowed, float("-inf")).softmax(-1)
 
 
-def play(policy, optimizer, losses, fixed):
+def play(policy, optimizer, losses, fixed, paste):
     for _ in range(12):
         state = torch.randn(32, 6)
         allowed = torch.rand(32, 5) > 0.2
@@ -35,7 +36,10 @@ def play(policy, optimizer, losses, fixed):
         probabilities = policy(state, allowed)
         action = torch.multinomial(probabilities.detach(), 1)
         advantage = state.sum(1)
-        log = torch.log(probabilities.clamp_min(1e-8) if fixed else probabilities)
+        if paste:
+            log = paste(x=probabilities)["x"]
+        else:
+            log = torch.log(probabilities.clamp_min(1e-8) if fixed else probabilities)
         entropy = -(probabilities * log).sum(-1)
         loss = -(advantage * log.gather(1, action).squeeze(1)).mean() - 0.01 * entropy.mean()
         optimizer.zero_grad()
@@ -44,14 +48,14 @@ def play(policy, optimizer, losses, fixed):
         losses.append(loss.item())
 
 
-def train(path, fixed=False):
+def train(path, fixed=False, paste=None):
     torch.manual_seed(0)
     policy = Policy()
     optimizer = torch.optim.Adam(policy.parameters(), lr=3e-3)
     losses = []
     try:
         with ulpscope.record(path, policy, optimizer):
-            play(policy, optimizer, losses, fixed)
+            play(policy, optimizer, losses, fixed, paste)
     except RuntimeError:  # multinomial refuses probabilities of NaN, in the second step
         pass
     return losses

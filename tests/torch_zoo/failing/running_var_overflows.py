@@ -16,6 +16,7 @@ TRUTH = {
     "batch's own variance is used, which is FP32",
     "step": 0,
     "fix": "pixels divided by 4,095",
+    "pasted": "advice.wide_statistics",
 }
 
 
@@ -28,10 +29,12 @@ class Model(nn.Module):
         return self.head(torch.relu(self.conv(self.norm(x))).mean((2, 3)))
 
 
-def train(path, fixed=False):
+def train(path, fixed=False, paste=None):
     torch.manual_seed(0)
     model = Model().half()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    if paste:
+        paste(model=model)
     losses = []
     with ulpscope.record(path, model, optimizer) as run:
         for step in range(12):

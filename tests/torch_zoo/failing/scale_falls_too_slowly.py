@@ -12,10 +12,11 @@ TRUTH = {
     "loss_breaks": None,
     "because": "scaled by 2^32 the gradients of the logits exceed FP16's maximum in each step, so every step is skipped",
     "fix": "the scaler's own defaults, and a start at 2^12",
+    "pasted": "scale_initial",
 }
 
 
-def train(path, fixed=False):
+def train(path, fixed=False, paste=None):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 4))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
@@ -23,6 +24,8 @@ def train(path, fixed=False):
         scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
     else:
         scaler = torch.amp.GradScaler("cpu", init_scale=2.0**32, backoff_factor=0.99)
+    if paste:
+        scaler = paste()["scaler"]
     losses = []
     with ulpscope.record(path, model, optimizer, scaler):
         for _ in range(30):
