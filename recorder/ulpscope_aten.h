@@ -279,6 +279,13 @@ ULPSCOPE_EXPORT void ulpscope_aten_clear_norms(ulpscope_aten *aten);
  * have no known forward op. 0: there is no entry `index`. */
 ULPSCOPE_EXPORT int ulpscope_aten_not_read(ulpscope_aten *aten, uint32_t index, const char **kind, uint64_t *count);
 ULPSCOPE_EXPORT int ulpscope_aten_unmapped(ulpscope_aten *aten, uint32_t index, const char **kind, uint64_t *count);
+/* How many calls of ops were told to the recorder, and what that took: of every eighth step the seconds from its end to that of the
+ * step before, and how many of these were spent between `lock` and `unlock`, and in the functions here. */
+typedef struct {
+  uint64_t calls, timed_steps;
+  double timed_seconds, recording_seconds;
+} ulpscope_aten_coverage;
+ULPSCOPE_EXPORT void ulpscope_aten_coverage_of(ulpscope_aten *aten, ulpscope_aten_coverage *coverage);
 
 #ifdef __cplusplus
 }

@@ -7,6 +7,7 @@
 #include "ulpscope/analyzers/judgements/run_memory.h"
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
 #include "ulpscope/analyzers/judgements/update_judgement.h"
+#include "ulpscope/analyzers/subject/coverage.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/step_losses.h"
 
@@ -28,7 +29,31 @@ constexpr Template kUpdates{"checked.updates", "lost updates"};
 constexpr Template kNoUpdates{"checked.no_updates", "lost updates (no update was recorded)"};
 constexpr Template kNoUpdatesBeforeBreak{"checked.no_updates_before_break",
                                          "lost updates (no update was recorded before the run broke)"};
+constexpr Template kNotRead{"checked.calls_not_read", "{not_read} of {calls} calls (on tensors that are {kinds:and})"};
+constexpr Template kKind{"checked.kind_of_tensors", "{kind}"};
+constexpr Template kRefused{"checked.calls_refused", "{refused:count call} that the recorder refused"};
+constexpr Template kCompiled{"checked.compiled", "what {modules:count compiled module} compute without dispatching"};
+constexpr Template kThreads{"checked.other_threads", "{calls:count call} of modules in other threads"};
+constexpr Template kPaused{"checked.paused", "{blocks:count block} in which recording was paused"};
+constexpr Template kFiltered{"checked.filtered", "what was not recorded ({filters})"};
 constexpr Template kSums{"checked.sums", "rounding error of sums"};
+
+// What the recording left out, where it may hide something.
+void add_left_out(const Snapshot& trace, Value::List& unseen) {
+  constexpr double kFelt = 0.01;  // of the calls
+  const Coverage coverage = coverage_of(trace);
+  const uint64_t not_read = coverage.calls_not_read(), calls = coverage.calls + not_read;
+  if (!trace.run().filters.empty()) unseen.push_back(kFiltered({{"filters", Name{NameKind::value, trace.run().filters}}}));
+  if (not_read > 0 && static_cast<double>(not_read) >= kFelt * static_cast<double>(calls)) {
+    Value::List kinds;
+    for (const auto& [kind, unused] : coverage.not_read) kinds.push_back(kKind({{"kind", Name{NameKind::value, kind}}}));
+    unseen.push_back(kNotRead({{"not_read", not_read}, {"calls", calls}, {"kinds", Value::list(std::move(kinds))}}));
+  }
+  if (coverage.refused > 0) unseen.push_back(kRefused({{"refused", coverage.refused}}));
+  if (coverage.compiled_modules > 0) unseen.push_back(kCompiled({{"modules", coverage.compiled_modules}}));
+  if (coverage.calls_of_other_threads > 0) unseen.push_back(kThreads({{"calls", coverage.calls_of_other_threads}}));
+  if (coverage.paused_blocks > 0) unseen.push_back(kPaused({{"blocks", coverage.paused_blocks}}));
+}
 
 }  // namespace
 
@@ -63,6 +88,7 @@ Sentences what_was_checked(const RunFacts& facts, std::span<const Part> parts) {
     const bool any = !facts.updates().weights().empty();
     (any ? seen : unseen).push_back((any ? kUpdates : facts.broke() ? kNoUpdatesBeforeBreak : kNoUpdates)());
   }
+  add_left_out(facts.context.trace, unseen);
   if (has(Part::ranges)) unseen.push_back(kSums());
   Sentences checked;
   if (!seen.empty()) checked += kChecked({{"matters", Value::list(std::move(seen))}});

@@ -9,6 +9,7 @@
 #include "ulpscope/analyzers/findings/all.h"
 #include "ulpscope/analyzers/findings/verdict.h"
 #include "ulpscope/analyzers/judgements/mean_losses.h"
+#include "ulpscope/analyzers/subject/coverage.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/step_losses.h"
 #include "ulpscope/analyzers/tables/compared_steps.h"
@@ -49,7 +50,7 @@ constexpr double kBehindAll = 1e3;
 std::map<std::string, EventRow> metrics_of(const Snapshot& reader) {
   std::map<std::string, EventRow> metrics;
   for (const EventRow& event : reader.events()) {
-    if (event.kind == EventKind::metric) metrics[event.text] = event;
+    if (event.kind == EventKind::metric && !is_of_coverage(event)) metrics[event.text] = event;
   }
   return metrics;
 }

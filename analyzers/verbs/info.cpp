@@ -8,6 +8,7 @@
 #include "ulpscope/analyzers/findings/all.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/run_memory.h"
+#include "ulpscope/analyzers/subject/coverage.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/totals/followed.h"
 
@@ -30,10 +31,27 @@ Table recording_table(const AnalysisContext& context) {
 Table metrics_table(const AnalysisContext& context, const StepRange& steps) {
   Table table{"metrics", "Metrics", {{"metric", ColumnKind::text}, {"step"}, {"value"}}, {}, 0, ""};
   for (const EventRow& event : context.trace.events()) {
-    if (event.kind != EventKind::metric || event.step < steps.first || event.step >= steps.last) continue;
+    if (event.kind != EventKind::metric || is_of_coverage(event) || event.step < steps.first || event.step >= steps.last) continue;
     table.rows.push_back(
         {context.selection.key_of_step(event.step, event.rank), {event.text, count_cell(event.step), event.value}});
   }
+  return table;
+}
+
+// What was left out, and why.
+Table coverage_table(const Coverage& coverage) {
+  Table table{
+      "not_recorded", "What was not recorded", {{"what", ColumnKind::text}, {"count", ColumnKind::number, Unit::count}}, {}, 0, ""};
+  const auto add = [&](std::string what, uint64_t count) {
+    if (count > 0) table.rows.push_back({RowKey(), {std::move(what), count_cell(count)}});
+  };
+  for (const auto& [kind, count] : coverage.not_read)
+    add(fmt::format("calls of ops on tensors that are not read: {}", kind), count);
+  add("calls that the recorder refused", coverage.refused);
+  for (const auto& [name, count] : coverage.unmapped) add(fmt::format("forward ops of backward ops: {}", name), count);
+  add("modules that were compiled: what is not dispatched in them", coverage.compiled_modules);
+  add("calls of modules in other threads", coverage.calls_of_other_threads);
+  add("blocks in which recording was paused", coverage.paused_blocks);
   return table;
 }
 
@@ -232,6 +250,11 @@ Report describe_trace(const AnalysisContext& context, const StepFacts& steps, bo
       Unit::seconds);
   add(kInfoOnly, "peak_memory_bytes", any ? count_cell(totals.peak_memory) : Cell(Unknown{}), Unit::bytes);
 
+  const Coverage coverage = coverage_of(reader);
+  if (coverage.is_told) add(kInfoOnly, "calls_recorded", count_cell(coverage.calls), Unit::count);
+  if (coverage.timed_seconds > 0)
+    add(kInfoOnly, "time_spent_in_recording", coverage.recording_seconds / coverage.timed_seconds, Unit::share);
+
   add(kInfoOnly, "ops", count_cell(reader.ops().size()), Unit::count);
   add(kInfoOnly, "tensors", count_cell(reader.tensors().size()), Unit::count);
   add(kInfoOnly, "tensor_rows", count_cell(reader.tensor_row_count()), Unit::count);
@@ -257,6 +280,7 @@ Report describe_trace(const AnalysisContext& context, const StepFacts& steps, bo
   if (Table sources = sources_table(reader, options.limit); !sources.rows.empty()) report.tables.push_back(std::move(sources));
   if (!products.empty()) report.tables.push_back(products_table(products, options.limit));
   if (!metrics.rows.empty()) report.tables.push_back(metrics);
+  if (Table left_out = coverage_table(coverage); !left_out.rows.empty()) report.tables.push_back(std::move(left_out));
   return report;
 }
 

@@ -608,6 +608,7 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
   call.inputs = inputs;
   call.inputs_unknown = inputs_unknown;
   call.product = schema.product(row.bound, function, output);
+  ++calls_told_;
   uint64_t attributes_place = hash_combine(static_cast<uint64_t>(place.phase), call.name);
   attributes_place = parameter != 0    ? hash_combine(hash_combine(attributes_place, 1), parameter)
                      : forward_id != 0 ? hash_combine(hash_combine(attributes_place, 2), forward_id)
@@ -710,6 +711,7 @@ Name Tracker::attributes_of(const Schema& schema, const Bound& bound, uint64_t p
 void Tracker::end_step() {
   nodes_.end_step();
   drop_all_in_flight();
+  cost_.end_step();
 }
 
 void Tracker::begin_pass(bool is_evaluation) {

@@ -16,6 +16,7 @@
 
 #include "ulpscope/recorder/aten/batches.h"
 #include "ulpscope/recorder/aten/captures.h"
+#include "ulpscope/recorder/aten/cost.h"
 #include "ulpscope/recorder/aten/graph.h"
 #include "ulpscope/recorder/aten/memory.h"
 #include "ulpscope/recorder/aten/schema.h"
@@ -39,7 +40,20 @@ class Tracker {
 
   ulpscope_aten_state& state() { return state_; }
   const ulpscope_aten_session& session() const { return session_; }
-  std::recursive_mutex& mutex() { return mutex_; }
+  // One thread at a time is between these, and in the members below.
+  void lock() {
+    mutex_.lock();
+    cost_.enter();
+  }
+  bool try_lock() {
+    if (!mutex_.try_lock()) return false;
+    cost_.enter();
+    return true;
+  }
+  void unlock() {
+    cost_.leave();
+    mutex_.unlock();
+  }
   void record(ulpscope_recorder* recorder) { recorder_ = recorder; }
 
   Name name(std::string_view text);
@@ -52,8 +66,8 @@ class Tracker {
   void after(const ulpscope_aten_op& op);
 
   void begin_pass(bool is_evaluation);
-  void end_step();
   void forget_all();
+  void end_step();
 
   struct Entry {
     Name name = 0;
@@ -85,6 +99,8 @@ class Tracker {
 
   const std::map<std::string, uint64_t>& not_read() const { return not_read_; }
   const std::map<std::string, uint64_t>& unmapped() const { return unmapped_; }
+  uint64_t calls() const { return calls_told_; }
+  const Cost& cost() const { return cost_; }
 
  private:
   struct Place {
@@ -269,6 +285,8 @@ class Tracker {
   KeptTensor unscaled_;                                // the gradient of an update
   Room asked_;                                         // for the update itself
   std::map<std::string, uint64_t> not_read_, unmapped_;
+  uint64_t calls_told_ = 0;  // of ops
+  Cost cost_;
   int64_t nested_ = -1;       // one in it, that began last
   int64_t task_ = -1;         // the graph task that began last
   double scale_ = 1;          // the loss scale in the gradients of the backward pass that goes on

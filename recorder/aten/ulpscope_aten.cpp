@@ -17,7 +17,7 @@ namespace {
 template <typename Body>
 void guarded(ulpscope_aten* aten, const Body& body) noexcept {
   aten::Tracker& tracker = aten->tracker;
-  const std::lock_guard lock(tracker.mutex());
+  const std::lock_guard lock(tracker);
   ++tracker.state().muted;
   const ulpscope_aten_session& session = tracker.session();
   try {
@@ -59,9 +59,9 @@ int ulpscope_aten_open(const ulpscope_aten_adapter* adapter, const ulpscope_aten
 void ulpscope_aten_close(ulpscope_aten* aten) { delete aten; }
 ulpscope_aten_state* ulpscope_aten_state_of(ulpscope_aten* aten) { return &aten->tracker.state(); }
 void ulpscope_aten_record(ulpscope_aten* aten, ulpscope_recorder* recorder) { aten->tracker.record(recorder); }
-void ulpscope_aten_lock(ulpscope_aten* aten) { aten->tracker.mutex().lock(); }
-int ulpscope_aten_try_lock(ulpscope_aten* aten) { return aten->tracker.mutex().try_lock(); }
-void ulpscope_aten_unlock(ulpscope_aten* aten) { aten->tracker.mutex().unlock(); }
+void ulpscope_aten_lock(ulpscope_aten* aten) { aten->tracker.lock(); }
+int ulpscope_aten_try_lock(ulpscope_aten* aten) { return aten->tracker.try_lock(); }
+void ulpscope_aten_unlock(ulpscope_aten* aten) { aten->tracker.unlock(); }
 
 ulpscope_name ulpscope_aten_name(ulpscope_aten* aten, const char* text) {
   ulpscope_name name = 0;
@@ -202,4 +202,10 @@ int ulpscope_aten_not_read(ulpscope_aten* aten, uint32_t index, const char** kin
 }
 int ulpscope_aten_unmapped(ulpscope_aten* aten, uint32_t index, const char** kind, uint64_t* count) {
   return entry_of(aten->tracker.unmapped(), index, kind, count);
+}
+void ulpscope_aten_coverage_of(ulpscope_aten* aten, ulpscope_aten_coverage* coverage) {
+  guarded(aten, [&](aten::Tracker& tracker) {
+    const aten::Cost& cost = tracker.cost();
+    *coverage = {tracker.calls(), cost.steps(), cost.seconds(), cost.recording()};
+  });
 }

@@ -98,6 +98,7 @@ class Recorded:
     def __init__(self, run, options):
         self.run, self.options = run, options
         self.settings, self.notes, self.warnings, self.steps, self.sources, self.triggers = [], [], [], [], [], []
+        self.coverage = {}
         self.closed = False
         self.step = None
         self._ops = {}
@@ -130,6 +131,9 @@ class Recorded:
         self.step.batches.append((self._pass[0], self._pass[1], source, list(samples)))
 
     def metric(self, name, kind, value):
+        if name.startswith("recording."):
+            self.coverage[name[len("recording."):]] = value
+            return
         if self.step is None:
             raise Refused(f"metric '{name}': expected a step that began")
         self.step.metrics.append((name, kind, value))

@@ -192,6 +192,7 @@ class Models(Case):
         self.assertEqual(stats["unique_graphs"], before)
         self.assertEqual(len(run.made[0].steps), 1)
         self.assertIn("Modules that were compiled in place (`module.compile()`) were not looked into.", run.made[0].notes)
+        self.assertEqual(run.made[0].coverage["compiled_modules"], 3)
 
     def test_copies_are_not_the_model(self):
         model = linear()
@@ -225,7 +226,7 @@ class Models(Case):
         with recording(model, sgd(model)) as run:
             step(model, sgd(model))
         self.assertEqual(run._session.failed, "")
-        self.assertRegex(run.made[0].notes[0], r"nested \d")
+        self.assertGreater(run.made[0].coverage["not_read.nested"], 0)
 
 
 @unittest.skipIf(torch is None, NEEDS_TORCH)

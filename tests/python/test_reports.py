@@ -1,8 +1,10 @@
 """Reports of a small transformer in PyTorch, healthy and broken, in three precisions. ULPSCOPE_LIBRARY and ULPSCOPE_PROGRAM
 say which library and program."""
 
+import json
 import math
 import os
+import subprocess
 import tempfile
 import unittest
 
@@ -12,6 +14,11 @@ import ulpscope
 
 BUILT = os.environ.get("ULPSCOPE_LIBRARY") and os.environ.get("ULPSCOPE_PROGRAM")
 MODULE = torch.nn.Module if torch is not None else object
+if torch is not None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.flop_counter import FlopCounterMode
+else:
+    TorchDispatchMode = object
 
 WIDTH, HEADS, LENGTH, TOKENS = 32, 2, 12, 16
 
@@ -61,6 +68,32 @@ class Transformer(MODULE):
             if number == 0:
                 x = self.between(x)
         return self.head(x)
+
+
+class Wide(MODULE):
+    """A layer that is left out of autocast."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        with torch.autocast("cpu", enabled=False):
+            return self.inner(x.float())
+
+
+class Casts(TorchDispatchMode):
+    """Counts the bytes that casts read and write, but for a scaler's own from and to FP64."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        if function is torch.ops.aten._to_copy.default and made.dtype != args[0].dtype and torch.float64 not in (made.dtype, args[0].dtype):
+            self.bytes += made.numel() * (made.element_size() + args[0].element_size())
+        return made
 
 
 class Break(MODULE):
@@ -115,6 +148,64 @@ class Reports(Case):
                 self.assertTrue(all(map(math.isfinite, losses)))
                 self.assertEqual(report.verdict, "ok", report.text)
                 self.assertNotIn("held NaN", report.text)
+
+    def test_what_autocast_leaves_in_fp32(self):
+        """FLOPs as FlopCounterMode counts them, bytes as a dispatch mode sees them."""
+        model, tokens = Transformer(Wide()), torch.randint(0, TOKENS, (8, LENGTH))
+        with FlopCounterMode(display=False) as counter:
+            model(tokens)
+        flops = {module: sum(counts.values()) for module, counts in counter.get_flop_counts().items()}
+        share = flops["Transformer.between"] / flops["Global"]
+        self.assertGreater(share, 0.01)
+        for precision in self.PRECISIONS[1:]:
+            with self.subTest(precision=precision[0]):
+                casts = Casts()
+                with casts:
+                    report, _ = self.train(precision, Wide(), 4)
+                found, = (finding for finding in report.findings if finding["code"] == "autocast.coverage")
+                self.assertEqual(found["severity"], "info")
+                evidence, = found["evidence"]
+                self.assertEqual(evidence["key"]["module"], "between.inner")
+                self.assertAlmostEqual(evidence["values"]["share_of_flops"]["value"], share, 12)
+                said = found["title_sentences"]
+                self.assertAlmostEqual(said[0]["values"]["share"]["value"], share, 12)
+                self.assertEqual(said[0]["values"]["format"], {"format": precision[0].upper()})
+                self.assertEqual(said[1]["values"]["bytes"]["value"], casts.bytes / 4)
+        for between, precision in ((None, self.PRECISIONS[2]), (Wide(), self.PRECISIONS[0])):
+            report, _ = self.train(precision, between, 2)
+            self.assertNotIn("autocast.coverage", [finding["code"] for finding in report.findings])
+
+    def test_what_was_not_recorded_stands_beside_the_verdict(self):
+        embedding = torch.nn.Embedding(9, 4, sparse=True)
+        optimizer = torch.optim.SGD(embedding.parameters(), 0.1)
+        path = os.path.join(self.folder, "sparse.h5")
+        with self.watch(ulpscope.record(path, embedding, optimizer, modules="*")) as run:
+            for _ in range(12):
+                optimizer.zero_grad()
+                embedding(torch.tensor([1, 2])).square().sum().backward()
+                optimizer.step()
+                with run.pause():
+                    embedding(torch.tensor([3]))
+        told = {row["text"]: row["value"] for row in ulpscope.load(path).table("events") if row["kind"] == "metric"}
+        left, calls = told["recording.not_read.sparse"], told["recording.calls"]
+        self.assertGreater(left, 0)
+        text = " ".join(ulpscope.report(path).text.split())
+        self.assertIn(f"what was not recorded (modules=*), {left:.0f} of {left + calls:.0f} calls (on tensors that are sparse), "
+                      "12 blocks in which recording was paused", text)
+        info = json.loads(subprocess.run([os.environ["ULPSCOPE_PROGRAM"], "info", path, "--json"], capture_output=True, check=True).stdout)
+        self.assertEqual(info["calls_recorded"], calls)
+        self.assertTrue(0 < info["time_spent_in_recording"] < 1)
+        self.assertEqual(told["recording.timed_steps"], 2)  # the second and the tenth
+        table, = (table for table in info["tables"] if table["name"] == "not_recorded")
+        self.assertEqual([row["values"]["count"] for row in table["rows"]], [left, 12])
+        with self.assertRaisesRegex(ValueError, "the recording's own"):
+            run.metric("recording.calls", 1)
+
+    def test_a_whole_recording_says_nothing_of_itself(self):
+        report, _ = self.train(self.PRECISIONS[1], steps=3)
+        checked = [phrase["id"] for sentence in report.data["checked_sentences"] for phrase in sentence["values"]["matters"]]
+        self.assertFalse([each for each in checked if each in ("checked.calls_not_read", "checked.filtered", "checked.calls_refused",
+                                                               "checked.compiled", "checked.other_threads", "checked.paused")])
 
     def test_a_logarithm_of_zero_in_the_middle(self):
         for precision in self.PRECISIONS:

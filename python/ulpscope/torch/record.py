@@ -20,7 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from .._library import Recorder, load_library
 from .choice import WAYS, choose
 from .sampling import Sampling
-from .session import Session, listed_optimizers, named_models, unwrapped, warn
+from .session import COVERAGE, Session, listed_optimizers, named_models, unwrapped, warn
 from .signals import Signals
 
 _METRIC_KINDS = ("other", "evaluation_loss", "evaluation_accuracy")
@@ -117,11 +117,13 @@ class Recording:
         # models themselves are there where ops are looked at; in what is compiled, always: they decide how often that is.
         for prefix, model in given:
             if unwrapped(model) is not model:
+                session.unseen["compiled_modules"] += 1
                 self._handles += _hook_module(session, prefix, model)
         # A hook on a module that was compiled in place would change what of it is compiled, and so its bits.
         seen = {id(inside) for _, model in models for module in model.modules() if getattr(module, "_compiled_call_impl", None)
                 for inside in module.modules()}
         if seen:
+            session.unseen["compiled_modules"] += len(seen)
             session.notes.append("Modules that were compiled in place (`module.compile()`) were not looked into.")
         for (_, outer), (prefix, model) in zip(given, models):
             for name, module in session.modules_of(prefix, model):
@@ -211,6 +213,8 @@ class Recording:
         """A number of the step, as the accuracy of an evaluation."""
         if not isinstance(name, str) or not name:
             raise ValueError(f"the name of a metric is no text: {name!r}")
+        if name.startswith(COVERAGE):
+            raise ValueError(f"names of metrics that begin with {COVERAGE!r} are the recording's own: {name!r}")
         if kind not in _METRIC_KINDS:
             raise ValueError(f"kind is none of {', '.join(_METRIC_KINDS)}: {kind}")
         try:
@@ -262,13 +266,14 @@ class _Hook:
         """Whether it is called for the module that it is on."""
         return self._module is not None and self._module() is module
 
-    def _session_of(self, module: Any) -> Optional[Session]:
+    def _session_of(self, module: Any, begins: bool) -> Optional[Session]:
         """The session that records a call: not where a shallow copy of the module, which has its hooks, is called."""
         session = self._session
         if session is None or session.tracker.state.paused or not self._is_of(module):
             return None
         # Other threads evaluate the model, or prepare its data; but those of a backward pass compute parts of it again.
         if threading.get_ident() != session.thread and torch._C._current_graph_task_id() == -1:
+            session.unseen["calls_of_other_threads"] += begins
             return None
         return session
 
@@ -295,7 +300,7 @@ class _Begins(_Hook):
     def _begin(self, module: Any, args: Any, kwargs: Any) -> None:
         if self._adapter is not None and self._is_of(module) and self._adapter.begin_inner_module(self._number, self._is_compiled):
             return
-        session = self._session_of(module)
+        session = self._session_of(module, True)
         if session is not None and not session.tracker.state.is_stopped and not session.tracker.state.muted:
             session.module_begins(self._number, self._is_compiled, args, kwargs)
 
@@ -306,7 +311,7 @@ class _Ends(_Hook):
             return
         if self._adapter is not None and self._is_of(module) and self._adapter.end_module(self._number, output):
             return
-        session = self._session_of(module)
+        session = self._session_of(module, False)
         if session is not None:
             session.module_ends(self._number, module, args, output)
 

@@ -19,7 +19,9 @@ from .reached import Reached
 from .samples import Samples
 from .sampling import Sampling, reaches
 from .steps import Steps
-from .tracker import BACKWARD, ENDED, BackwardStruct, Tracker, UpdateStruct
+from .tracker import BACKWARD, ENDED, BackwardStruct, CoverageStruct, Tracker, UpdateStruct
+
+COVERAGE = "recording."  # names of metrics begin so that say what was recorded
 
 _GRAD_SCALER = torch.amp.GradScaler.scale.__code__.co_filename
 
@@ -105,6 +107,7 @@ class Session:
         self.stop_reason = ""  # of what stop_on names
         self._trigger = ""  # before the file was open
         self.refusals: "Counter[str]" = Counter()
+        self.unseen: "Counter[str]" = Counter()  # by names of coverage
         self._names: Dict[int, str] = {}  # of parameters, by id
         self._modules: Dict[str, str] = {}
         self._sourced = False
@@ -289,18 +292,30 @@ class Session:
         if self.steps.sample > 1:
             recorder.note(f"Ops were recorded in steps whose number is a multiple of {self.steps.sample}, and of the others the "
                           "results of steps alone, as was asked (sample).")
-        not_read, unmapped = list(self.tracker.counts("not_read")), list(self.tracker.counts("unmapped"))
-        if not_read:
-            kinds = ", ".join(f"{kind} {count}" for kind, count in not_read)
-            recorder.note(f"Ops on tensors of kinds that are not read were left out: {kinds}.")
-        if unmapped:
-            kinds = ", ".join(kind for kind, _ in unmapped[:5])
-            recorder.note(f"{sum(count for _, count in unmapped)} backward ops have no known forward op: {kinds}.")
         for told in self.reached.warnings(self._models, self.module_of):
             recorder.warning(told)
+        for name, value in self._coverage():
+            recorder.metric(COVERAGE + name, "other", value)
         for why, count in self.refusals.most_common(3):
             recorder.warning(f"{count} calls were refused by the recorder: {why}")
         self._ask()
+
+    def _coverage(self) -> Iterator[Tuple[str, float]]:
+        """What was recorded, what was not and why, and what it took; docs/trace_format.md has the names."""
+        told = CoverageStruct()
+        self.tracker.coverage_of(told)
+        yield "calls", told.calls
+        for kind, count in self.tracker.counts("not_read"):
+            yield f"not_read.{kind}", count
+        for kind, count in self.tracker.counts("unmapped"):
+            yield f"unmapped.{kind}", count
+        if self.refusals:
+            yield "refused", sum(self.refusals.values())
+        yield from self.unseen.items()
+        if told.timed_steps:
+            yield "timed_steps", told.timed_steps
+            yield "timed_seconds", told.timed_seconds
+            yield "recording_seconds", told.recording_seconds
 
     def _ask(self) -> None:
         """Whether the file can still be written: tensors are read for nothing else."""
@@ -389,6 +404,7 @@ class Session:
         self._sourced = False
 
     def pause(self) -> None:
+        self.unseen["paused_blocks"] += 1
         self.tracker.state.paused += 1
 
     def resume(self) -> None:

@@ -56,6 +56,10 @@ class BackwardStruct(ctypes.Structure):
     _fields_ = [("scale", _double), ("loss", _double), ("divisor", _double), ("has_loss", _u8)]
 
 
+class CoverageStruct(ctypes.Structure):
+    _fields_ = [("calls", _u64), ("timed_steps", _u64), ("timed_seconds", _double), ("recording_seconds", _double)]
+
+
 class EdgeStruct(ctypes.Structure):
     _fields_ = [("exists", _u8), ("to_parameter", _u8), ("handle", _u64), ("sequence", _i64), ("slot", _i32)]
 
@@ -132,6 +136,7 @@ _SIGNATURES: Dict[str, Tuple[List[Any], Any]] = {
     "clear_norms": ([_pointer], None),
     "not_read": ([_pointer, _u32, ctypes.POINTER(_text), ctypes.POINTER(_u64)], ctypes.c_int),
     "unmapped": ([_pointer, _u32, ctypes.POINTER(_text), ctypes.POINTER(_u64)], ctypes.c_int),
+    "coverage_of": ([_pointer, ctypes.POINTER(CoverageStruct)], None),
 }
 
 

@@ -140,8 +140,26 @@ def setting_now(kind):
     return recompute
 
 
+def left_out(case, prefix):
+    """The numbers of metrics whose names begin so, in which a producer says what it left out."""
+    f, events = case.f, case.f.tables.events
+    rows = [row for row in f.events("metric") if f.trace.text_of(events["text"][row]).startswith(prefix)]
+    return int(sum(events["value"][row] for row in rows))
+
+
+def not_read(case, said):
+    left = left_out(case, "recording.not_read.")
+    return {"not_read": left, "calls": left + left_out(case, "recording.calls") - left_out(case, "recording.calls_of_other_threads")}
+
+
 # What any finding may say, by the ids of templates.
 SAID = {
+    "checked.calls_not_read": not_read,
+    "checked.calls_refused": lambda case, said: {"refused": left_out(case, "recording.refused")},
+    "checked.compiled": lambda case, said: {"modules": left_out(case, "recording.compiled_modules")},
+    "checked.other_threads": lambda case, said: {"calls": left_out(case, "recording.calls_of_other_threads")},
+    "checked.paused": lambda case, said: {"blocks": left_out(case, "recording.paused_blocks")},
+    "checked.filtered": lambda case, said: {},  # patterns, as they were given
     "finding.judged_before_break": lambda case, said: {"step": case.f.steps.broken_from},
     "verdict.no_problem": lambda case, said: Claim({"steps": case.f.steps.n}, it_says_what_was_skipped=bool(said["skipped"]) == bool(case.f.steps.skipped.any())),
     "verdict.no_problem_in_recorded": lambda case, said: Claim(
