@@ -8,7 +8,7 @@
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
-#include "ulpscope/analyzers/subject/producer.h"
+#include "ulpscope/analyzers/subject/matrix_products.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
@@ -45,53 +45,29 @@ struct Products {
   double flop() const { return static_cast<double>(count) * shape.flop(); }
 };
 
-// The shape of what an op reads as an input; of a view, that of the tensor which it shows.
-std::span<const int64_t> shape_read(const AnalysisContext& context, uint32_t op, uint32_t input) {
-  const std::span<const uint32_t> read = context.graph.tensors_read_by(op, input);
-  if (read.empty()) return {};
-  return context.selection.tensor(read.front()).shape;
-}
-
 bool is_convolution(OpFunction function) {
   const ProductKind kind = semantics_of(function).product;
   return kind == ProductKind::convolution || kind == ProductKind::transposed_convolution;
 }
 
-// The trace says the shape of the product, or the shapes of its operands do. docs/ops.md says which operand is which of our own
-// engine alone: in others the bias may come first.
-std::optional<ProductShape> product_of(const AnalysisContext& context, const OpInfo& op, const TensorInfo& output) {
-  if (const auto product = ProductShape::of(op.product)) return product;
-  if (!is_of_own_engine(context.trace.run())) return std::nullopt;
-  return product_shape(semantics_of(op.function).product, shape_read(context, output.op, 0), shape_read(context, output.op, 1),
-                       output.shape);
-}
-
 // How much more work the padding of dimensions is that are not multiples, and of which layers.
 void find_padding(const RunFacts& facts, Findings& found) {
-  const AnalysisContext& context = facts.context;
   const Selection& selection = facts.selection;
   std::vector<Products> padded;
   std::map<std::tuple<std::string_view, std::string_view, ProductShape>, size_t> rows;  // of `padded`
   size_t count = 0;
   double work = 0, padded_work = 0;
-  std::vector<bool> counted(
-      context.trace.ops().size());  // an op's output is several tensors where runs read as one differ; the first counts
-  for (uint32_t i = 0; i < selection.size(); ++i) {
-    const TensorInfo& tensor = selection.tensor(i);
+  for (const auto& [i, product] : forward_products(facts.context)) {
     const OpInfo& op = selection.op(i);
-    if (!selection.contains(i) || op.phase != Phase::forward || tensor.slot != 0 || !is_narrow(tensor.dtype)) continue;
-    if (counted[tensor.op]) continue;
-    counted[tensor.op] = true;
-    const auto product = product_of(context, op, tensor);
-    if (!product) continue;
+    if (op.phase != Phase::forward || !is_narrow(selection.tensor(i).dtype)) continue;
     // What an unknown K leaves out of one product would be missing in the share of all others.
-    if (product->k != ProductShape::kUnknown) {
-      work += product->flop();
-      padded_work += product->flop() * product->padded_over_real();
+    if (product.k != ProductShape::kUnknown) {
+      work += product.flop();
+      padded_work += product.flop() * product.padded_over_real();
     }
-    if (product->is_aligned()) continue;
-    const auto [row, is_new] = rows.try_emplace({op.module, op.name, *product}, padded.size());
-    if (is_new) padded.push_back({i, *product});
+    if (product.is_aligned()) continue;
+    const auto [row, is_new] = rows.try_emplace({op.module, op.name, product}, padded.size());
+    if (is_new) padded.push_back({i, product});
     ++padded[row->second].count;
     ++count;
   }

@@ -179,8 +179,77 @@ PADDING_VALUES = {
 }
 
 
+# What of a run in 16 bits is computed in wider types.
+
+
+def flops(case):
+    """By tensor, of products of the forward pass and the loss whose K is known: the work of all their calls."""
+    f = case.f
+    calls = numpy.bincount(f.rows.tensor, minlength=f.tensors.n)
+    found, ops = {}, set()
+    for i in range(f.tensors.n):
+        if f.tensors.phase[i] not in ("forward", "loss") or f.tensors.slot[i] != 0 or f.tensors.op[i] in ops:
+            continue
+        ops.add(f.tensors.op[i])
+        numbers = [int(n) for n in f.trace.text_of(f.tables.ops["product"][f.tensors.op[i]]).split(",") if n]
+        if numbers and calls[i]:
+            m, n, k, how_many = numbers[:4]
+            with_values = m * n * f.trace.shapes[i][-1] * how_many if f.tensors.function[i] == "attention" else 0
+            found[i] = calls[i] * (m * n * k * how_many + with_values)
+    return found
+
+
+def place_of(case, tensor):
+    ops, op = case.f.tables.ops, case.f.tensors.op[tensor]
+    return case.f.trace.text_of(ops["module"][op]) or " " + case.f.trace.text_of(ops["name"][op])
+
+
+def wide_places(case):
+    """By module, or op outside of all, the tensors of its wide products."""
+    places = {}
+    for i in flops(case):
+        if not case.f.tensors.is_narrow[i]:
+            places.setdefault(place_of(case, i), []).append(i)
+    return places
+
+
+def share_of_place(case, tensor, _):
+    of = flops(case)
+    return sum(of[i] for i in wide_places(case)[place_of(case, tensor)]) / sum(of.values())
+
+
+def calls_of_place(case, tensor, _):
+    return int(numpy.isin(case.f.rows.tensor, wide_places(case)[place_of(case, tensor)]).sum())
+
+
+def wide_share(case, said):
+    of = flops(case)
+    wide = sum(work for i, work in of.items() if not case.f.tensors.is_narrow[i])
+    return Claim({"share": wide / sum(of.values()), "places": None}, some_are_narrow=wide < sum(of.values()), it_is_felt=wide >= 0.01 * sum(of.values()))
+
+
+SIZES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "f8_e4m3": 1, "f8_e5m2": 1, "i64": 8, "i32": 4, "u8": 1, "bool": 1}
+
+
+def bytes_of_casts(case, said):
+    f, total = case.f, 0
+    for i in range(f.tensors.n):
+        op = f.tensors.op[i]
+        if f.tables.ops.words("kind")[op] != "cast" or f.tensors.slot[i] != 0 or f.tensors.phase[i] in ("evaluation", "data"):
+            continue
+        for number, producer, slot in f.trace.inputs_of(op):
+            if number == 0:
+                read = f.trace.tensor_of_output[int(f.tables.ops["id"][producer]), slot]
+                total += int(f.rows.count[f.rows.tensor == i].sum()) * (SIZES[f.tensors.dtype[read]] + SIZES[f.tensors.dtype[i]])
+                break
+    return {"bytes": total / f.steps.n}
+
+
 # By the ids of templates.
 SAID = {
+    "autocast.coverage": wide_share,
+    "autocast.coverage.more": lambda case, said: {"more": len(wide_places(case)) - 3},
+    "autocast.coverage.casts": bytes_of_casts,
     "model.dead_output": died,
     "model.dead_output.several": died,
     "advice.look_at_sign_of_inputs": lambda case, said: {},  # 0, below which a relu passes nothing on
@@ -197,6 +266,7 @@ SAID = {
 }
 
 RULES = {
+    "autocast.coverage": Rule(values={"share_of_flops": share_of_place, "products": calls_of_place}),
     "model.dead_output": Rule(
         values={"rows_of_zeros_to_the_end": lambda case, tensor, _: len(zeros_to_the_end(case, tensor))},
         place=lambda case, tensor, _: int(zeros_to_the_end(case, tensor)[0]),
