@@ -32,7 +32,7 @@ constexpr Template kNoUpdatesBeforeBreak{"checked.no_updates_before_break",
 constexpr Template kNotRead{"checked.calls_not_read", "{not_read} of {calls} calls (on tensors that are {kinds:and})"};
 constexpr Template kKind{"checked.kind_of_tensors", "{kind}"};
 constexpr Template kRefused{"checked.calls_refused", "{refused:count call} that the recorder refused"};
-constexpr Template kCompiled{"checked.compiled", "what {modules:count compiled module} compute without dispatching"};
+constexpr Template kCompiled{"checked.compiled", "what is not dispatched inside of {modules:count compiled module}"};
 constexpr Template kThreads{"checked.other_threads", "{calls:count call} of modules in other threads"};
 constexpr Template kPaused{"checked.paused", "{blocks:count block} in which recording was paused"};
 constexpr Template kFiltered{"checked.filtered", "what was not recorded ({filters})"};
