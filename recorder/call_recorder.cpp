@@ -57,6 +57,7 @@ class PackedRecord {
   }
 
   const HealthCounts& health() const { return health_; }
+  StatisticsLevel known() const { return known_; }
   uint64_t nonfinite() const { return health_.nan + health_.positive_infinity + health_.negative_infinity; }
 
   // Level health where no more is `wanted`.
@@ -697,12 +698,19 @@ bool CallRecorder::wants_capture(CallToken token, uint32_t slot) const {
   State& state = *state_;
   const std::lock_guard lock(state.mutex);
   const State::Call* call = nullptr;
-  if (state.find(token, slot, call).record.nonfinite() == 0 || !call->inputs_told) return false;
+  if (state.find(token, slot, call).record.nonfinite() == 0) return false;
   const std::span inputs = std::span(state.inputs).subspan(call->first_input, call->inputs);
   return std::none_of(inputs.begin(), inputs.end(), [&](const ValueKey& input) {
     const State::Output* const read = state.find(input);
     return read != nullptr && input.op != call->id && read->record.nonfinite() > 0;
   });
+}
+
+bool CallRecorder::was_finite(CallToken token, uint32_t slot) const {
+  const std::lock_guard lock(state_->mutex);
+  const State::Call* call = nullptr;
+  const PackedRecord& record = state_->find(token, slot, call).record;
+  return record.known() != StatisticsLevel::none && record.nonfinite() == 0;
 }
 
 void CallRecorder::set_capture(CallToken token, uint32_t slot, std::span<const ToldNode> nodes) {

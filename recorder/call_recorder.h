@@ -118,8 +118,10 @@ class CallRecorder {
   void set_statistics(CallToken call, uint32_t slot, const OutputRecord& statistics);
   void set_gradient_of(CallToken call, uint32_t slot, const ValueKey& value, int32_t input);
   void set_update(CallToken call, uint32_t slot, const UpdateCounts& update);
-  // Whether the output holds NaN or Inf that no input of this step had, so that it is worth telling how the first came about.
+  // Whether the output holds NaN or Inf that no known input of this step had, so that it is worth telling how the first came about.
   bool wants_capture(CallToken call, uint32_t slot) const;
+  // Whether the output's statistics were taken, and have no NaN and no Inf.
+  bool was_finite(CallToken call, uint32_t slot) const;
   // Kept where the recorder wants it when the step ends: not all of many.
   void set_capture(CallToken call, uint32_t slot, std::span<const ToldNode> nodes);
 

@@ -532,6 +532,13 @@ int ulpscope_wants_capture(ulpscope_recorder* recorder, ulpscope_op op, uint32_t
   });
 }
 
+int ulpscope_was_finite(ulpscope_recorder* recorder, ulpscope_op op, uint32_t slot, uint8_t* was_finite) {
+  return with(recorder, "ulpscope_was_finite", [&](CallRecorder& calls) {
+    if (was_finite == nullptr) throw usage_error("expected where to put the answer, got NULL");
+    *was_finite = calls.was_finite(op, slot);
+  });
+}
+
 int ulpscope_set_capture(ulpscope_recorder* recorder, ulpscope_op op, uint32_t slot, const ulpscope_node* nodes, uint32_t count) {
   return with(recorder, "ulpscope_set_capture", [&](CallRecorder& calls) {
     if (count > 0 && nodes == nullptr) throw usage_error("{} nodes without a list of them", count);

@@ -263,8 +263,11 @@ typedef struct {
 /* Counts what became of the update whose weight is output `slot` of the call, until the step ends. */
 ULPSCOPE_EXPORT int ulpscope_set_update(ulpscope_recorder *recorder, ulpscope_op op, uint32_t slot, const ulpscope_update *update);
 
-/* Whether output `slot` holds NaN or Inf that none of the call's inputs had, as far as they are of this step. */
+/* Whether output `slot` holds NaN or Inf that none of the call's inputs had, as far as they are known and of this step. */
 ULPSCOPE_EXPORT int ulpscope_wants_capture(ulpscope_recorder *recorder, ulpscope_op op, uint32_t slot, uint8_t *wanted);
+/* Whether output `slot` was told with statistics that have no NaN and no Inf: where its memory holds some now, something that was
+ * not told has written to it. */
+ULPSCOPE_EXPORT int ulpscope_was_finite(ulpscope_recorder *recorder, ulpscope_op op, uint32_t slot, uint8_t *was_finite);
 
 /* A node of how such an element came about: node 0 is the element, the others are what it was computed from. */
 typedef struct {

@@ -91,6 +91,13 @@ typedef struct {
   uint64_t variable;          /* of a node that adds to a parameter's gradient: the parameter's handle */
 } ulpscope_aten_op;
 
+/* A call of a torch.autograd.Function, or of a region that torch.compile made, by the node of autograd that it made. */
+typedef struct {
+  int64_t sequence; /* the number of the node */
+  const char *name; /* of the node, until the adapter is asked again */
+  uint32_t slot;    /* which of its outputs a tensor is */
+} ulpscope_aten_function;
+
 /* The adapter's ways with memory. An entry for a storage is kept from retain to release, and its number is no other's until
  * then. */
 typedef struct {
@@ -101,6 +108,8 @@ typedef struct {
   /* The values of a tensor that lies on a device, one behind the other in the host's memory, until the function of this library
    * returns. */
   const void *(*copy_to_host)(void *context, const ulpscope_aten_tensor *tensor);
+  /* 1: such a call returned the tensor. NULL: the adapter sees none. */
+  int (*function_of)(void *context, const ulpscope_aten_tensor *tensor, ulpscope_aten_function *function);
 } ulpscope_aten_adapter;
 
 /* Where the training loop is; the session writes it. */
@@ -154,6 +163,7 @@ typedef struct {
   int (*set_gradient_of)(ulpscope_recorder *, ulpscope_op, uint32_t, ulpscope_value, int32_t);
   int (*set_update)(ulpscope_recorder *, ulpscope_op, uint32_t, const ulpscope_update *);
   int (*wants_capture)(ulpscope_recorder *, ulpscope_op, uint32_t, uint8_t *);
+  int (*was_finite)(ulpscope_recorder *, ulpscope_op, uint32_t, uint8_t *);
   int (*set_capture)(ulpscope_recorder *, ulpscope_op, uint32_t, const ulpscope_node *, uint32_t);
   const char *(*last_error)(void);
 } ulpscope_aten_calls;
@@ -212,16 +222,25 @@ ULPSCOPE_EXPORT void ulpscope_aten_delivered(ulpscope_aten *aten, const ulpscope
 ULPSCOPE_EXPORT void ulpscope_aten_unsharded(ulpscope_aten *aten, const ulpscope_aten_tensor *tensor,
                                              const ulpscope_aten_tensor *part);
 
-/* A module of that class returned these: outputs that no op made came out of something that cannot be looked into, as a compiled
- * region or a kernel that PyTorch does not dispatch, and are outputs of one op of the class's name. `inputs`: what that may have
- * read. `nodes`: for each output the sequence number of its node of autograd, or -1, and `slots` which output of that node's op it
- * is. */
+/* What cannot be looked into: kernels that PyTorch does not dispatch, in calls of torch.autograd.Function, in compiled regions, or
+ * anywhere. Memory that no op wrote is an output of an op of kind opaque.
+ *
+ * A call of a torch.autograd.Function begins and ends in this thread, where the adapter sees that; 0: it is none of a step's. */
+ULPSCOPE_EXPORT int ulpscope_aten_begin_function(ulpscope_aten *aten, const char *name, int64_t sequence, int64_t task,
+                                                 const ulpscope_aten_tensor *inputs, uint32_t inputs_count);
+ULPSCOPE_EXPORT void ulpscope_aten_end_function(ulpscope_aten *aten);
+/* A module of that class returned these: outputs that no op made, and no such call, are outputs of one op of the class's name.
+ * `inputs`: what that may have read. `nodes`: for each output the sequence number of its node of autograd, or -1, and `slots` which
+ * output of that node's op it is. */
 ULPSCOPE_EXPORT void ulpscope_aten_opaque(ulpscope_aten *aten, ulpscope_name module, ulpscope_name class_name, int64_t task,
                                           const ulpscope_aten_tensor *inputs, uint32_t inputs_count,
                                           const ulpscope_aten_tensor *outputs, const int64_t *nodes, const uint32_t *slots,
                                           uint32_t outputs_count);
 /* Whether there is something to tell of these. */
 ULPSCOPE_EXPORT int ulpscope_aten_is_opaque(ulpscope_aten *aten, const ulpscope_aten_tensor *outputs, uint32_t count);
+/* The program hands in a tensor that it alone sees. `scale`: that its values contain. */
+ULPSCOPE_EXPORT void ulpscope_aten_observe(ulpscope_aten *aten, ulpscope_name name, double scale, int64_t task,
+                                           const ulpscope_aten_tensor *tensor);
 
 /* Backward passes. `reaches`: a named parameter is below the roots. The loss is the sum of the roots that have one element. */
 typedef struct {

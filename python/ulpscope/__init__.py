@@ -6,6 +6,7 @@
 """
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any, Dict, List, Union
 
 from ._library import Error
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from .torch.preflight import Preflight
     from .torch.record import Recording
 
-__all__ = ["Check", "Error", "Report", "Trace", "check", "findings", "load", "preflight", "record", "report"]
+__all__ = ["Check", "Error", "Report", "Trace", "check", "findings", "load", "observe", "preflight", "record", "report"]
 
 _Path = Union[str, "os.PathLike[str]"]
 
@@ -26,6 +27,20 @@ def record(path: _Path, model: Any, optimizer: Any = None, scaler: Any = None, *
     from .torch.record import Recording
 
     return Recording(path, model, optimizer, scaler, **options)
+
+
+def observe(name: str, tensor: Any, scale: float = 1.0) -> None:
+    """Records a tensor that no recorded op made, as of a kernel that PyTorch does not dispatch, under that name: its statistics
+    stand in the trace, and what is read from it came from there. `scale`: the factor that its values contain, as a loss scale.
+
+    Without a recording in this thread it does nothing, and it raises nothing.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or torch.compiler.is_compiling() or "ulpscope.torch.record" not in sys.modules:
+        return
+    from .torch.observe import observe as observe_tensor
+
+    observe_tensor(name, tensor, scale)
 
 
 def report(path: _Path) -> Report:

@@ -27,6 +27,8 @@ class Nodes {
   void add(int64_t sequence, Node node);
   // An op inside of a torch.autograd.Function, whose node has that number; the last op counts.
   void add_custom(int64_t sequence, Node node);
+  // The node with that number, whatever else is known of it.
+  void set(int64_t sequence, Node node) { new_.insert_or_assign(sequence, std::move(node)); }
   const Node* find(int64_t sequence) const;
   void end_step();
 

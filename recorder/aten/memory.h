@@ -31,6 +31,10 @@ struct Made {
   std::optional<double> unscaled_loss;  // behind a scaled loss
   std::optional<double> divisor;        // where it is a quotient by a number
   bool has_gradient_of = false;
+  uint64_t order = 0;       // how many were told before it
+  int64_t node = -1;        // of autograd, in which it ran
+  Name returned_by = 0;     // the node that a program defined and that handed it on
+  uint64_t forward_id = 0;  // of that node
 };
 using MadePointer = std::shared_ptr<Made>;
 

@@ -1,6 +1,7 @@
 #include "ulpscope/recorder/aten/tensor.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "ulpscope/emulation/rounding.h"
@@ -143,6 +144,22 @@ ulpscope_tensor told_tensor(const HostTensor& tensor) {
   told.shape = tensor.shape.data();
   told.strides = tensor.strides.empty() ? nullptr : tensor.strides.data();
   return told;
+}
+
+Nonfinite nonfinite_in(const HostTensor& tensor) {
+  constexpr int64_t kBlock = 4096;
+  const TensorView view = folded(tensor);
+  std::vector<double> values(static_cast<size_t>(std::min(kBlock, view.size())));
+  Nonfinite found;
+  for (int64_t begin = 0; begin < view.size() && !found.nan; begin += kBlock) {
+    const int64_t n = std::min(kBlock, view.size() - begin);
+    read_values(view, begin, n, values.data());
+    for (int64_t i = 0; i < n; ++i) {
+      found.nan = found.nan || std::isnan(values[static_cast<size_t>(i)]);
+      found.infinity = found.infinity || std::isinf(values[static_cast<size_t>(i)]);
+    }
+  }
+  return found;
 }
 
 double square_of_norm_of(const HostTensor& tensor) {

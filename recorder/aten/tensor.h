@@ -76,6 +76,11 @@ HostTensor host_tensor(const Tensor& tensor, const void* data);
 ulpscope_tensor told_tensor(const Tensor& tensor, const void* data);
 ulpscope_tensor told_tensor(const HostTensor& tensor);
 
+// Whether there are NaN among the values, and infinities.
+struct Nonfinite {
+  bool nan = false, infinity = false;
+};
+Nonfinite nonfinite_in(const HostTensor& tensor);
 // The square of the Euclidean norm, summed in FP64.
 double square_of_norm_of(const HostTensor& tensor);
 

@@ -30,10 +30,10 @@ int output_of(ulpscope_recorder* recorder, ulpscope_op op, uint32_t slot, const 
   return code != ULPSCOPE_OK ? code : ulpscope_output(recorder, op, slot, tensor, label, &statistics);
 }
 
-constexpr ulpscope_aten_calls kLibrary{ulpscope_intern,          ulpscope_begin_op,   ulpscope_end_op,
-                                       ulpscope_drop_op,         output_of,           ulpscope_set_label,
-                                       ulpscope_set_gradient_of, ulpscope_set_update, ulpscope_wants_capture,
-                                       ulpscope_set_capture,     ulpscope_last_error};
+constexpr ulpscope_aten_calls kLibrary{
+    ulpscope_intern,      ulpscope_begin_op,        ulpscope_end_op,     ulpscope_drop_op,       output_of,
+    ulpscope_set_label,   ulpscope_set_gradient_of, ulpscope_set_update, ulpscope_wants_capture, ulpscope_was_finite,
+    ulpscope_set_capture, ulpscope_last_error};
 
 }  // namespace
 
@@ -247,6 +247,12 @@ void Tracker::after(const ulpscope_aten_op& op) {
     if (state_.is_open) session_.scaler_updated(session_.context, number_in(*reads.front()));
     return;
   }
+  if (schema.name() == "lift_fresh") {  // of what Python made from numbers, in memory that was empty
+    for (const Tensor* const tensor : reads)
+      if (memory_.last(*tensor) == unmade()) forget(*tensor);
+    return;
+  }
+  if (schema.name() == "detach_") return;  // changes no value
   if (schema.is_empty()) {
     for (const auto* const list : {&outputs, &written})
       for (const Tensor* const tensor : *list) memory_.write(*tensor, unmade());
@@ -298,20 +304,31 @@ void Tracker::follow_backward(const Schema& schema, int64_t task) {
   makes_start_ = false;
 }
 
-std::optional<Tracker::Place> Tracker::place_of(const Schema& schema, const ulpscope_aten_op& op,
-                                                std::span<const Tensor* const> reads, std::span<const Tensor* const> written) {
+std::optional<Tracker::Place> Tracker::here(int64_t task) {
+  if (!state_.is_open) return std::nullopt;
   const std::vector<Entry>& entries = stack();
   const Entry* const top = entries.empty() ? nullptr : &entries.back();
-  if (op.task != -1) {
-    if (!state_.is_open) return std::nullopt;
-    if (top != nullptr && top->task == op.task) return Place{Phase::recompute, top->name};
-    return Place{Phase::backward, 0};
+  if (task != -1) return top != nullptr && top->task == task ? Place{Phase::recompute, top->name} : Place{Phase::backward, 0};
+  if (top != nullptr) return Place{top->is_evaluating ? Phase::evaluation : Phase::forward, top->name};
+  switch (state_.state) {
+    case ULPSCOPE_ATEN_FORWARD:
+      return Place{Phase::loss, 0};
+    case ULPSCOPE_ATEN_BACKWARD:
+      return Place{Phase::scaling, 0};
+    default:
+      return Place{Phase::evaluation, 0};
   }
-  if (top != nullptr && state_.is_open) return Place{top->is_evaluating ? Phase::evaluation : Phase::forward, top->name};
+}
+
+std::optional<Tracker::Place> Tracker::place_of(const Schema& schema, const ulpscope_aten_op& op,
+                                                std::span<const Tensor* const> reads, std::span<const Tensor* const> written) {
+  if (op.task != -1 || (!stack().empty() && state_.is_open)) return here(op.task);
   std::vector<MadePointer> made;
   bool grows = false;
   for (const Tensor* const tensor : reads) {
-    made.push_back(memory_.last_recorded(*tensor));
+    Makers makers = makers_of(*tensor);
+    makers.prefer_recorded();
+    made.push_back(makers.last);
     grows = grows || (op.grad_enabled && tensor->requires_grad);
   }
   const auto any = [&](const auto& matches) {
@@ -361,7 +378,7 @@ bool makes_node(const ulpscope_aten_op& op, std::span<const Tensor* const> reads
 
 void Tracker::view(const Schema& schema, const ulpscope_aten_op& op, std::span<const Tensor* const> reads) {
   if (!state_.is_open || !makes_node(op, reads)) return;
-  const MadePointer made = memory_.last(*reads[0]);
+  const MadePointer made = makers_of(*reads[0], op.task).last;
   if (!is_recorded(made)) return;
   Node node{made->value.op, made->module, made->value, made->role == Role::weight || made->role == Role::weight_cast, {0}, false};
   const std::vector<Entry>& entries = stack();
@@ -501,7 +518,7 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
   const ulpscope_aten_edge* edge = nullptr;
   std::vector<Read> reads = row.reads;
   std::vector<Makers> makers;
-  for (const Read& read : reads) makers.push_back(memory_.find(*read.tensor));
+  for (const Read& read : reads) makers.push_back(makers_of(*read.tensor, op.task));
   double scale = 1;
   const bool may_scale = function == OpFunction::mul && (place.phase == Phase::loss || place.phase == Phase::scaling);
   if (place.phase == Phase::backward) {
@@ -629,8 +646,18 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
   };
   const Tensor* const cast_from =
       function == OpFunction::cast && first != nullptr && output != nullptr && narrows(*first, *output) ? first : nullptr;
-  const std::vector<MadePointer> results =
-      is_explained(schema) ? emit(call, outputs, cast_from, explained) : emit(call, outputs, cast_from);
+  Looks looks;
+  const auto inputs_are_others = [&](Call& again) {
+    if (!tell_unseen({&op, place, reads, makers, outputs})) return false;
+    inputs.clear();
+    again.inputs_unknown = inputs_of(reads, makers, place.phase, inputs) || is_in_compiled(op);
+    again.inputs = inputs;
+    return true;
+  };
+  looks.inputs_are_others = std::ref(inputs_are_others);
+  if (is_explained(schema)) looks.explained = std::ref(explained);
+  const std::vector<MadePointer> results = emit(call, outputs, cast_from, &looks);
+  for (const MadePointer& each : results) each->node = op.task == -1 ? -1 : op.node;
   if (results.empty()) return;
   Made& result = *results[0];
   if (function == OpFunction::cast || scaled_by) {
@@ -710,6 +737,8 @@ Name Tracker::attributes_of(const Schema& schema, const Bound& bound, uint64_t p
 
 void Tracker::end_step() {
   nodes_.end_step();
+  functions_.clear();
+  last_function_ = 0;
   drop_all_in_flight();
   cost_.end_step();
 }

@@ -84,9 +84,12 @@ class Tracker {
   // A data loader handed over samples 0 to `samples` of a batch.
   void delivered(std::span<const Tensor> tensors, uint32_t batch, int64_t samples, bool is_in_rows);
 
+  bool begin_function(std::string_view name, int64_t sequence, int64_t task, std::span<const Tensor> inputs);
+  void end_function();
   bool is_opaque(std::span<const Tensor> outputs) const;
   void opaque(Name module, Name class_name, int64_t task, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
               const int64_t* nodes, const uint32_t* slots);
+  void observe(Name name, double scale, int64_t task, const Tensor& tensor);
 
   ulpscope_aten_backward begin_backward(std::span<const Tensor> roots, bool takes_losses);
   void handed_on(int64_t node, const char* name, std::span<const ulpscope_aten_edge> edges, std::span<const Tensor> gradients,
@@ -131,10 +134,36 @@ class Tracker {
     OpFunction function = OpFunction::other;
     std::optional<OpKind> kind = {};  // nothing: the function's
     Name module = 0, attributes = 0, location = 0, parameter = 0;
+    uint64_t id = 0;  // 0: by the recorder's rule
     uint64_t forward_id = 0;
     std::span<const ulpscope_value> inputs = {};
     bool inputs_unknown = false;
     std::optional<ProductShape> product = {};
+  };
+  // A call that cannot be looked into.
+  struct OpaqueCall {
+    Name name = 0;
+    Place place = {};
+    Name location = 0;
+    uint64_t forward_id = 0;
+    std::vector<ulpscope_value> inputs = {};
+    bool inputs_unknown = true;
+    uint64_t began = 0;     // how many calls had been told by then
+    bool has_node = false;  // its node of autograd is known to be this call's
+  };
+  // The inputs that a call reads, beside what made them, and what it writes.
+  struct Reading {
+    const ulpscope_aten_op* op = nullptr;
+    Place place = {};
+    std::span<const Read> reads;
+    std::span<Makers> makers;
+    std::span<const LabelledOutput> outputs;
+  };
+  // Looked at where an output is not finite and no input was.
+  struct Looks {
+    // Whether the inputs of the call are others than it said, which were told; then it is told again.
+    std::function<bool(Call&)> inputs_are_others = {};
+    std::function<std::vector<ulpscope_node>(const Tensor&, const void*)> explained = {};
   };
   struct NamedText {
     std::string text;
@@ -230,14 +259,26 @@ class Tracker {
   const ulpscope_aten_edge* sum_of(const Schema& schema, const ulpscope_aten_op& op, const Row& row) const;
   Name location_of(Phase phase, Name module, Name name);
   Name attributes_of(const Schema& schema, const Bound& bound, uint64_t place);
+  // Where what this thread does just now stands in the step; nothing: outside of one.
+  std::optional<Place> here(int64_t task);
   // Nobody is known to have made all of it.
   bool has_no_maker(const Tensor& tensor) const;
+  bool is_of_function(const Tensor& tensor, ulpscope_aten_function& function) const;
+  // A call that cannot be looked into returned it, and no op has written it since that began: it is that call's from then on.
+  // `otherwise`: the call, where it was not seen to begin.
+  bool adopt(const Tensor& tensor, const Makers& makers, const OpaqueCall& otherwise);
+  // Who made it, adopted where it has to be.
+  Makers makers_of(const Tensor& tensor, int64_t task = -1);
+  MadePointer tell_opaque(const OpaqueCall& call, const Tensor& tensor, uint32_t slot, const Label& label);
+  // Inputs that hold what no op wrote are outputs of ops of kind opaque from then on.
+  bool tell_unseen(const Reading& reading);
+  OpaqueCall writer_of(const Reading& reading, const Tensor& tensor, const MadePointer& made);
   // The values that these are; false where one is not known.
   bool values_of(std::span<const Tensor> tensors, std::vector<ulpscope_value>& values) const;
   bool inputs_of(std::span<const Read> reads, std::vector<Makers>& makers, Phase phase, std::vector<ulpscope_value>& inputs);
   // Tells the recorder of a call that has run; an empty list where it refused it.
   std::vector<MadePointer> emit(const Call& call, std::span<const LabelledOutput> outputs, const Tensor* cast_from = nullptr,
-                                const std::function<std::vector<ulpscope_node>(const Tensor&, const void*)>& explained = {});
+                                const Looks* looks = nullptr);
 
   Name parameter_of(uint64_t handle) const;
   Name module_of(Name parameter) const;
@@ -246,6 +287,8 @@ class Tracker {
   MadePointer input(const Tensor& tensor, std::string_view name);
   void set_label(Made& made, const Label& label);
   void set_gradient_of(Made& made, const ulpscope_value& value, int32_t input);
+  // A node that the program defined ended: gradients that none of its ops made are its own.
+  void handed_on_by_program(int64_t node, const char* name, std::span<const Tensor> gradients, std::span<const Tensor> arrived);
   std::optional<ulpscope_value> target_of(const ulpscope_aten_edge& edge) const;
   const void* on_host(const Tensor& tensor) const;
   double number_in(const Tensor& tensor) const;
@@ -274,6 +317,9 @@ class Tracker {
   std::unordered_map<std::thread::id, std::vector<Entry>> stacks_;
   std::thread::id last_thread_;  // that asked for its stack
   std::vector<Entry>* last_stack_ = nullptr;
+  std::unordered_map<int64_t, OpaqueCall> functions_;                  // of this step, by the numbers of their nodes
+  std::unordered_map<std::thread::id, std::vector<int64_t>> running_;  // functions that each thread is in
+  uint64_t last_function_ = 0;                                         // how many calls had been told when the last one began
   std::unordered_map<uint64_t, Unread> unread_;          // by storage: buffers that nothing has read
   std::unordered_map<uint64_t, KeptDescription> parts_;  // by storage of an unsharded parameter: this process's part of it
   std::unordered_map<uint64_t, std::shared_ptr<Collective>> in_flight_;  // by storage that one writes
@@ -292,6 +338,7 @@ class Tracker {
   double scale_ = 1;          // the loss scale in the gradients of the backward pass that goes on
   bool makes_start_ = false;  // the gradient that a backward pass begins with was made, and its graph task did not begin
   uint64_t pass_ = 1;
+  uint64_t told_ = 0;  // calls
   std::unordered_map<uint64_t, Counter> located_, counted_;
   std::unordered_map<uint64_t, Name> locations_;
   std::unordered_map<uint64_t, Attributes> attributes_;

@@ -45,7 +45,7 @@ bool Tracker::inputs_of(std::span<const Read> reads, std::vector<Makers>& makers
 }
 
 std::vector<MadePointer> Tracker::emit(const Call& described, std::span<const LabelledOutput> outputs, const Tensor* cast_from,
-                                       const std::function<std::vector<ulpscope_node>(const Tensor&, const void*)>& explained) {
+                                       const Looks* looks) {
   ulpscope_call call{};
   call.size = sizeof call;
   call.name = told(described.name);
@@ -56,6 +56,7 @@ std::vector<MadePointer> Tracker::emit(const Call& described, std::span<const La
   call.phase = static_cast<int32_t>(described.phase);
   call.function = static_cast<int32_t>(described.function);
   call.kind = described.kind ? static_cast<int32_t>(*described.kind) : -1;
+  call.id = described.id;
   call.forward_id = described.forward_id;
   call.inputs = described.inputs.data();
   call.inputs_count = static_cast<uint32_t>(described.inputs.size());
@@ -71,6 +72,7 @@ std::vector<MadePointer> Tracker::emit(const Call& described, std::span<const La
     for (const LabelledOutput& output : outputs) forget(*output.tensor);
     return {};
   }
+  const uint64_t order = ++told_;
   std::vector<MadePointer> results;
   for (const LabelledOutput& output : outputs) {
     const Tensor& tensor = *output.tensor;
@@ -85,6 +87,7 @@ std::vector<MadePointer> Tracker::emit(const Call& described, std::span<const La
     made->parameter = output.label.parameter;
     made->name = output.label.name;
     made->scale = output.label.scale;
+    made->order = order;
     if (has_statistics(tensor)) {
       const void* const data = on_host(tensor);
       const ulpscope_tensor told = told_tensor(tensor, data);
@@ -96,8 +99,16 @@ std::vector<MadePointer> Tracker::emit(const Call& described, std::span<const La
         continue;
       }
       uint8_t is_wanted = 0;
-      if (explained && check(calls_.wants_capture(recorder_, token, output.slot, &is_wanted)) && is_wanted) {
-        const std::vector<ulpscope_node> nodes = tensor.is_on_host ? explained(tensor, data) : std::vector<ulpscope_node>();
+      if (looks != nullptr && check(calls_.wants_capture(recorder_, token, output.slot, &is_wanted)) && is_wanted) {
+        Call again = described;
+        if (looks->inputs_are_others && looks->inputs_are_others(again)) {
+          check(calls_.drop_op(recorder_, token));
+          again.id = id;
+          const Looks rest{{}, looks->explained};
+          return emit(again, outputs, cast_from, &rest);
+        }
+        const bool is_explained = looks->explained && tensor.is_on_host && !described.inputs_unknown;
+        const std::vector<ulpscope_node> nodes = is_explained ? looks->explained(tensor, data) : std::vector<ulpscope_node>();
         if (!nodes.empty())
           check(calls_.set_capture(recorder_, token, output.slot, nodes.data(), static_cast<uint32_t>(nodes.size())));
       }
@@ -149,7 +160,8 @@ MadePointer Tracker::input(const Tensor& tensor, std::string_view name_of_tensor
   call.attributes = name(attributes);
   const LabelledOutput output{0, &tensor, {Role::input, 0, name(name_of_tensor), 1}, false};
   const auto first_nonfinite = [](const Tensor& values, const void* data) { return nonfinite_element(values, data); };
-  const std::vector<MadePointer> made = emit(call, {&output, 1}, nullptr, first_nonfinite);
+  const Looks looks{{}, first_nonfinite};
+  const std::vector<MadePointer> made = emit(call, {&output, 1}, nullptr, &looks);
   for (const MadePointer& each : made) inputs_.push_back(each->value);
   return made.empty() ? nullptr : made[0];
 }
@@ -193,65 +205,7 @@ void Tracker::source_written(const Schema& schema, const Bound& bound) {
 void Tracker::inputs(std::span<const Tensor> tensors) {
   for (const Tensor& tensor : tensors) settle(tensor);
   for (const Tensor& tensor : tensors)
-    if (tensor.is_present && tensor.unreadable == nullptr && is_new_input(memory_.last(tensor))) input(tensor, "input");
-}
-
-// ---- what cannot be looked into
-
-bool Tracker::has_no_maker(const Tensor& tensor) const {
-  if (!tensor.is_present || tensor.unreadable != nullptr || !has_statistics(tensor) || count_of_elements(tensor) == 0) return false;
-  const Makers makers = memory_.find(tensor);
-  return !is_recorded(makers.last) && makers.last != constant();
-}
-
-bool Tracker::values_of(std::span<const Tensor> tensors, std::vector<ulpscope_value>& values) const {
-  bool is_known = true;
-  for (const Tensor& tensor : tensors) {
-    if (!tensor.is_present) continue;
-    const Makers makers = tensor.unreadable == nullptr ? memory_.find(tensor) : Makers();
-    const bool has_value = is_recorded(makers.last);
-    const auto add = [&](const MadePointer& made) {
-      const auto is_it = [&](const ulpscope_value& each) { return is_same(each, made->value); };
-      if (is_recorded(made) && std::none_of(values.begin(), values.end(), is_it)) values.push_back(made->value);
-    };
-    add(makers.last);
-    for (const MadePointer& made : makers.others) add(made);
-    const bool matters = tensor.unreadable != nullptr || has_statistics(tensor);
-    is_known = is_known && (!matters || (makers.is_complete && (has_value || makers.last == constant())));
-  }
-  return is_known;
-}
-
-bool Tracker::is_opaque(std::span<const Tensor> outputs) const {
-  return state_.is_open && state_.paused == 0 &&
-         std::any_of(outputs.begin(), outputs.end(), [&](const Tensor& output) { return has_no_maker(output); });
-}
-
-void Tracker::opaque(Name module, Name class_name, int64_t task, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
-                     const int64_t* nodes, const uint32_t* slots) {
-  const std::vector<Entry>& entries = stack();
-  const bool is_evaluating = !entries.empty() && entries.back().is_evaluating;
-  std::vector<ulpscope_value> values;
-  Call call;
-  call.inputs_unknown = !values_of(inputs, values);
-  call.inputs = values;
-  call.name = class_name;
-  call.kind = OpKind::opaque;
-  call.phase = is_evaluating ? Phase::evaluation : task != -1 ? Phase::recompute : Phase::forward;
-  call.module = module;
-  if (call.phase == Phase::forward) call.location = location_of(call.phase, module, class_name);
-  std::vector<LabelledOutput> told;
-  std::vector<size_t> told_outputs;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const bool is_told = std::any_of(told.begin(), told.end(), [&](const LabelledOutput& each) { return each.slot == slots[i]; });
-    if (!has_no_maker(outputs[i]) || is_told) continue;
-    told.push_back({slots[i], &outputs[i], {}, false});
-    told_outputs.push_back(i);
-  }
-  const std::vector<MadePointer> made = emit(call, told);
-  if (made.empty()) return;
-  for (const size_t i : told_outputs)
-    if (nodes[i] != -1) nodes_.add(nodes[i], Node{made[0]->value.op, module, {}, false, {}, false});
+    if (tensor.is_present && tensor.unreadable == nullptr && is_new_input(makers_of(tensor).last)) input(tensor, "input");
 }
 
 // ---- backward passes
@@ -280,8 +234,9 @@ ulpscope_aten_backward Tracker::begin_backward(std::span<const Tensor> roots, bo
   ulpscope_aten_backward backward{1.0, 0.0, std::nan(""), 0};
   for (const Tensor& root : roots) {
     settle(root);
-    const MadePointer made = memory_.last(root);
-    if (root.unreadable != nullptr || !is_recorded(made)) continue;
+    if (root.unreadable != nullptr) continue;
+    const MadePointer made = makers_of(root).last;
+    if (!is_recorded(made)) continue;
     backward.scale = made->scale;
     if (!takes_losses || count_of_elements(root) != 1) continue;
     backward.loss += made->unscaled_loss ? *made->unscaled_loss : number_in(root);
@@ -296,25 +251,7 @@ ulpscope_aten_backward Tracker::begin_backward(std::span<const Tensor> roots, bo
 
 void Tracker::handed_on(int64_t node, const char* name_of_node, std::span<const ulpscope_aten_edge> edges,
                         std::span<const Tensor> gradients, std::span<const Tensor> arrived) {
-  if (name_of_node != nullptr && is_opaque(gradients)) {
-    const Node* const forward = nodes_.find(node);
-    std::vector<ulpscope_value> values;
-    Call call;
-    call.inputs_unknown = !values_of(arrived, values);
-    call.inputs = values;
-    call.name = name(name_of_node);
-    call.kind = OpKind::opaque;
-    call.phase = Phase::backward;
-    if (forward != nullptr) {
-      call.module = forward->module;
-      call.forward_id = forward->op;
-    }
-    std::vector<LabelledOutput> told;
-    for (size_t i = 0; i < gradients.size(); ++i)
-      if (has_no_maker(gradients[i]))
-        told.push_back({static_cast<uint32_t>(i), &gradients[i], {Role::activation_gradient, 0, 0, scale_}, false});
-    emit(call, told);
-  }
+  if (name_of_node != nullptr) handed_on_by_program(node, name_of_node, gradients, arrived);
   handed_on_.begin(node);
   for (size_t i = 0; i < edges.size(); ++i) {
     const ulpscope_aten_edge& edge = edges[i];

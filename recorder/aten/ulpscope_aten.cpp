@@ -158,6 +158,18 @@ void ulpscope_aten_delivered(ulpscope_aten* aten, const ulpscope_aten_tensor* te
   guarded(aten, [&](aten::Tracker& tracker) { tracker.delivered(span_of(tensors, count), batch, samples, is_in_rows != 0); });
 }
 
+int ulpscope_aten_begin_function(ulpscope_aten* aten, const char* name, int64_t sequence, int64_t task,
+                                 const ulpscope_aten_tensor* inputs, uint32_t inputs_count) {
+  bool is_of_step = false;
+  guarded(aten, [&](aten::Tracker& tracker) {
+    is_of_step = tracker.begin_function(name, sequence, task, span_of(inputs, inputs_count));
+  });
+  return is_of_step;
+}
+void ulpscope_aten_end_function(ulpscope_aten* aten) {
+  guarded(aten, [](aten::Tracker& tracker) { tracker.end_function(); });
+}
+
 void ulpscope_aten_opaque(ulpscope_aten* aten, ulpscope_name module, ulpscope_name class_name, int64_t task,
                           const ulpscope_aten_tensor* inputs, uint32_t inputs_count, const ulpscope_aten_tensor* outputs,
                           const int64_t* nodes, const uint32_t* slots, uint32_t outputs_count) {
@@ -169,6 +181,11 @@ int ulpscope_aten_is_opaque(ulpscope_aten* aten, const ulpscope_aten_tensor* out
   bool is_opaque = false;
   guarded(aten, [&](aten::Tracker& tracker) { is_opaque = tracker.is_opaque(span_of(outputs, count)); });
   return is_opaque;
+}
+
+void ulpscope_aten_observe(ulpscope_aten* aten, ulpscope_name name, double scale, int64_t task,
+                           const ulpscope_aten_tensor* tensor) {
+  guarded(aten, [&](aten::Tracker& tracker) { tracker.observe(name, scale, task, *tensor); });
 }
 
 void ulpscope_aten_begin_backward(ulpscope_aten* aten, const ulpscope_aten_tensor* roots, uint32_t count, int takes_losses,

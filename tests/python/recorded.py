@@ -90,6 +90,7 @@ class Call(NamedTuple):
     inputs: Sequence[Value] = ()
     inputs_unknown: bool = False
     product: Optional[Tuple[int, int, int, int, int]] = None
+    id: int = 0  # 0: by the rule
 
 
 class Recorded:
@@ -168,8 +169,10 @@ class Recorded:
         assert self.step is not None, f"{call.name} stands outside of a step"
         self._next += 1
         key = (call.phase, call.name) + ((call.parameter,) if call.parameter else (call.forward_id or call.module,))
-        count, self._counts[key] = self._counts[key], self._counts[key] + 1
-        identity = hash(key + (count,)) & (2**63 - 1)
+        count = self._counts[key]
+        if not call.id:
+            self._counts[key] += 1
+        identity = call.id or hash(key + (count,)) & (2**63 - 1)
         one = (call.name, call.module, call.phase, call.function, call.kind)
         if self._identities.setdefault(identity, one) != one:
             raise Refused(f"op '{call.name}': its id is that of {self._identities[identity]}; expected one id for each op")
@@ -180,7 +183,17 @@ class Recorded:
         return self._next, identity
 
     def wants_capture(self, op, slot):
-        return False
+        """As ulpscope_wants_capture, from the values themselves."""
+        recorded = self._told(op, slot)
+        read = [call.outputs[value.slot] for value in recorded.call.inputs for call in self.step.calls
+                if call.id == value.op and call is not recorded and value.slot in call.outputs]
+        return not recorded.outputs[slot].values.isfinite().all() and all(each.values.isfinite().all() for each in read)
+
+    def was_finite(self, op, slot):
+        return bool(self._told(op, slot).outputs[slot].values.isfinite().all())
+
+    def set_capture(self, op, slot, nodes, count):
+        self._told(op, slot)
 
     def end_op(self, op):
         self._ops[op].ended = True
@@ -273,6 +286,7 @@ class Calls(ctypes.Structure):
         ("set_gradient_of", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, _Value, _i32)),
         ("set_update", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_Update))),
         ("wants_capture", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_u8))),
+        ("was_finite", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_u8))),
         ("set_capture", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_Node), _u32)),
         ("last_error", ctypes.CFUNCTYPE(_pointer)),
     ]
@@ -320,7 +334,8 @@ class Calls(ctypes.Structure):
             kind = "" if given.kind == -1 else NAMES("kind", given.kind)
             token[0], identity[0] = made[0].begin_op(Call(
                 texts[given.name], NAMES("phase", given.phase), function, kind, texts[given.module], texts[given.attributes],
-                texts[given.location], texts[given.parameter], given.forward_id, inputs, bool(given.inputs_unknown), product))
+                texts[given.location], texts[given.parameter], given.forward_id, inputs, bool(given.inputs_unknown), product,
+                given.id))
 
         def output(op, slot, tensor, label, cast_from):
             made[0].output(op, slot, told(tensor), label_of(label), told(cast_from))
@@ -333,6 +348,9 @@ class Calls(ctypes.Structure):
         def wants_capture(op, slot, wanted):
             wanted[0] = made[0].wants_capture(op, slot)
 
+        def was_finite(op, slot, answer):
+            answer[0] = made[0].was_finite(op, slot)
+
         bodies = {
             "intern": intern,
             "begin_op": begin_op,
@@ -343,6 +361,7 @@ class Calls(ctypes.Structure):
             "set_gradient_of": lambda op, slot, value, index: made[0].set_gradient_of(op, slot, Value(value.op, value.slot), index),
             "set_update": set_update,
             "wants_capture": wants_capture,
+            "was_finite": was_finite,
             "set_capture": lambda op, slot, nodes, count: made[0].set_capture(op, slot, nodes, count),
         }
         types = dict(cls._fields_)

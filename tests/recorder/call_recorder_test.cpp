@@ -410,6 +410,8 @@ TEST_F(Calls, TellHowAnElementCameAbout) {
   const CallToken third = recorder_.begin(call("relu", "fc", spread));
   recorder_.add_output(third, 0, host({INFINITY, 2}, shape), {}, nullptr);
   EXPECT_FALSE(recorder_.wants_capture(third, 0));
+  EXPECT_TRUE(recorder_.was_finite(first, 0));
+  EXPECT_FALSE(recorder_.was_finite(second, 0));
   recorder_.set_capture(third, 0, std::span(nodes).first(1));
   recorder_.end(third);
   recorder_.end_step({});

@@ -9,8 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import backward
 from .adapter import Adapter, Described
-from .tracker import (_COPY_TO_HOST, _IS_EXPIRED, _RETAIN, INTEGER, INTEGERS, NOTHING, OTHER, REAL, TENSOR, TENSORS, TEXT,
-                      AdapterStruct, ArgumentStruct, EdgeStruct, OpStruct, ParameterStruct, SchemaStruct, TensorStruct)
+from .tracker import (_COPY_TO_HOST, _FUNCTION_OF, _IS_EXPIRED, _RETAIN, INTEGER, INTEGERS, NOTHING, OTHER, REAL, TENSOR, TENSORS,
+                      TEXT, AdapterStruct, ArgumentStruct, EdgeStruct, OpStruct, ParameterStruct, SchemaStruct, TensorStruct)
 
 # Numbers of c10::ScalarType.
 _TYPES = {
@@ -119,12 +119,15 @@ class Fallback(Adapter):
 
     def __init__(self) -> None:
         self.structure = AdapterStruct(
-            None, _RETAIN(self._retain), _IS_EXPIRED(self._is_expired), _RETAIN(self._release_storage), _COPY_TO_HOST(self._copy))
+            None, _RETAIN(self._retain), _IS_EXPIRED(self._is_expired), _RETAIN(self._release_storage), _COPY_TO_HOST(self._copy),
+            _FUNCTION_OF(self._function_of))
         self._overloads: Dict[Any, _Overload] = {}
         self._storages: Dict[int, Any] = {}  # seen since the library was called
         self._retained: Dict[int, List[Any]] = {}  # a weak reference, and how often it is retained
-        self._live: Dict[int, torch.Tensor] = {}  # of a device, described since the library was called
+        # Described since the library was called: of a device, or with a node of autograd.
+        self._live: Dict[int, torch.Tensor] = {}
         self._copies: List[Any] = []
+        self._name = b""
         self._mode = Mode(self)
         self._handles: List[Any] = []
         self.tracker: Any = None
@@ -166,6 +169,16 @@ class Fallback(Adapter):
         self._copies.append(copy)
         return copy.data_ptr()
 
+    def _function_of(self, _: Any, described: Any, function: Any) -> int:
+        tensor = self._live.get(described.contents.handle)
+        node = None if tensor is None else tensor.grad_fn
+        if tensor is None or not isinstance(node, torch._C._FunctionBase):
+            return 0
+        answer = function.contents
+        self._name = node.name().encode()  # read until the next question
+        answer.sequence, answer.name, answer.slot = node._sequence_nr(), self._name, tensor.output_nr
+        return 1
+
     def describe(self, tensors: Sequence[Optional[torch.Tensor]]) -> Described:
         owner: List[Any] = []
         array = (TensorStruct * max(1, len(tensors)))()
@@ -190,7 +203,7 @@ class Fallback(Adapter):
             described.type = _TYPES[tensor.dtype]
             described.is_on_host = tensor.is_cpu
             described.requires_grad, described.is_view = tensor.requires_grad, tensor._is_view()
-            if not tensor.is_cpu:
+            if not tensor.is_cpu or (described.requires_grad and not tensor.is_leaf):
                 self._live[tensor._cdata] = tensor
             owner.append(tensor)
         return Described(ctypes.addressof(array), len(tensors), (array, owner))

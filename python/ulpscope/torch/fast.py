@@ -22,8 +22,9 @@ _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_fast")
 _SOURCE = os.path.join(_FOLDER, "record_function.cpp")
 _REPOSITORY = os.path.join(_FOLDER, os.pardir, os.pardir, os.pardir, os.pardir, "recorder")
 _pointer, _u32, _u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
-_USED = ("add_schema", "before", "after", "handed_on", "end_backward", "is_named", "begin_inner_module", "is_opaque",
-         "end_module", "fail", "lock", "try_lock", "unlock")  # of the library, in this order
+# Of the library, in this order.
+_USED = ("add_schema", "before", "after", "begin_function", "end_function", "handed_on", "end_backward", "is_named", "begin_inner_module",
+         "is_opaque", "end_module", "fail", "lock", "try_lock", "unlock")
 
 
 def _version() -> str:

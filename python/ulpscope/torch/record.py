@@ -227,6 +227,15 @@ class Recording:
             self._session.open()
             self._session.recorder.metric(name, kind, number)
 
+    def _observe(self, name: str, tensor: torch.Tensor, scale: float) -> None:
+        """A tensor that the program alone sees, as an op of that name."""
+        session = self._session
+        at = session.tracker.state
+        if self._closed or session.failed or at.muted or at.is_stopped:
+            return
+        with session.guard():
+            session.observe(name, tensor, scale)
+
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:
         """Nothing in the block is recorded, and nothing is known of the values that are written in it."""
@@ -240,6 +249,12 @@ class Recording:
 
 # Recordings that go on, for children of a fork: the file and its writer are the parent's.
 _recordings: "weakref.WeakSet[Recording]" = weakref.WeakSet()
+
+
+def recordings_of_this_thread() -> List[Recording]:
+    """Those that go on, whose ops this thread runs."""
+    in_backward = torch._C._current_graph_task_id() != -1
+    return [each for each in _recordings if not each._closed and (in_backward or each._thread == threading.get_ident())]
 
 
 def _leave_to_parent() -> None:

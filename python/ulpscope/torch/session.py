@@ -525,6 +525,10 @@ class Session:
         tracker.opaque(number, tracker.name(of_class), torch._C._current_graph_task_id(), described.address, len(reads),
                        described.at(len(reads)), (ctypes.c_int64 * count)(*nodes), (ctypes.c_uint32 * count)(*slots), count)
 
+    def observe(self, name: str, tensor: torch.Tensor, scale: float) -> None:
+        tracker, described = self.tracker, self.adapter.describe([tensor])
+        tracker.observe(tracker.name(name), scale, torch._C._current_graph_task_id(), described.address)
+
     # Backward passes.
 
     def _backward_begins(self, start: backward.Start) -> float:

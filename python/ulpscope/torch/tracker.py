@@ -76,9 +76,16 @@ _IS_EXPIRED = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _u64)
 _COPY_TO_HOST = ctypes.CFUNCTYPE(_pointer, _pointer, ctypes.POINTER(TensorStruct))
 
 
+class FunctionStruct(ctypes.Structure):
+    _fields_ = [("sequence", _i64), ("name", _text), ("slot", _u32)]
+
+
+_FUNCTION_OF = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.POINTER(TensorStruct), ctypes.POINTER(FunctionStruct))
+
+
 class AdapterStruct(ctypes.Structure):
     _fields_ = [("context", _pointer), ("retain", _RETAIN), ("is_expired", _IS_EXPIRED), ("release", _RETAIN),
-                ("copy_to_host", _COPY_TO_HOST)]
+                ("copy_to_host", _COPY_TO_HOST), ("function_of", _FUNCTION_OF)]
 
 
 _SESSION = {
@@ -129,6 +136,9 @@ _SIGNATURES: Dict[str, Tuple[List[Any], Any]] = {
     "begin_backward": ([_pointer, _pointer, _u32, ctypes.c_int, ctypes.POINTER(BackwardStruct)], None),
     "opaque": ([_pointer, _u32, _u32, _i64, _pointer, _u32, _pointer, ctypes.POINTER(_i64), ctypes.POINTER(_u32), _u32], None),
     "is_opaque": ([_pointer, _pointer, _u32], ctypes.c_int),
+    "begin_function": ([_pointer, _text, _i64, _i64, _pointer, _u32], ctypes.c_int),
+    "end_function": ([_pointer], None),
+    "observe": ([_pointer, _u32, _double, _i64, _pointer], None),
     "handed_on": ([_pointer, _i64, _text, ctypes.POINTER(EdgeStruct), _pointer, _u32, _pointer, _u32], None),
     "end_backward": ([_pointer], None),
     "keep": ([_pointer, _pointer, _u32, ctypes.c_int], None),

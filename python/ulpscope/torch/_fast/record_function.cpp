@@ -41,6 +41,8 @@ struct Functions {
   uint32_t (*add_schema)(ulpscope_aten*, const ulpscope_aten_schema*);
   void (*before)(ulpscope_aten*, const ulpscope_aten_op*);
   void (*after)(ulpscope_aten*, const ulpscope_aten_op*);
+  int (*begin_function)(ulpscope_aten*, const char*, int64_t, int64_t, const ulpscope_aten_tensor*, uint32_t);
+  void (*end_function)(ulpscope_aten*);
   void (*handed_on)(ulpscope_aten*, int64_t, const char*, const ulpscope_aten_edge*, const ulpscope_aten_tensor*, uint32_t,
                     const ulpscope_aten_tensor*, uint32_t);
   void (*end_backward)(ulpscope_aten*);
@@ -263,10 +265,10 @@ void argument_of(const c10::IValue& value, bool is_type, ulpscope_aten_argument&
 class Recording;
 std::array<Recording*, kRecordings> recordings{};
 
-// The call of an op that goes on, with its arguments, which the dispatcher does not keep.
+// The call of an op that goes on, with its arguments, which the dispatcher does not keep; or of a torch.autograd.Function.
 struct Frame : at::ObserverContext {
   Recording* recording = nullptr;
-  const Overload* overload = nullptr;
+  const Overload* overload = nullptr;  // of an op
   c10::SmallVector<c10::IValue, 12> inputs;
   int64_t sequence = -1;
   int exceptions = 0;
@@ -296,6 +298,9 @@ class Recording {
     adapter_.release = [](void* context, uint64_t storage) { static_cast<Recording*>(context)->release_storage(storage); };
     adapter_.copy_to_host = [](void* context, const ulpscope_aten_tensor* tensor) {
       return static_cast<Recording*>(context)->copy_to_host(*tensor);
+    };
+    adapter_.function_of = [](void* context, const ulpscope_aten_tensor* tensor, ulpscope_aten_function* function) {
+      return static_cast<Recording*>(context)->function_of(*tensor, *function);
     };
   }
   // The library's knowledge is gone by now.
@@ -344,6 +349,9 @@ class Recording {
 
   std::unique_ptr<at::ObserverContext> started(const at::RecordFunction& function);
   void ended(const at::RecordFunction& function, Frame& frame);
+  void function_ended() {
+    if (is_recorded()) functions_.end_function(aten_);
+  }
   const ulpscope_aten_tensor* describe_handles(const uint64_t* handles, uint32_t count);
   // False where the session has more to do: nothing began, and the module goes on.
   bool begin_inner_module(uint32_t name, bool is_compiled);
@@ -359,6 +367,8 @@ class Recording {
   int is_expired(uint64_t storage);
   void release_storage(uint64_t storage);
   const void* copy_to_host(const ulpscope_aten_tensor& tensor);
+  int function_of(const ulpscope_aten_tensor& tensor, ulpscope_aten_function& function);
+  std::unique_ptr<at::ObserverContext> function_started(const at::RecordFunction& function);
   // Describes what is known before the op runs.
   void describe_op(const Frame& frame);
   // What this thread does is none of the recording's: it is another than that which began, and in no backward pass.
@@ -395,7 +405,7 @@ class Recording {
   std::vector<ulpscope_aten_tensor> tensors_, results_, described_;
   std::vector<std::unique_ptr<int64_t[]>> integers_;
   std::vector<at::Tensor> copies_;
-  std::string python_node_;
+  std::string python_node_, function_name_;
 };
 
 // Runs `body` while no other thread is in the recording. Its failure ends the recording and nothing else.
@@ -431,8 +441,12 @@ template <size_t Slot>
 void on_end(const at::RecordFunction& function, at::ObserverContext* context) {
   auto* const frame = static_cast<Frame*>(context);
   if (frame == nullptr) return;
-  --depths[Slot];
   Recording* const recording = recordings[Slot];
+  if (frame->overload == nullptr) {
+    if (recording == frame->recording) guarded(*recording, [&] { recording->function_ended(); });
+    return;
+  }
+  --depths[Slot];
   if (recording == frame->recording) guarded(*recording, [&] { recording->ended(function, *frame); });
 }
 
@@ -546,7 +560,7 @@ std::unique_ptr<at::ObserverContext> Recording::started(const at::RecordFunction
   // A callback that another recording left in another thread is none of this one's, but for its backward passes.
   if (is_silent() || is_of_others()) return nullptr;
   const Overload* const overload = overload_of(function);
-  if (overload == nullptr) return nullptr;
+  if (overload == nullptr) return function_started(function);
   const auto inputs = function.inputs();
   const c10::DispatchKeySet keys = keys_of(inputs);
   const auto has_leaf = [&](c10::DispatchKey key) {
@@ -601,6 +615,22 @@ void Recording::describe_op(const Frame& frame) {
   op_.node_name = type.name.empty() ? python_node_.c_str() : type.name.c_str();
 }
 
+// Ranges that have a sequence number and are no op are calls of torch.autograd.Function, whose node gets the number.
+std::unique_ptr<at::ObserverContext> Recording::function_started(const at::RecordFunction& function) {
+  if (function.seqNr() < 0 || function.operator_name()) return nullptr;
+  tensors_.clear();
+  for (const c10::IValue& input : function.inputs())
+    if (input.isTensor()) describe(input.toTensor(), tensors_.emplace_back());
+  const int is_of_step =
+      functions_.begin_function(aten_, function.name(), function.seqNr(), torch::autograd::get_current_graph_task_id(),
+                                tensors_.data(), static_cast<uint32_t>(tensors_.size()));
+  copies_.clear();
+  if (is_of_step == 0) return nullptr;
+  auto frame = std::make_unique<Frame>();
+  frame->recording = this;
+  return frame;
+}
+
 void Recording::ended(const at::RecordFunction& function, Frame& frame) {
   // An op that raised made nothing.
   if (is_silent() || std::uncaught_exceptions() > frame.exceptions) return;
@@ -652,6 +682,18 @@ const void* Recording::copy_to_host(const ulpscope_aten_tensor& tensor) {
       reinterpret_cast<c10::TensorImpl*>(tensor.handle));
   copies_.push_back(at::Tensor(owned).detach().cpu().contiguous());
   return copies_.back().const_data_ptr();
+}
+
+int Recording::function_of(const ulpscope_aten_tensor& tensor, ulpscope_aten_function& function) {
+  const at::Tensor owned(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::unsafe_reclaim_from_nonowning(
+      reinterpret_cast<c10::TensorImpl*>(tensor.handle)));
+  const auto& node = owned.grad_fn();
+  if (!node || !is_python(*node)) return 0;
+  function_name_ = node->name();
+  function.sequence = static_cast<int64_t>(node->sequence_nr());
+  function.name = function_name_.c_str();
+  function.slot = static_cast<uint32_t>(owned.output_nr());
+  return 1;
 }
 
 const ulpscope_aten_tensor* Recording::describe_handles(const uint64_t* handles, uint32_t count) {
