@@ -32,6 +32,8 @@ constexpr Template kNonfiniteCameIn{"range.nonfinite.came_in",
                                     "{kind} came in with {place}{rank}, step {step}, {elements} of {count:count element}."};
 constexpr Template kBecomesNonfinite{"range.nonfinite.becomes",
                                      "{place}{rank} becomes {kind} in {elements} of {count:count element}."};
+constexpr Template kCameOutInStep{"range.nonfinite.came_out_in_step",
+                                  "It came in step {step}{rank}, in {elements} of {count:count element}."};
 constexpr Template kFilledIn{"range.nonfinite.filled_in", "{place} fills in the Inf that this NaN comes from."};
 constexpr Template kNonfiniteHarmless{"range.nonfinite.harmless", "None of it reached a weight."};
 
@@ -51,6 +53,8 @@ Sentences nonfinite_title(const RunFacts& facts, const NonfiniteOrigin& origin, 
   const Argument elements{"elements", nan + inf}, all{"count", count}, step{"step", ordinal(origin.position.step)};
   const Argument place{"place", tensor_place(facts.selection, origin.tensor)};
   const Sentences& story = explanation.story;
+  if (explanation.cause == NonfiniteCause::opaque)
+    return Sentences{explanation.headline, kCameOutInStep({step, rank, elements, all})} + story;
   if (!explanation.headline.empty())
     return Sentences{explanation.headline, kBecomesNonfinite({place, rank, kind, elements, all})} + story;
   if (facts.selection.op(origin.tensor).kind == OpKind::source)

@@ -30,6 +30,23 @@ inline constexpr Template kMayBeOlder{"cause.may_be_older",
                                       "It reads what was written in step {step}, which was not recorded: it may have come before."};
 inline constexpr Template kRecordAllSteps{"advice.record_all_steps", "Record every step from step {step} on to see what made it."};
 
+// What cannot be looked into.
+inline constexpr Template kNan{"cause.nan", "NaN"};
+inline constexpr Template kInf{"cause.inf", "Inf"};
+inline constexpr Template kNanAndInf{"cause.nan_and_inf", "NaN and Inf"};
+inline constexpr Template kInModule{"cause.in_module", "module {module}"};
+inline constexpr Template kCameOut{"cause.came_out", "{held} came out of `{op}`{where:brackets}, which cannot be looked into."};
+inline constexpr Template kFiniteInputs{"cause.opaque_finite_inputs", "The inputs that it was given were finite."};
+inline constexpr Template kUnknownInputs{"cause.opaque_unknown_inputs", "Not all of its inputs were recorded."};
+inline constexpr Template kCheckKernel{"advice.check_kernel",
+                                       "Check the kernel behind `{op}`: it made {held} of finite inputs. With recorded ops in its "
+                                       "place, the report names the one that does."};
+inline constexpr Template kCheckKernelAndInputs{"advice.check_kernel_and_inputs",
+                                                "Check the kernel behind `{op}`, and what it reads. With recorded ops in its "
+                                                "place, the report names the one that makes {held}."};
+inline constexpr Template kObserveInside{"advice.observe_inside",
+                                         "`{observe}` records a tensor inside of it, and `{eager}` runs compiled code op by op."};
+
 // Optimizers.
 inline constexpr Template kEpsilonFlushed{
     "cause.epsilon_flushed",

@@ -49,6 +49,7 @@ constexpr std::array kCauses = std::to_array<CauseInfo>({
     {NonfiniteCause::bad_data, "bad_data", "NaN or Inf in a batch"},
     {NonfiniteCause::bad_start, "bad_start", "NaN or Inf in a weight, state or constant before the first op"},
     {NonfiniteCause::memory_changed, "memory_changed", "memory that changed between being written and being read"},
+    {NonfiniteCause::opaque, "opaque", "a kernel that cannot be looked into"},
     {NonfiniteCause::not_recorded, "not_recorded", "NaN or Inf that came in a step that was not recorded"},
     {NonfiniteCause::unknown, "unknown", "not known from what was recorded"},
 });
@@ -131,6 +132,52 @@ NonfiniteExplanation explain_rate(const OriginFacts& origin) {
   NonfiniteExplanation found{.story = words::kRateIsSpecial({{"rate", *here}}), .help = Advice(words::kCheckSchedule())};
   if (last_finite) found.story += words::kRateWas({{"before", *last_finite}});
   return found;
+}
+
+// ---- what cannot be looked into
+
+// "NaN", "Inf", or both, of what the origin's row held.
+Value held_by(const OriginFacts& origin) {
+  const std::optional<TensorRow> row = origin.row();
+  const uint64_t nan = row ? row->statistics.nan : 0, infinities = row ? stored_infinities(*row, origin.made.dtype) : 0;
+  return nan > 0 && infinities > 0 ? words::kNanAndInf() : nan > 0 ? words::kNan() : words::kInf();
+}
+
+enum class InputsRead : uint8_t { finite, not_recorded, nothing_known };
+// Those of the origin's op: of values that were not finite in an earlier step nothing is said.
+InputsRead inputs_read(const OriginFacts& origin) {
+  bool were_finite = false;
+  for (const GraphEdge& edge : origin.facts.context.trace.graph().edges()) {
+    if (edge.consumer != origin.made.op) continue;
+    const std::optional<uint32_t> tensor = origin.recorded(edge.producer, edge.slot);
+    if (!tensor) return InputsRead::not_recorded;
+    if (!origin.was_finite(*tensor)) return InputsRead::nothing_known;
+    were_finite = true;
+  }
+  if (!origin.op.inputs_told) return InputsRead::not_recorded;
+  return were_finite ? InputsRead::finite : InputsRead::nothing_known;
+}
+
+NonfiniteExplanation explain_opaque(const OriginFacts& origin) {
+  const OpInfo& op = origin.op;
+  const Value held = held_by(origin), name = Name{NameKind::op, op.name};
+  Value::List where;
+  if (!op.location.empty()) where.push_back(Name{NameKind::file, op.location});
+  if (!op.module.empty()) where.push_back(words::kInModule({{"module", Name{NameKind::module, op.module}}}));
+  if (op.phase != Phase::forward) where.push_back(Name{NameKind::phase, std::string(name_of(op.phase))});
+  const InputsRead read = inputs_read(origin);
+  Advice help(read == InputsRead::finite ? words::kCheckKernel({{"op", name}, {"held", held}})
+                                         : words::kCheckKernelAndInputs({{"op", name}, {"held", held}}));
+  const ProducerWords& producer = origin.facts.context.settings.words();
+  if (!producer.observe.empty())
+    help.text += words::kObserveInside({{"observe", Name{NameKind::function, std::string(producer.observe)}},
+                                        {"eager", Name{NameKind::function, std::string(producer.eager)}}});
+  return {.cause = NonfiniteCause::opaque,
+          .headline = words::kCameOut({{"held", held}, {"op", name}, {"where", Value::list(std::move(where))}}),
+          .story = read == InputsRead::finite         ? Sentences(words::kFiniteInputs())
+                   : read == InputsRead::not_recorded ? Sentences(words::kUnknownInputs())
+                                                      : Sentences(),
+          .help = std::move(help)};
 }
 
 // ---- an update of Adam
@@ -252,6 +299,7 @@ NonfiniteExplanation find_cause(const OriginFacts& origin) {
     return explain_memory(words::kMemoryChanged({{"parameter", Name{NameKind::parameter, changed}}}));
   if (Sentence changed = changed_operand(origin); !changed.empty()) return explain_memory(std::move(changed));
   if (op.kind == OpKind::source) return explain_source(origin);
+  if (op.kind == OpKind::opaque) return explain_opaque(origin);
   NonfiniteExplanation found;
   if (op.kind == OpKind::update) found = explain_rate(origin);
   if (!found.story.empty()) return found;

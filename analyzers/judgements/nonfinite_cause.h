@@ -32,10 +32,11 @@ enum class NonfiniteCause : uint8_t {
   bad_data,                // of a batch
   bad_start,               // of a weight, a state or a constant: it was so before the first op
   memory_changed,          // a weight or state was not what had been written
+  opaque,                  // of an op that cannot be looked into
   not_recorded,            // a weight or state was so after steps whose ops were not recorded
   unknown,                 // what was recorded does not tell
 };
-inline constexpr int kNonfiniteCauses = 20;
+inline constexpr int kNonfiniteCauses = 21;
 const char* name_of(NonfiniteCause cause);     // "overflow_on_cast"
 const char* meaning_of(NonfiniteCause cause);  // "a value too large for the type that it is cast to"
 

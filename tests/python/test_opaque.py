@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import tempfile
 import unittest
 import warnings
 from typing import NamedTuple
@@ -355,6 +356,31 @@ class Observed(Case):
         with recording(model):
             compiled(model(torch.ones(1, 3))).sum().backward()
         self.assertEqual(len(graphs), 1)
+
+    def test_reports_name_it(self):
+        """A trace on disk, by the recorder of the library."""
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 8), Apply(Copy.apply), nn.Linear(8, 1))
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run.h5")
+            with ulpscope.record(path, model, optimizer):
+                for step in range(3):
+                    State.spoils = step == 2
+                    x = torch.randn(4, 6)
+                    y = model(x)
+                    ulpscope.observe("logits", y)
+                    optimizer.zero_grad()
+                    functional.mse_loss(y.squeeze(1), x.sum(1)).backward()
+                    optimizer.step()
+            State.spoils = False
+            report = ulpscope.report(path)
+            cause = report.data["causes"][0]
+            place = f"test_opaque.py:{Apply.forward.__code__.co_firstlineno + 2}, module 1" if IS_FAST else "module 1"
+            self.assertIn(f"NaN came out of `Copy` ({place}), which cannot be looked into.", " ".join(report.text.split()))
+            self.assertEqual((cause["code"], cause["op"], cause["module"], cause["step"]), ("range.nonfinite", "Copy", "1", 2))
+            ops = {(op["name"], op["kind"]) for op in ulpscope.load(path).table("ops")}
+            self.assertLessEqual({("Copy", "opaque"), ("logits", "opaque")}, ops)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import re
 
 import numpy
 
+from .said import Said
 from .sentences import Claim
 
 BEGINNINGS = ("overflow.became_too_large", "overflow.one_became_too_large", "range.nonfinite.")
@@ -539,7 +540,26 @@ def steps_without_ops(case):
     return before[before > (recorded.max() if len(recorded) else -1)]
 
 
+def came_out(case, said):
+    """Of an op of the kind opaque: what its row held, and where it stands."""
+    f, row = case.f, origin_of(case)
+    ops, op = f.tables.ops, f.rows.op[row]
+    place = [each["module"] if isinstance(each, Said) else each for each in said["where"] or []]
+    module, location = f.trace.text_of(ops["module"][op]), f.trace.text_of(ops["location"][op])
+    phase = f.tensors.phase[f.rows.tensor[row]]
+    return Claim(
+        it_is_that_op=said["op"] == f.trace.text_of(ops["name"][op]),
+        it_stands_there=place == [each for each in (location, module, "" if phase == "forward" else phase) if each],
+    )
+
+
+def came_out_in_step(case, said):
+    return {"step": int(case.f.rows.step[origin_of(case)]), **row_held(case, said)}
+
+
 SAID = {
+    "range.nonfinite.came_out_in_step": came_out_in_step,
+    "cause.came_out": came_out,
     "overflow.became_too_large": overflow,
     "overflow.one_became_too_large": overflow,
     "range.nonfinite.first": first_nonfinite,
