@@ -566,6 +566,12 @@ void CallRecorder::drop(CallToken token) {
   call.outputs.clear();
 }
 
+StatisticsLevel CallRecorder::wanted(CallToken token) const {
+  const std::lock_guard lock(state_->mutex);
+  const State::Call& call = state_->find(token);
+  return state_->recorder.wanted(state_->text(call.module), state_->text(call.name), call.phase);
+}
+
 uint64_t CallRecorder::id_of(CallToken token) const {
   const std::lock_guard lock(state_->mutex);
   return state_->find(token).id;

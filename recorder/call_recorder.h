@@ -111,6 +111,8 @@ class CallRecorder {
   void end(CallToken call);
   void drop(CallToken call);
   uint64_t id_of(CallToken call) const;
+  // So much is wanted of its outputs.
+  StatisticsLevel wanted(CallToken call) const;
   // Once for each slot. Statistics nullptr: taken now.
   void add_output(CallToken call, uint32_t slot, const HostTensor& tensor, const CallLabel& label, const OutputRecord* statistics);
   // Until the step ends.

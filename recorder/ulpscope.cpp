@@ -474,6 +474,13 @@ int ulpscope_output(ulpscope_recorder* recorder, ulpscope_op op, uint32_t slot, 
   });
 }
 
+int ulpscope_wants_statistics(ulpscope_recorder* recorder, ulpscope_op op, uint8_t* level) {
+  return with(recorder, "ulpscope_wants_statistics", [&](CallRecorder& calls) {
+    if (level == nullptr) throw usage_error("expected where to put the answer, got NULL");
+    *level = static_cast<uint8_t>(calls.wanted(op));
+  });
+}
+
 int ulpscope_set_label(ulpscope_recorder* recorder, ulpscope_op op, uint32_t slot, const ulpscope_label* label) {
   return with(recorder, "ulpscope_set_label", [&](CallRecorder& calls) { calls.set_label(op, slot, label_of(label)); });
 }
@@ -502,6 +509,20 @@ int ulpscope_set_update(ulpscope_recorder* recorder, ulpscope_op op, uint32_t sl
     if (given.gradient != nullptr) described.gradient = tensor_of(gradient = read(given.gradient, "the gradient"));
     if (given.update != nullptr) described.update = tensor_of(asked = read(given.update, "the update"));
     calls.set_update(op, slot, count_update(described));
+  });
+}
+
+int ulpscope_fill_update(ulpscope_recorder* recorder, ulpscope_op op, uint32_t slot, const ulpscope_update_counts* counts) {
+  return with(recorder, "ulpscope_fill_update", [&](CallRecorder& calls) {
+    const ulpscope_update_counts given = read(counts, "counts of an update");
+    UpdateCounts update;
+    update.nonzero = given.nonzero;
+    update.lost = given.lost;
+    update.learning_rate = given.learning_rate;
+    update.weight_squares = given.weight_squares;
+    update.update_squares = given.update_squares;
+    update.gradient_dot_update = given.gradient_dot_update;
+    calls.set_update(op, slot, update);
   });
 }
 

@@ -236,6 +236,8 @@ typedef struct {
  * not told have no rows, and may still be inputs of others. */
 ULPSCOPE_EXPORT int ulpscope_output(ulpscope_recorder *recorder, ulpscope_op op, uint32_t slot, const ulpscope_tensor *tensor,
                                     const ulpscope_label *label, const ulpscope_statistics *statistics);
+/* How much of the call's outputs is recorded: 0 nothing, 1 counts up to zeros, 2 all of ulpscope_statistics. More may be told. */
+ULPSCOPE_EXPORT int ulpscope_wants_statistics(ulpscope_recorder *recorder, ulpscope_op op, uint8_t *level);
 /* Until the step ends, of an output that was told: another label; other statistics; the value that it is the gradient of, and
  * through which input of that value's reader it came (-1: not told). */
 ULPSCOPE_EXPORT int ulpscope_set_label(ulpscope_recorder *recorder, ulpscope_op op, uint32_t slot, const ulpscope_label *label);
@@ -262,6 +264,17 @@ typedef struct {
 } ulpscope_update;
 /* Counts what became of the update whose weight is output `slot` of the call, until the step ends. */
 ULPSCOPE_EXPORT int ulpscope_set_update(ulpscope_recorder *recorder, ulpscope_op op, uint32_t slot, const ulpscope_update *update);
+/* Counts of an update, where the producer took them. */
+typedef struct {
+  uint32_t size;
+  double learning_rate;                  /* NaN: not known */
+  uint64_t nonzero, lost;                /* elements of d that are not 0; those of them that left the stored weight as it was */
+  double weight_squares, update_squares; /* sums of squares, of the weight before and of d */
+  double gradient_dot_update;            /* the product g . d; NaN: not known */
+} ulpscope_update_counts;
+/* As ulpscope_set_update. */
+ULPSCOPE_EXPORT int ulpscope_fill_update(ulpscope_recorder *recorder, ulpscope_op op, uint32_t slot,
+                                         const ulpscope_update_counts *counts);
 
 /* Whether output `slot` holds NaN or Inf that none of the call's inputs had, as far as they are known and of this step. */
 ULPSCOPE_EXPORT int ulpscope_wants_capture(ulpscope_recorder *recorder, ulpscope_op op, uint32_t slot, uint8_t *wanted);
