@@ -1,5 +1,5 @@
-"""A speech enhancer with a loss of magnitudes, sqrt(re^2 + im^2) of torch.stft: a silent stretch has 0, where sqrt has no derivative.
-Complex tensors are not recorded, and what is computed from them is no data."""
+"""A speech enhancer with a loss of magnitudes, sqrt(re^2 + im^2) of torch.stft: a silent stretch has 0, where sqrt has no
+derivative. Complex tensors are not recorded, and what is computed from them is no data."""
 
 import torch
 from torch import nn
