@@ -610,7 +610,7 @@ class Unusual(Case):
         self.assertNotIn("add", [call.call.name for step in recorded.steps for call in step.calls])
 
     @unittest.skipIf(torch is None or not torch.distributed.is_available(), "torch.distributed is not there")
-    def test_what_other_processes_sent_is_not_known(self):
+    def test_what_other_processes_sent_comes_out_of_a_collective(self):
         with tempfile.TemporaryDirectory() as folder:
             store = torch.distributed.FileStore(folder + "/store", 1)
             torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
@@ -622,8 +622,13 @@ class Unusual(Case):
                 torch.distributed.all_reduce(model.weight.grad)
                 optimizer.step()
         step, = run.made[0].steps
-        unknown = {call.call.parameter: call.call.inputs_unknown for call in step.calls if call.call.function == "sgd_update"}
-        self.assertEqual(unknown, {"weight": True, "bias": False})
+        calls = {call.id: call for call in step.calls}
+        read = {call.call.parameter: {calls[value.op].call.kind for value in call.call.inputs if value.op}
+                for call in step.calls if call.call.function == "sgd_update"}
+        self.assertIn("collective", read["weight"])
+        self.assertNotIn("collective", read["bias"])
+        sent, = (call for call in step.calls if call.call.kind == "collective")
+        self.assertEqual([calls[value.op].outputs[value.slot].label.parameter for value in sent.call.inputs], ["weight"])
 
     def test_sparse_gradients(self):
         embedding = nn.Embedding(9, 4, sparse=True)

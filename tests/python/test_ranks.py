@@ -59,9 +59,12 @@ def train(rank, folder, way, bad):
     """Writes a trace of 8 steps, and the gradients that optimizers read, as the processes have them in the end."""
     model = model_of()
     if way == "sharded":
-        mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (2,))
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh("cpu", (2,))
         for layer in (model[0], model[2], model):
-            torch.distributed.fsdp.fully_shard(layer, mesh=mesh)
+            fully_shard(layer, mesh=mesh)
     elif way.startswith("ddp"):
         model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=way == "ddp in buckets")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
