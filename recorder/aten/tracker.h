@@ -320,7 +320,7 @@ class Tracker {
   std::unordered_map<int64_t, OpaqueCall> functions_;                  // of this step, by the numbers of their nodes
   std::unordered_map<std::thread::id, std::vector<int64_t>> running_;  // functions that each thread is in
   uint64_t last_function_ = 0;                                         // how many calls had been told when the last one began
-  std::unordered_map<uint64_t, Unread> unread_;          // by storage: buffers that nothing has read
+  std::unordered_map<uint64_t, Unread> unread_;                        // by storage: buffers that nothing has read
   std::unordered_map<uint64_t, KeptDescription> parts_;  // by storage of an unsharded parameter: this process's part of it
   std::unordered_map<uint64_t, std::shared_ptr<Collective>> in_flight_;  // by storage that one writes
   std::vector<ulpscope_value> inputs_;                                   // in this pass
