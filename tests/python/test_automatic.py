@@ -16,7 +16,7 @@ class Begun:
         self.path, self.model, self.optimizers, self.scaler, self.options = path, model, optimizers, scaler, options
         self.closed = False
 
-    def close(self):
+    def __exit__(self, kind, error, traceback):
         self.closed = True
 
 
