@@ -70,15 +70,9 @@ class LookedAtStep {
     for (const auto& [sum, rows] : rows_) {
       const TensorInfo& info = tensor(sum);
       if (facts_.selection.op(sum).function != OpFunction::accumulate || !updated_before.contains(info.parameter)) continue;
-      // Of several sums of a step, only the first one can have begun so, and the others have read it.
-      const auto is_earlier = [&](uint32_t read, const TensorRows& of_read) {
-        const TensorInfo& other = tensor(read);
-        if (other.parameter != info.parameter || facts_.selection.op(read).phase == Phase::optimizer) return false;
-        return other.op == info.op ? rows.count == 1 : of_read.first_sequence > rows.first_sequence;
-      };
-      bool is_kept = false;
-      for_each_gradient(info.op, [&](uint32_t read, const TensorRows& of_read) { is_kept = is_kept || is_earlier(read, of_read); });
-      if (is_kept) found.push_back(sum);
+      const auto edges = facts_.context.trace.graph().inputs(info.op, step_.graph);
+      const auto is_earlier = [&](const GraphEdge& edge) { return is_of_earlier_step(edge, info, rows); };
+      if (std::any_of(edges.begin(), edges.end(), is_earlier) && is_updated_by(sum)) found.push_back(sum);
     }
     return found;
   }
@@ -105,6 +99,41 @@ class LookedAtStep {
   }
 
   const TensorInfo& tensor(uint32_t index) const { return facts_.selection.tensor(index); }
+
+  // The sum read a gradient of its parameter along the edge that was made in a step before. Passes of several losses have the same
+  // ops, whose outputs may be several tensors: it read the last one before it, where there is one.
+  bool is_of_earlier_step(const GraphEdge& edge, const TensorInfo& sum, const TensorRows& rows) const {
+    if (facts_.context.trace.ops()[edge.producer].phase == Phase::optimizer) return false;
+    bool is_of_parameter = false, is_of_step = false;
+    for (const uint32_t made : facts_.context.graph.made_by(edge.producer, edge.slot)) {
+      const auto at = rows_.find(made);
+      if (at == rows_.end() || !is_gradient(tensor(made).role)) continue;
+      is_of_parameter = is_of_parameter || tensor(made).parameter == sum.parameter;
+      // Of several sums of a step, only the first one can have begun so, and the others have read it.
+      is_of_step = is_of_step || (edge.producer == sum.op ? rows.count > 1 : at->second.first_sequence < rows.first_sequence);
+    }
+    return is_of_parameter && !is_of_step;
+  }
+
+  // An update of its parameter read the gradient, or what was made of it by unscaling, clipping and casts: one that is set to zero
+  // before, as that of a GAN's critic behind the generator's backward pass, does no harm.
+  bool is_updated_by(uint32_t gradient) const {
+    std::set<uint32_t> seen;
+    std::vector<uint32_t> pending;
+    const auto follow = [&](uint32_t op) {
+      for_each_gradient(op, [&](uint32_t read, const TensorRows&) {
+        if (tensor(read).parameter == tensor(gradient).parameter && seen.insert(read).second) pending.push_back(read);
+      });
+    };
+    for (const uint32_t weight : updated())
+      if (tensor(weight).parameter == tensor(gradient).parameter) follow(tensor(weight).op);
+    while (!pending.empty() && !seen.contains(gradient)) {
+      const uint32_t read = pending.back();
+      pending.pop_back();
+      follow(tensor(read).op);
+    }
+    return seen.contains(gradient);
+  }
 
   std::vector<uint32_t> updated() const {
     std::vector<uint32_t> weights;

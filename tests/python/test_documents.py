@@ -77,9 +77,9 @@ class Reference(InFolder):
         from ulpscope.torch.record import Recording
 
         given = set(inspect.signature(Recording.__init__).parameters) - {"self", "make_recorder"}
-        table = "\n".join(line for line in self.text.splitlines() if line.startswith("| "))
-        listed = {name.strip() for row in re.findall(r"^\| ([a-z_, ]+) \|", table, re.M) for name in row.split(",")}
-        self.assertEqual(given, listed - {"argument", "option"})
+        tables = re.findall(r"^\| (?:argument|option) \| meaning \|\n((?:\|.*\n)+)", self.text, re.M)
+        listed = {name.strip() for table in tables for row in re.findall(r"^\| ([a-z_, ]+) \|", table, re.M) for name in row.split(",")}
+        self.assertEqual(given, listed)
 
 
 @unittest.skipIf(torch is None, NEEDS_TORCH)
