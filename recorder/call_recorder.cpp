@@ -59,6 +59,7 @@ class PackedRecord {
   const HealthCounts& health() const { return health_; }
   StatisticsLevel known() const { return known_; }
   uint64_t nonfinite() const { return health_.nan + health_.positive_infinity + health_.negative_infinity; }
+  bool is_stored_finite() const { return nonfinite() == 0 && !(before_rounding_ && rounding_known_ && rounding_.infinite() > 0); }
 
   // Level health where no more is `wanted`.
   void unpack(std::span<const uint8_t> store, StatisticsLevel wanted, OutputRecord& record) const {
@@ -716,7 +717,7 @@ bool CallRecorder::was_finite(CallToken token, uint32_t slot) const {
   const std::lock_guard lock(state_->mutex);
   const State::Call* call = nullptr;
   const PackedRecord& record = state_->find(token, slot, call).record;
-  return record.known() != StatisticsLevel::none && record.nonfinite() == 0;
+  return record.known() != StatisticsLevel::none && record.is_stored_finite();
 }
 
 void CallRecorder::set_capture(CallToken token, uint32_t slot, std::span<const ToldNode> nodes) {

@@ -428,6 +428,27 @@ TEST_F(Calls, TellHowAnElementCameAbout) {
   EXPECT_THAT(sink_.captures[2].shape, ElementsAre(1));
 }
 
+// The statistics of a cast are of what was cast.
+TEST_F(Calls, TellThatACastOverflowed) {
+  recorder_.begin_step(0);
+  recorder_.begin_pass(Phase::forward, 0, 0);
+  const int64_t shape[] = {2};
+  const std::vector<float> wide{1e6f, 1};
+  const std::vector<uint16_t> infinite{0x7C00, 0x3C00}, finite{0x3C00, 0x3C00};
+  const auto is_finite = [&](const HostTensor& from, const std::vector<uint16_t>& narrow) {
+    const HostTensor cast{narrow.data(), DType::f16, shape, {}};
+    const OutputRecord record = count_cast(from, cast, 1.0);
+    const CallToken token = recorder_.begin(call("cast"));
+    recorder_.add_output(token, 0, cast, {}, &record);
+    const bool was_finite = recorder_.was_finite(token, 0);
+    recorder_.end(token);
+    return was_finite;
+  };
+  EXPECT_FALSE(is_finite(host(wide, shape), infinite));
+  EXPECT_TRUE(is_finite(host({1, 1}, shape), finite));
+  recorder_.end_step({});
+}
+
 TEST(CountUpdate, AgreesWithAPlainLoop) {
   constexpr size_t kElements = 20'000;  // more than two blocks
   std::vector<float> w(kElements), after(kElements), d(kElements), g(kElements);
