@@ -98,6 +98,52 @@ typedef struct {
   uint32_t slot;    /* which of its outputs a tensor is */
 } ulpscope_aten_function;
 
+/* What an adapter takes of a tensor on its device, without waiting for it: a row of integers of 64 bits, which are 0 at first. Of a
+ * large tensor there may be several rows, each of a part of it.
+ *
+ * Statistics (kind 1, and of level 1 the counts alone): how many values, as FP64, have so many `edges` below them, where a NaN has
+ * all below it; from ULPSCOPE_ATEN_REALS on, as the bits of FP64, the sum of the finite values, that of their squares, the largest
+ * magnitude of them, and the smallest that is not 0 (infinity: there is none). Where the tensor holds the values of `cast_from` in
+ * another type, those are counted, and from ULPSCOPE_ATEN_ROUNDINGS on how many finite ones have a magnitude with so many
+ * `rounding_edges` below it: twice that number, and 1 more where the cast changed the value.
+ * A number (kind 2): the first element, in the place of the sum. A square (kind 3): the sum of the squares of all values, in that
+ * place. An update (kind 4) of the tensor, whose values were `before`: how many elements of `update` (NULL: of the difference) are
+ * not 0, and how many of those left the tensor as it was; in the places of the reals the sums of the squares of `before` and of
+ * `update`, and of the products of `gradient`, divided by `factor`, and `update`. */
+enum { ULPSCOPE_ATEN_STATISTICS = 1, ULPSCOPE_ATEN_NUMBER = 2, ULPSCOPE_ATEN_SQUARE = 3, ULPSCOPE_ATEN_COUNTS_OF_UPDATE = 4 };
+enum {
+  ULPSCOPE_ATEN_EDGES = 517,
+  ULPSCOPE_ATEN_ROUNDING_EDGES = 5,
+  ULPSCOPE_ATEN_ROUNDINGS = 518, /* where these begin in a row */
+  ULPSCOPE_ATEN_REALS = 530,
+  ULPSCOPE_ATEN_ROW = 534
+};
+typedef struct {
+  int32_t kind;
+  uint8_t level;
+  const ulpscope_aten_tensor *tensor;
+  const double *edges;                   /* they ascend, and stay where they are */
+  const ulpscope_aten_tensor *cast_from; /* NULL: none */
+  const double *rounding_edges;
+  const ulpscope_aten_tensor *before, *update, *gradient; /* gradient NULL: not known */
+  double factor;
+} ulpscope_aten_measure;
+typedef struct {
+  uint64_t first; /* a number of the adapter's; that of the next row is one more */
+  uint32_t count;
+} ulpscope_aten_rows;
+
+/* An update that a rule of torch.optim asks for, on a device: d of w + d, in FP32, or in FP64 for a weight in FP64, as
+ * aten/update_rule.cpp computes it, from the weight and the gradient that a step read, and what it left. NULL: there is none. */
+struct ulpscope_aten_update;
+typedef struct {
+  const struct ulpscope_aten_update *rule;
+  const ulpscope_aten_tensor *weight, *gradient;
+  const ulpscope_aten_tensor *first, *second; /* the momentum; the first and the second moment */
+  const ulpscope_aten_tensor *steps;          /* how many there were, one element; NULL: `count` */
+  double count;
+} ulpscope_aten_asked;
+
 /* The adapter's ways with memory. An entry for a storage is kept from retain to release, and its number is no other's until
  * then. */
 typedef struct {
@@ -105,9 +151,17 @@ typedef struct {
   void (*retain)(void *context, uint64_t storage);
   int (*is_expired)(void *context, uint64_t storage);
   void (*release)(void *context, uint64_t storage);
-  /* The values of a tensor that lies on a device, one behind the other in the host's memory, until the function of this library
-   * returns. */
-  const void *(*copy_to_host)(void *context, const ulpscope_aten_tensor *tensor);
+  /* Whether a graph of the tensor's device is being captured, so that nothing may be computed there or waited for. */
+  int (*is_capturing)(void *context, const ulpscope_aten_tensor *tensor);
+  /* Takes rows, which are there after the next `wait`; 0: it failed, and said so. */
+  int (*measure)(void *context, const ulpscope_aten_measure *measure, ulpscope_aten_rows *rows);
+  /* Waits for all rows, which stay until the next `measure`; 0: it cannot just now, and they are lost. */
+  int (*wait)(void *context);
+  const int64_t *(*row)(void *context, uint64_t number);
+  /* A copy of a tensor on its device, and the update that a rule asks for there, until they are let go; 0: it failed. */
+  int (*keep)(void *context, const ulpscope_aten_tensor *tensor, ulpscope_aten_tensor *copy);
+  int (*ask)(void *context, const ulpscope_aten_asked *asked, ulpscope_aten_tensor *update);
+  void (*let_go)(void *context, uint64_t handle);
   /* 1: such a call returned the tensor. NULL: the adapter sees none. */
   int (*function_of)(void *context, const ulpscope_aten_tensor *tensor, ulpscope_aten_function *function);
 } ulpscope_aten_adapter;
@@ -140,8 +194,9 @@ typedef struct {
   void (*backward)(void *context, int makes_gradient, ulpscope_aten_start *start);
   void (*backward_ended)(void *context);
   int (*scale_of_call)(void *context, double *scale); /* 1: a gradient scaler multiplies a loss just now */
-  int (*unscaled)(void *context, int overflowed);     /* a scaler looked at gradients; 1: it unscaled them */
-  void (*scaler_updated)(void *context, double scale);
+  int (*unscaled)(void *context, int overflowed); /* a scaler looked at gradients; 1: it unscaled them; overflowed -1: not known */
+  void (*scaler_updated)(void *context, double scale); /* NaN: it is told later */
+  void (*scale_told)(void *context, double scale);     /* that of the scaler's last update in the step, before the step ends */
   void (*norms)(void *context, double before, double after); /* squares of the norms of gradients */
   /* The pass reads samples `first` to first + count of a batch that was delivered; 1: they are the samples of the pass, and told.
    */
@@ -165,6 +220,11 @@ typedef struct {
   int (*wants_capture)(ulpscope_recorder *, ulpscope_op, uint32_t, uint8_t *);
   int (*was_finite)(ulpscope_recorder *, ulpscope_op, uint32_t, uint8_t *);
   int (*set_capture)(ulpscope_recorder *, ulpscope_op, uint32_t, const ulpscope_node *, uint32_t);
+  /* An output of a device, whose statistics come later or never; how much of it is wanted; and these statistics. */
+  int (*output_later)(ulpscope_recorder *, ulpscope_op, uint32_t, const ulpscope_tensor *, const ulpscope_label *);
+  int (*wants_statistics)(ulpscope_recorder *, ulpscope_op, uint8_t *);
+  int (*fill)(ulpscope_recorder *, ulpscope_op, uint32_t, const ulpscope_statistics *);
+  int (*fill_update)(ulpscope_recorder *, ulpscope_op, uint32_t, const ulpscope_update_counts *);
   const char *(*last_error)(void);
 } ulpscope_aten_calls;
 
@@ -190,7 +250,13 @@ ULPSCOPE_EXPORT void ulpscope_aten_fail(ulpscope_aten *aten, const char *why);
 ULPSCOPE_EXPORT void ulpscope_aten_before(ulpscope_aten *aten, const ulpscope_aten_op *op);
 ULPSCOPE_EXPORT void ulpscope_aten_after(ulpscope_aten *aten, const ulpscope_aten_op *op);
 
-/* Steps and passes, as the session sees them. */
+/* Steps and passes, as the session sees them. Before a step ends it is settled: what devices took is waited for, and told to the
+ * recorder and the session. */
+ULPSCOPE_EXPORT void ulpscope_aten_settle(ulpscope_aten *aten);
+ULPSCOPE_EXPORT double ulpscope_aten_loss(ulpscope_aten *aten, uint32_t later);
+/* How often a device was waited for, of how many outputs the statistics are not known. */
+ULPSCOPE_EXPORT uint64_t ulpscope_aten_waits(ulpscope_aten *aten);
+ULPSCOPE_EXPORT uint64_t ulpscope_aten_lost(ulpscope_aten *aten);
 ULPSCOPE_EXPORT void ulpscope_aten_begin_pass(ulpscope_aten *aten, int is_evaluation); /* ops are counted anew */
 ULPSCOPE_EXPORT void ulpscope_aten_end_step(ulpscope_aten *aten);
 
@@ -247,6 +313,7 @@ typedef struct {
   double scale;   /* that the gradients contain */
   double loss;    /* unscaled */
   double divisor; /* by which it was divided as a last step; NaN: by none */
+  uint32_t later; /* not 0: what ulpscope_aten_loss gives for it once the step is settled, in the place of `loss` */
   uint8_t has_loss;
 } ulpscope_aten_backward;
 ULPSCOPE_EXPORT void ulpscope_aten_begin_backward(ulpscope_aten *aten, const ulpscope_aten_tensor *roots, uint32_t count,
@@ -268,7 +335,7 @@ ULPSCOPE_EXPORT void ulpscope_aten_end_backward(ulpscope_aten *aten); /* its nod
 
 /* An optimizer's update of parameters by the same rule and numbers. */
 enum { ULPSCOPE_ATEN_SGD = 0, ULPSCOPE_ATEN_ADAM = 1, ULPSCOPE_ATEN_UNKNOWN_RULE = 2 };
-typedef struct {
+typedef struct ulpscope_aten_update {
   int32_t rule;
   ulpscope_name optimizer; /* its class */
   double learning_rate, weight_decay, momentum, first_decay, second_decay, epsilon;

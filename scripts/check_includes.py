@@ -153,6 +153,9 @@ def check(root):
             if quoted in C_INTERFACE:
                 if source.split("/")[-1] not in C_INTERFACE and not source.startswith("python/"):
                     problem = f'"{quoted}" is ulpscope/recorder/{quoted} here'
+            elif quoted and source.startswith("python/"):  # compiled where the package is installed
+                if not (path.parent / quoted).exists():
+                    problem = f'"{quoted}" is not in the folder'
             elif quoted:
                 if not quoted.startswith("ulpscope/"):
                     problem = f'"{quoted}" is not a path that starts with ulpscope/'

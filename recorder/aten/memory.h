@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ulpscope/recorder/aten/measures.h"
 #include "ulpscope/recorder/aten/tensor.h"
 
 namespace ulpscope::aten {
@@ -28,7 +29,7 @@ struct Made {
   Name parameter = 0, name = 0;
   double scale = 1;
   std::shared_ptr<Made> source;         // behind a cast: what was cast; behind a scaled loss: the loss
-  std::optional<double> unscaled_loss;  // behind a scaled loss
+  std::optional<Number> unscaled_loss;  // behind a scaled loss
   std::optional<double> divisor;        // where it is a quotient by a number
   bool has_gradient_of = false;
   uint64_t order = 0;       // how many were told before it

@@ -30,10 +30,29 @@ int output_of(ulpscope_recorder* recorder, ulpscope_op op, uint32_t slot, const 
   return code != ULPSCOPE_OK ? code : ulpscope_output(recorder, op, slot, tensor, label, &statistics);
 }
 
-constexpr ulpscope_aten_calls kLibrary{
-    ulpscope_intern,      ulpscope_begin_op,        ulpscope_end_op,     ulpscope_drop_op,       output_of,
-    ulpscope_set_label,   ulpscope_set_gradient_of, ulpscope_set_update, ulpscope_wants_capture, ulpscope_was_finite,
-    ulpscope_set_capture, ulpscope_last_error};
+int output_later(ulpscope_recorder* recorder, ulpscope_op op, uint32_t slot, const ulpscope_tensor* tensor,
+                 const ulpscope_label* label) {
+  ulpscope_statistics nothing{};
+  nothing.size = sizeof nothing;
+  return ulpscope_output(recorder, op, slot, tensor, label, &nothing);
+}
+
+constexpr ulpscope_aten_calls kLibrary{ulpscope_intern,
+                                       ulpscope_begin_op,
+                                       ulpscope_end_op,
+                                       ulpscope_drop_op,
+                                       output_of,
+                                       ulpscope_set_label,
+                                       ulpscope_set_gradient_of,
+                                       ulpscope_set_update,
+                                       ulpscope_wants_capture,
+                                       ulpscope_was_finite,
+                                       ulpscope_set_capture,
+                                       output_later,
+                                       ulpscope_wants_statistics,
+                                       ulpscope_fill,
+                                       ulpscope_fill_update,
+                                       ulpscope_last_error};
 
 }  // namespace
 
@@ -42,7 +61,8 @@ Tracker::Tracker(const ulpscope_aten_adapter& adapter, const ulpscope_aten_sessi
       session_(session),
       calls_(calls.begin_op == nullptr ? kLibrary : calls),
       memory_(adapter),
-      batches_(adapter) {
+      batches_(adapter),
+      measures_(adapter) {
   name("");
   state_.step = -1;
 }
@@ -120,17 +140,6 @@ std::vector<Tracker::Entry>& Tracker::stack() {
   return *last_stack_;
 }
 
-const void* Tracker::on_host(const Tensor& tensor) const {
-  return tensor.is_on_host ? tensor.data : adapter_.copy_to_host(adapter_.context, &tensor);
-}
-
-double Tracker::number_in(const Tensor& tensor) const {
-  const std::vector<int64_t> index(static_cast<size_t>(tensor.rank));
-  return element_at(tensor, on_host(tensor), index);
-}
-
-double Tracker::square_of_norm(const Tensor& tensor) const { return square_of_norm_of(host_tensor(tensor, on_host(tensor))); }
-
 // ---- ops
 
 Bound Tracker::bound_of(const ulpscope_aten_op& op, const Schema& schema) const {
@@ -155,8 +164,8 @@ void Tracker::before(const ulpscope_aten_op& op) {
     bound.visit(i, [&](const Tensor& tensor) {
       const MadePointer made = tensor.unreadable == nullptr ? memory_.last(tensor) : nullptr;
       if (made == nullptr || made->parameter == 0 || !is_gradient(made->role) || !has_statistics(tensor)) return;
-      if (!unclipped_.contains(made->parameter))
-        unclipped_.emplace(made->parameter, square_of_norm(tensor) / (made->scale * made->scale));
+      if (!unclipped_.contains(made->parameter) && !measures_.is_capturing(tensor))
+        unclipped_.emplace(made->parameter, norm_of(tensor, made->scale * made->scale));
     });
   }
 }
@@ -224,6 +233,8 @@ void Tracker::after(const ulpscope_aten_op& op) {
   };
   const char* why = why_unreadable(reads);
   if (why == nullptr) why = why_unreadable(outputs);
+  const Tensor& made_first = *(outputs.empty() ? written : outputs).front();
+  if (why == nullptr && measures_.is_capturing(made_first)) why = "captured by a CUDA graph";
   if (why != nullptr) {
     // While code is compiled, ops run on tensors without memory, backward too, which are nobody's training.
     if (!calls_compiled() && !is_in_compiled(op)) ++not_read_[why];
@@ -244,8 +255,10 @@ void Tracker::after(const ulpscope_aten_op& op) {
   follow_backward(schema, op.task);
   if (schema.name() == "_amp_foreach_non_finite_check_and_unscale_") return unscale(schema, bound);
   if (schema.name() == "_amp_update_scale_") {
-    if (state_.is_open) session_.scaler_updated(session_.context, number_in(*reads.front()));
-    return;
+    if (!state_.is_open) return;
+    const Number scale = number_in(*reads.front());
+    if (!scale.is_known()) scale_after_ = scale;
+    return session_.scaler_updated(session_.context, scale.is_known() ? scale.value : std::nan(""));
   }
   if (schema.name() == "lift_fresh") {  // of what Python made from numbers, in memory that was empty
     for (const Tensor* const tensor : reads)
@@ -401,9 +414,10 @@ void Tracker::view(const Schema& schema, const ulpscope_aten_op& op, std::span<c
 void Tracker::unscale(const Schema& schema, const Bound& bound) {
   const auto gradients = schema.find("self"), found = schema.find("found_inf");
   if (!gradients || !found || bound.tensor(*found) == nullptr) return;
-  const bool overflowed = number_in(*bound.tensor(*found)) > 0;
+  const Tensor& flag = *bound.tensor(*found);
+  const int overflowed = flag.is_on_host ? number_in(flag).value > 0 : -1;
   if (session_.unscaled(session_.context, overflowed) == 0 || !state_.is_open) return;
-  double total = 0;
+  const Number count = number_in(flag);  // not before: the session may have settled a step
   bound.visit(*gradients, [&](const Tensor& gradient) {
     const MadePointer made = memory_.last(gradient);
     const bool is_known = is_recorded(made);
@@ -418,9 +432,10 @@ void Tracker::unscale(const Schema& schema, const Bound& bound) {
     call.inputs_unknown = !is_known;
     const LabelledOutput output{0, &gradient, {Role::unscaled_gradient, parameter, 0, 1}, false};
     emit(call, {&output, 1});
-    if (overflowed) total += square_of_norm(gradient);
+    if (overflowed == 0) return;
+    const Number square = norm_of(gradient);
+    norms_.push_back({square, square, count});
   });
-  if (overflowed) session_.norms(session_.context, total, total);
 }
 
 std::vector<Tracker::Row> Tracker::rows_of(const Schema& schema, const ulpscope_aten_op& op, const Bound& bound,
@@ -737,6 +752,8 @@ Name Tracker::attributes_of(const Schema& schema, const Bound& bound, uint64_t p
 
 void Tracker::end_step() {
   nodes_.end_step();
+  losses_.clear();
+  measures_.clear();
   functions_.clear();
   last_function_ = 0;
   drop_all_in_flight();

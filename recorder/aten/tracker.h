@@ -18,6 +18,7 @@
 #include "ulpscope/recorder/aten/captures.h"
 #include "ulpscope/recorder/aten/cost.h"
 #include "ulpscope/recorder/aten/graph.h"
+#include "ulpscope/recorder/aten/measures.h"
 #include "ulpscope/recorder/aten/memory.h"
 #include "ulpscope/recorder/aten/schema.h"
 
@@ -66,6 +67,10 @@ class Tracker {
   void after(const ulpscope_aten_op& op);
 
   void begin_pass(bool is_evaluation);
+  // Waits for what devices took in the step, and tells it.
+  void settle_devices();
+  double loss(uint32_t later) const;
+  const Measures& measures() const { return measures_; }
   void forget_all();
   void end_step();
 
@@ -211,11 +216,14 @@ class Tracker {
   // Copies of what a step was going to change; their memory stays for the next one.
   struct Kept {
     KeptTensor weight, gradient;
+    std::optional<DeviceTensor> weight_on_device, gradient_on_device;  // in their places
     bool is_there = false, has_gradient = false;
     void trim() {
       is_there = false;
       weight.room.trim();
       gradient.room.trim();
+      weight_on_device.reset();
+      gradient_on_device.reset();
     }
   };
   // What an optimizer's step left of a parameter.
@@ -275,7 +283,12 @@ class Tracker {
   OpaqueCall writer_of(const Reading& reading, const Tensor& tensor, const MadePointer& made);
   // The values that these are; false where one is not known.
   bool values_of(std::span<const Tensor> tensors, std::vector<ulpscope_value>& values) const;
+  // Tells of the update of a parameter; `asked`: what its rule asked for, or nullptr.
+  std::vector<MadePointer> emit_update(const ulpscope_aten_update& update, const Updated& left, const Tensor* asked);
+  void updated_on_host(const ulpscope_aten_update& update, const Updated& left, const Kept& copies);
+  void updated_on_device(const ulpscope_aten_update& update, const Updated& left, const Kept& copies);
   bool inputs_of(std::span<const Read> reads, std::vector<Makers>& makers, Phase phase, std::vector<ulpscope_value>& inputs);
+  bool tell_output(ulpscope_op token, const LabelledOutput& output, const Tensor* cast_from);
   // Tells the recorder of a call that has run; an empty list where it refused it.
   std::vector<MadePointer> emit(const Call& call, std::span<const LabelledOutput> outputs, const Tensor* cast_from = nullptr,
                                 const Looks* looks = nullptr);
@@ -290,9 +303,9 @@ class Tracker {
   // A node that the program defined ended: gradients that none of its ops made are its own.
   void handed_on_by_program(int64_t node, const char* name, std::span<const Tensor> gradients, std::span<const Tensor> arrived);
   std::optional<ulpscope_value> target_of(const ulpscope_aten_edge& edge) const;
-  const void* on_host(const Tensor& tensor) const;
-  double number_in(const Tensor& tensor) const;
-  double square_of_norm(const Tensor& tensor) const;
+  Number number_in(const Tensor& tensor, double divisor = 1);
+  // Of its square.
+  Number norm_of(const Tensor& tensor, double divisor = 1);
   ulpscope_text told(Name name);
   ulpscope_label label_of(const Label& label);
   // False where the recorder refused; a failure is thrown.
@@ -326,10 +339,19 @@ class Tracker {
   std::vector<ulpscope_value> inputs_;                                   // in this pass
   bool is_evaluation_ = false;                                           // this pass
   std::array<std::vector<const Tensor*>, 3> tensors_;  // of the op that is told: reads, written arguments, and results
-  std::unordered_map<Name, double> unclipped_;         // by parameter
+  std::unordered_map<Name, Number> unclipped_;         // squares of norms, by parameter
   std::unordered_map<uint64_t, Kept> kept_;            // by handle of the parameter
   KeptTensor unscaled_;                                // the gradient of an update
   Room asked_;                                         // for the update itself
+  Measures measures_;
+  // These are told when the step is settled.
+  std::vector<std::vector<Number>> losses_;  // each the sum of several
+  struct Norms {
+    Number before, after;
+    Number counts = {1};  // above 0: they are told
+  };
+  std::vector<Norms> norms_;
+  std::optional<Number> scale_after_;
   std::map<std::string, uint64_t> not_read_, unmapped_;
   uint64_t calls_told_ = 0;  // of ops
   Cost cost_;

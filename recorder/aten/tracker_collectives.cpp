@@ -40,7 +40,7 @@ void Tracker::begin_collective(const Schema& schema, const ulpscope_aten_op& op,
     const Makers makers = memory_.find(*tensor);
     const MadePointer before = makers.others.empty() ? makers.last : nullptr;  // of many put together, as in a bucket, it is none's
     forget(*tensor);
-    // Copies of a device are made through the tensor, which may be gone by then.
+    // Values on a device are taken through the tensor, which may be gone by then.
     if (!tensor->is_on_host || !has_statistics(*tensor) || collective.inputs.empty() || !is_known) continue;
     Label of_output = label;
     if (is_recorded(before)) of_output = {before->role, before->parameter, before->name, before->scale};

@@ -172,9 +172,10 @@ bool Tracker::tell_unseen(const Reading& reading) {
     const bool is_overwritten = std::any_of(reading.outputs.begin(), reading.outputs.end(), [&](const LabelledOutput& each) {
       return each.is_written && each.tensor->storage == tensor.storage;
     });
-    if (!has_values(tensor) || is_overwritten) continue;
+    // What a device holds is known once the step ends.
+    if (!has_values(tensor) || !tensor.is_on_host || is_overwritten) continue;
     if (!was_finite(makers.last) || !std::all_of(makers.others.begin(), makers.others.end(), was_finite)) continue;
-    const Nonfinite found = nonfinite_in(host_tensor(tensor, on_host(tensor)));
+    const Nonfinite found = nonfinite_in(host_tensor(tensor, tensor.data));
     // Infinities alone in memory that no op wrote are a constant, as of a mask.
     const bool is_known = makers.is_complete && is_recorded(makers.last);
     if (!found.nan && !(is_known && found.infinity)) continue;

@@ -28,32 +28,39 @@ std::vector<int64_t> logical_strides(const Tensor& tensor) {
   return strides;
 }
 
+bool is_counted(const Tensor& tensor) { return tensor.is_present && tensor.unreadable == nullptr && has_statistics(tensor); }
+
+// Of the states of the optimizer those of the parameter's shape are outputs of its update.
+bool is_state(const Tensor& state, const Tensor& weight) { return is_counted(state) && have_one_shape(state, weight); }
+
+bool says_steps(const Tensor& steps) { return steps.is_present && steps.unreadable == nullptr && count_of_elements(steps) == 1; }
+
 }  // namespace
 
 // ---- updates
 
 void Tracker::keep(std::span<const Tensor> pairs, bool changes_gradients) {
   for (auto& [handle, each] : kept_) each.is_there = false;
+  const auto copy = [&](const Tensor& tensor, KeptTensor& to, std::optional<DeviceTensor>& on_device) {
+    on_device.reset();
+    if (tensor.is_on_host) {
+      to.keep(tensor, tensor.data);
+      return true;
+    }
+    Tensor made{};
+    if (measures_.is_capturing(tensor) || adapter_.keep(adapter_.context, &tensor, &made) == 0) return false;
+    on_device.emplace(adapter_, made);
+    return true;
+  };
   for (size_t i = 0; i + 1 < pairs.size(); i += 2) {
     const Tensor &parameter = pairs[i], &gradient = pairs[i + 1];
     settle(parameter);
     if (gradient.is_present) settle(gradient);
-    const auto is_kept_here = [](const Tensor& tensor) { return tensor.unreadable == nullptr && has_statistics(tensor); };
-    if (!is_kept_here(parameter) || (gradient.is_present && !is_kept_here(gradient))) continue;
-    const auto copy = [&](Tensor tensor, KeptTensor& to) {
-      const void* const data = on_host(tensor);
-      std::vector<int64_t> strides;
-      if (!tensor.is_on_host) {  // the copy lies in the logical order
-        strides = logical_strides(tensor);
-        tensor.strides = strides.data();
-      }
-      to.keep(tensor, data);
-    };
+    if (!is_counted(parameter) || (gradient.is_present && !is_counted(gradient))) continue;
     Kept& kept = kept_[parameter.handle];
-    kept.is_there = true;
     kept.has_gradient = changes_gradients && gradient.is_present;
-    copy(parameter, kept.weight);
-    if (kept.has_gradient) copy(gradient, kept.gradient);
+    kept.is_there = copy(parameter, kept.weight, kept.weight_on_device) &&
+                    (!kept.has_gradient || copy(gradient, kept.gradient, kept.gradient_on_device));
   }
 }
 
@@ -74,54 +81,43 @@ void Tracker::updated(const ulpscope_aten_update& update, bool is_skipped, doubl
 
 void Tracker::updated(const ulpscope_aten_update& update, const Updated& left, const Kept& copies, bool is_skipped, double& before,
                       double& after) {
-  const Tensor &weight = left.weight, &given = left.gradient;
-  const bool has_gradient = given.is_present && given.unreadable == nullptr && has_statistics(given);
-  if (!copies.has_gradient && !has_gradient) return;
-  HostTensor gradient = copies.has_gradient ? copies.gradient.view() : host_tensor(given, on_host(given));
-  const Name parameter = parameter_of(weight.handle);
-  const double square = square_of_norm_of(gradient) / (update.factor * update.factor);
-  after += square;
-  const auto unclipped = unclipped_.find(parameter);
-  before += unclipped == unclipped_.end() ? square : unclipped->second;
+  const Tensor& weight = left.weight;
+  if (!copies.has_gradient && !is_counted(left.gradient)) return;
+  const double divisor = update.factor * update.factor;
+  const Tensor& gradient = copies.gradient_on_device ? copies.gradient_on_device->tensor() : left.gradient;
+  const Number square = copies.has_gradient && !copies.gradient_on_device
+                            ? Number{square_of_norm_of(copies.gradient.view()) / divisor}
+                            : norm_of(gradient, divisor);
+  const auto unclipped = unclipped_.find(parameter_of(weight.handle));
+  const Number unclipped_square = unclipped == unclipped_.end() ? square : unclipped->second;
   if (unclipped != unclipped_.end()) unclipped_.erase(unclipped);
+  if (square.is_known() && unclipped_square.is_known()) {
+    after += square.value;
+    before += unclipped_square.value;
+  } else {
+    norms_.push_back({unclipped_square, square});
+  }
   if (is_skipped || weight.unreadable != nullptr || !has_statistics(weight)) return;
+  if (copies.weight_on_device)
+    updated_on_device(update, left, copies);
+  else
+    updated_on_host(update, left, copies);
+}
 
+void Tracker::updated_on_host(const ulpscope_aten_update& update, const Updated& left, const Kept& copies) {
+  const Tensor& weight = left.weight;
+  HostTensor gradient = copies.has_gradient ? copies.gradient.view() : host_tensor(left.gradient, left.gradient.data);
   if (update.factor != 1) {
     divide(gradient, update.factor, unscaled_);
     gradient = unscaled_.view();
   }
   std::vector<OptimizerState> states;
-  const auto is_state = [&](const Tensor& state) {
-    return state.is_present && state.unreadable == nullptr && has_statistics(state) && have_one_shape(state, weight);
-  };
   for (size_t i = 0; i < left.states.size(); ++i)
-    if (is_state(left.states[i]))
-      states.push_back({text(update.state_names[i]), host_tensor(left.states[i], on_host(left.states[i]))});
+    if (is_state(left.states[i], weight))
+      states.push_back({text(update.state_names[i]), host_tensor(left.states[i], left.states[i].data)});
   const HostTensor before_step = copies.weight.view();
-  const bool says_steps = left.steps.is_present && left.steps.unreadable == nullptr && count_of_elements(left.steps) == 1;
-  const double steps = says_steps ? number_in(left.steps) : 0;
+  const double steps = says_steps(left.steps) ? number_in(left.steps).value : 0;
   const std::optional<DType> asked = asked_update(update, steps, before_step, &gradient, states, asked_);
-
-  std::vector<ulpscope_value> inputs;
-  bool unknown = false;
-  const auto read = [&](const Tensor& tensor, bool must_be_known) {
-    const Makers found = memory_.find(tensor);
-    if (is_recorded(found.last))
-      inputs.push_back(found.last->value);
-    else if (must_be_known && !found.is_complete)
-      unknown = true;
-  };
-  read(weight, true);
-  if (has_gradient) read(given, true);
-  std::vector<LabelledOutput> outputs{{0, &weight, {Role::weight, parameter, 0, 1}, true}};
-  for (size_t i = 0; i < left.states.size(); ++i) {
-    if (!is_state(left.states[i])) continue;
-    read(left.states[i], !has_gradient && i == 0);
-    outputs.push_back({static_cast<uint32_t>(outputs.size()),
-                       &left.states[i],
-                       {Role::optimizer_state, parameter, update.state_names[i], 1},
-                       true});
-  }
   const std::vector<int64_t> strides = logical_strides(weight);
   Tensor asked_tensor = weight;
   if (asked) {
@@ -129,25 +125,10 @@ void Tracker::updated(const ulpscope_aten_update& update, const Updated& left, c
     asked_tensor.strides = strides.data();
     asked_tensor.type = static_cast<int32_t>(*asked == DType::f64 ? ScalarType::f64 : ScalarType::f32);
     asked_tensor.storage = 0;  // memory of ours, which no op reads
-    asked_tensor.is_on_host = 1;
-    outputs.push_back({static_cast<uint32_t>(outputs.size()), &asked_tensor, {Role::update, parameter, 0, 1}, false});
   }
-  Call call;
-  call.function = update.rule == ULPSCOPE_ATEN_SGD    ? OpFunction::sgd_update
-                  : update.rule == ULPSCOPE_ATEN_ADAM ? OpFunction::adam_update
-                                                      : OpFunction::assign;
-  call.name = update.rule == ULPSCOPE_ATEN_UNKNOWN_RULE ? update.optimizer : name(name_of(call.function));
-  call.phase = Phase::optimizer;
-  call.module = module_of(parameter);
-  call.parameter = parameter;
-  if (update.rule == ULPSCOPE_ATEN_ADAM)
-    call.attributes = name(fmt::format("beta1={:g} beta2={:g} eps={:g}{}", update.first_decay, update.second_decay, update.epsilon,
-                                       update.is_stepwise ? " stepwise=1" : ""));
-  call.inputs = inputs;
-  call.inputs_unknown = unknown;
-  const std::vector<MadePointer> made = emit(call, outputs);
+  const std::vector<MadePointer> made = emit_update(update, left, asked ? &asked_tensor : nullptr);
   if (made.empty() || made[0]->value.slot != 0) return;
-  const ulpscope_tensor told_before = told_tensor(before_step), told_after = told_tensor(weight, on_host(weight)),
+  const ulpscope_tensor told_before = told_tensor(before_step), told_after = told_tensor(weight, weight.data),
                         told_gradient = told_tensor(gradient);
   ulpscope_tensor told_update{};
   if (asked) told_update = told_tensor(asked_tensor, asked_tensor.data);
@@ -161,6 +142,76 @@ void Tracker::updated(const ulpscope_aten_update& update, const Updated& left, c
   check(calls_.set_update(recorder_, made[0]->op, 0, &counts));
   asked_.trim();
   unscaled_.room.trim();
+}
+
+void Tracker::updated_on_device(const ulpscope_aten_update& update, const Updated& left, const Kept& copies) {
+  const Tensor& before = copies.weight_on_device->tensor();
+  const Tensor& gradient = copies.gradient_on_device ? copies.gradient_on_device->tensor() : left.gradient;
+  std::vector<std::string_view> names;
+  for (size_t i = 0; i < left.states.size(); ++i)
+    names.push_back(is_state(left.states[i], left.weight) ? std::string_view(text(update.state_names[i])) : std::string_view());
+  std::optional<DeviceTensor> asked;
+  if (const auto states = states_of_rule(update, names, says_steps(left.steps))) {
+    ulpscope_aten_asked rule{};
+    rule.rule = &update;
+    rule.weight = &before;
+    rule.gradient = &gradient;
+    if (states->first) rule.first = &left.states[*states->first];
+    if (states->second) rule.second = &left.states[*states->second];
+    if (says_steps(left.steps) && left.steps.is_on_host)
+      rule.count = number_in(left.steps).value;
+    else if (update.rule == ULPSCOPE_ATEN_ADAM)
+      rule.steps = &left.steps;
+    Tensor made{};
+    if (adapter_.ask(adapter_.context, &rule, &made) != 0) asked.emplace(adapter_, made);
+  }
+  Tensor asked_tensor{};
+  if (asked) asked_tensor = asked->tensor();
+  asked_tensor.storage = 0;
+  const std::vector<MadePointer> made = emit_update(update, left, asked ? &asked_tensor : nullptr);
+  if (made.empty() || made[0]->value.slot != 0) return;
+  measures_.take_update(made[0]->op, 0, update.learning_rate, before, left.weight, &gradient, update.factor,
+                        asked ? &asked_tensor : nullptr);
+}
+
+std::vector<MadePointer> Tracker::emit_update(const ulpscope_aten_update& update, const Updated& left, const Tensor* asked) {
+  const Tensor& weight = left.weight;
+  const Name parameter = parameter_of(weight.handle);
+  std::vector<ulpscope_value> inputs;
+  bool unknown = false;
+  const auto read = [&](const Tensor& tensor, bool must_be_known) {
+    const Makers found = memory_.find(tensor);
+    if (is_recorded(found.last))
+      inputs.push_back(found.last->value);
+    else if (must_be_known && !found.is_complete)
+      unknown = true;
+  };
+  read(weight, true);
+  if (is_counted(left.gradient)) read(left.gradient, true);
+  std::vector<LabelledOutput> outputs{{0, &weight, {Role::weight, parameter, 0, 1}, true}};
+  for (size_t i = 0; i < left.states.size(); ++i) {
+    if (!is_state(left.states[i], weight)) continue;
+    read(left.states[i], !is_counted(left.gradient) && i == 0);
+    outputs.push_back({static_cast<uint32_t>(outputs.size()),
+                       &left.states[i],
+                       {Role::optimizer_state, parameter, update.state_names[i], 1},
+                       true});
+  }
+  if (asked != nullptr) outputs.push_back({static_cast<uint32_t>(outputs.size()), asked, {Role::update, parameter, 0, 1}, false});
+  Call call;
+  call.function = update.rule == ULPSCOPE_ATEN_SGD    ? OpFunction::sgd_update
+                  : update.rule == ULPSCOPE_ATEN_ADAM ? OpFunction::adam_update
+                                                      : OpFunction::assign;
+  call.name = update.rule == ULPSCOPE_ATEN_UNKNOWN_RULE ? update.optimizer : name(name_of(call.function));
+  call.phase = Phase::optimizer;
+  call.module = module_of(parameter);
+  call.parameter = parameter;
+  if (update.rule == ULPSCOPE_ATEN_ADAM)
+    call.attributes = name(fmt::format("beta1={:g} beta2={:g} eps={:g}{}", update.first_decay, update.second_decay, update.epsilon,
+                                       update.is_stepwise ? " stepwise=1" : ""));
+  call.inputs = inputs;
+  call.inputs_unknown = unknown;
+  return emit(call, outputs);
 }
 
 }  // namespace ulpscope::aten

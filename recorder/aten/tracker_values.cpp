@@ -44,6 +44,24 @@ bool Tracker::inputs_of(std::span<const Read> reads, std::vector<Makers>& makers
   return unknown;
 }
 
+bool Tracker::tell_output(ulpscope_op token, const LabelledOutput& output, const Tensor* cast_from) {
+  const Tensor& tensor = *output.tensor;
+  const ulpscope_label label = label_of(output.label);
+  if (tensor.is_on_host) {
+    const ulpscope_tensor told = told_tensor(tensor, tensor.data);
+    ulpscope_tensor from{};
+    const bool counts_roundings = cast_from != nullptr && cast_from->is_on_host;
+    if (counts_roundings) from = told_tensor(*cast_from, cast_from->data);
+    return check(calls_.output(recorder_, token, output.slot, &told, &label, counts_roundings ? &from : nullptr));
+  }
+  const ulpscope_tensor told = told_tensor(tensor, nullptr);
+  if (!check(calls_.output_later(recorder_, token, output.slot, &told, &label))) return false;
+  uint8_t level = 0;
+  if (check(calls_.wants_statistics(recorder_, token, &level)) && level > 0 && !measures_.is_capturing(tensor))
+    measures_.take_output(token, output.slot, tensor, cast_from, label.scale, level);
+  return true;
+}
+
 std::vector<MadePointer> Tracker::emit(const Call& described, std::span<const LabelledOutput> outputs, const Tensor* cast_from,
                                        const Looks* looks) {
   ulpscope_call call{};
@@ -89,17 +107,14 @@ std::vector<MadePointer> Tracker::emit(const Call& described, std::span<const La
     made->scale = output.label.scale;
     made->order = order;
     if (has_statistics(tensor)) {
-      const void* const data = on_host(tensor);
-      const ulpscope_tensor told = told_tensor(tensor, data);
-      ulpscope_tensor from{};
-      if (cast_from != nullptr) from = told_tensor(*cast_from, on_host(*cast_from));
-      const ulpscope_label label = label_of(output.label);
-      if (!check(calls_.output(recorder_, token, output.slot, &told, &label, cast_from == nullptr ? nullptr : &from))) {
+      if (!tell_output(token, output, cast_from)) {
         forget(tensor);
         continue;
       }
+      // Operands in the memory of a device are gone when its NaN is known.
       uint8_t is_wanted = 0;
-      if (looks != nullptr && check(calls_.wants_capture(recorder_, token, output.slot, &is_wanted)) && is_wanted) {
+      if (looks != nullptr && tensor.is_on_host && check(calls_.wants_capture(recorder_, token, output.slot, &is_wanted)) &&
+          is_wanted) {
         Call again = described;
         if (looks->inputs_are_others && looks->inputs_are_others(again)) {
           check(calls_.drop_op(recorder_, token));
@@ -107,8 +122,9 @@ std::vector<MadePointer> Tracker::emit(const Call& described, std::span<const La
           const Looks rest{{}, looks->explained};
           return emit(again, outputs, cast_from, &rest);
         }
-        const bool is_explained = looks->explained && tensor.is_on_host && !described.inputs_unknown;
-        const std::vector<ulpscope_node> nodes = is_explained ? looks->explained(tensor, data) : std::vector<ulpscope_node>();
+        const bool is_explained = looks->explained && !described.inputs_unknown;
+        const std::vector<ulpscope_node> nodes =
+            is_explained ? looks->explained(tensor, tensor.data) : std::vector<ulpscope_node>();
         if (!nodes.empty())
           check(calls_.set_capture(recorder_, token, output.slot, nodes.data(), static_cast<uint32_t>(nodes.size())));
       }
@@ -176,10 +192,12 @@ void Tracker::source_unread(const Tensor& seen) {
   if (at == unread_.end()) return;
   Unread unread = std::move(at->second);
   unread_.erase(at);
-  const Tensor tensor = unread.tensor.described();
+  Tensor tensor = unread.tensor.described();
   // The memory may have moved since.
-  if (tensor.storage_data == seen.storage_data && tensor.storage_bytes == seen.storage_bytes)
+  if (tensor.storage_data == seen.storage_data && tensor.storage_bytes == seen.storage_bytes) {
+    tensor.handle = seen.handle;  // the one that it had may be gone
     source(tensor, Role::buffer, unread.parameter, unread.module, unread.name);
+  }
   adapter_.release(adapter_.context, tensor.storage);
 }
 
@@ -231,7 +249,8 @@ std::optional<ulpscope_value> Tracker::target_of(const ulpscope_aten_edge& edge)
 }
 
 ulpscope_aten_backward Tracker::begin_backward(std::span<const Tensor> roots, bool takes_losses) {
-  ulpscope_aten_backward backward{1.0, 0.0, std::nan(""), 0};
+  ulpscope_aten_backward backward{1.0, 0.0, std::nan(""), 0, 0};
+  std::vector<Number> losses;
   for (const Tensor& root : roots) {
     settle(root);
     if (root.unreadable != nullptr) continue;
@@ -239,12 +258,19 @@ ulpscope_aten_backward Tracker::begin_backward(std::span<const Tensor> roots, bo
     if (!is_recorded(made)) continue;
     backward.scale = made->scale;
     if (!takes_losses || count_of_elements(root) != 1) continue;
-    backward.loss += made->unscaled_loss ? *made->unscaled_loss : number_in(root);
+    if (!made->unscaled_loss && measures_.is_capturing(root)) continue;
+    losses.push_back(made->unscaled_loss ? *made->unscaled_loss : number_in(root));
     backward.has_loss = 1;
     const MadePointer loss = made->function == OpFunction::scale ? made->source : made;
     if (loss == nullptr || !is_recorded(loss)) continue;
     backward.divisor = loss->divisor.value_or(std::nan(""));
     set_label(*loss, {Role::loss, loss->parameter, loss->name, loss->scale});
+  }
+  if (std::all_of(losses.begin(), losses.end(), [](const Number& loss) { return loss.is_known(); })) {
+    for (const Number& loss : losses) backward.loss += loss.value;
+  } else {
+    losses_.push_back(std::move(losses));
+    backward.later = static_cast<uint32_t>(losses_.size());
   }
   return backward;
 }
@@ -277,6 +303,46 @@ void Tracker::handed_on(int64_t node, const char* name_of_node, std::span<const 
     }
     set_label(*made, {role, parameter, made->name, made->scale});
   }
+}
+
+// ---- numbers in tensors: those of devices are told when the step ends
+
+Number Tracker::number_in(const Tensor& tensor, double divisor) {
+  if (!tensor.is_on_host) return measures_.take_number(tensor, divisor);
+  const std::vector<int64_t> index(static_cast<size_t>(tensor.rank));
+  return {element_at(tensor, tensor.data, index) / divisor};
+}
+
+Number Tracker::norm_of(const Tensor& tensor, double divisor) {
+  if (!tensor.is_on_host) return measures_.take_square(tensor, divisor);
+  return {square_of_norm_of(host_tensor(tensor, tensor.data)) / divisor};
+}
+
+void Tracker::settle_devices() {
+  measures_.settle([&](ulpscope_op op, uint32_t slot,
+                       const ulpscope_statistics& statistics) { check(calls_.fill(recorder_, op, slot, &statistics)); },
+                   [&](ulpscope_op op, uint32_t slot, const ulpscope_update_counts& counts) {
+                     check(calls_.fill_update(recorder_, op, slot, &counts));
+                   });
+  double before = 0, after = 0;
+  bool has_norms = false;
+  for (const Norms& each : norms_) {
+    if (!(measures_.value_of(each.counts) > 0)) continue;
+    has_norms = true;
+    before += measures_.value_of(each.before);
+    after += measures_.value_of(each.after);
+  }
+  norms_.clear();
+  if (has_norms) session_.norms(session_.context, before, after);
+  if (scale_after_) session_.scale_told(session_.context, measures_.value_of(*scale_after_));
+  scale_after_.reset();
+  for (auto& [parameter, square] : unclipped_) square = {measures_.value_of(square)};
+}
+
+double Tracker::loss(uint32_t later) const {
+  double sum = 0;
+  for (const Number& part : losses_[later - 1]) sum += measures_.value_of(part);
+  return sum;
 }
 
 }  // namespace ulpscope::aten

@@ -101,6 +101,16 @@ void ulpscope_aten_end_step(ulpscope_aten* aten) {
 void ulpscope_aten_forget(ulpscope_aten* aten) {
   guarded(aten, [](aten::Tracker& tracker) { tracker.forget_all(); });
 }
+void ulpscope_aten_settle(ulpscope_aten* aten) {
+  guarded(aten, [](aten::Tracker& tracker) { tracker.settle_devices(); });
+}
+double ulpscope_aten_loss(ulpscope_aten* aten, uint32_t later) {
+  double loss = 0;
+  guarded(aten, [&](aten::Tracker& tracker) { loss = tracker.loss(later); });
+  return loss;
+}
+uint64_t ulpscope_aten_waits(ulpscope_aten* aten) { return aten->tracker.measures().waits(); }
+uint64_t ulpscope_aten_lost(ulpscope_aten* aten) { return aten->tracker.measures().lost(); }
 
 void ulpscope_aten_begin_module(ulpscope_aten* aten, ulpscope_name name, int is_evaluating, int is_compiled, int64_t task) {
   guarded(aten, [&](aten::Tracker& tracker) { tracker.stack().push_back({name, is_evaluating != 0, is_compiled != 0, task}); });

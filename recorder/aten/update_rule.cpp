@@ -11,11 +11,6 @@ namespace {
 
 constexpr int64_t kBlock = 4096;
 
-const OptimizerState* find(std::span<const OptimizerState> states, std::string_view name) {
-  const auto at = std::find_if(states.begin(), states.end(), [&](const OptimizerState& state) { return state.name == name; });
-  return at == states.end() ? nullptr : &*at;
-}
-
 // The rules, for the elements from `begin` on, into `d`.
 template <typename Number>
 void sgd(const ulpscope_aten_update& rule, const Number* w, const Number* g, const Number* momentum, int64_t n, Number* d) {
@@ -44,18 +39,12 @@ void adam(const ulpscope_aten_update& rule, double steps, const Number* w, const
 template <typename Number>
 bool compute(const ulpscope_aten_update& rule, double steps, const HostTensor& weight, const HostTensor* gradient,
              std::span<const OptimizerState> states, Room& room) {
-  const OptimizerState *first = nullptr, *second = nullptr;
-  if (rule.rule == ULPSCOPE_ATEN_SGD) {
-    if (rule.momentum != 0) first = find(states, "momentum_buffer");
-    if (gradient == nullptr || (rule.momentum != 0 && first == nullptr)) return false;
-  } else if (rule.rule == ULPSCOPE_ATEN_ADAM) {
-    first = find(states, "exp_avg");
-    second = find(states, "max_exp_avg_sq");
-    if (second == nullptr) second = find(states, "exp_avg_sq");
-    if (first == nullptr || second == nullptr || !(steps > 0)) return false;
-  } else {
-    return false;
-  }
+  std::vector<std::string_view> names;
+  for (const OptimizerState& state : states) names.push_back(state.name);
+  const std::optional<RuleStates> read = states_of_rule(rule, names, steps > 0);
+  if (!read || (gradient == nullptr && rule.rule == ULPSCOPE_ATEN_SGD)) return false;
+  const OptimizerState* const first = read->first ? &states[*read->first] : nullptr;
+  const OptimizerState* const second = read->second ? &states[*read->second] : nullptr;
   int64_t elements = 1;
   for (const int64_t extent : weight.shape) elements *= extent;
   auto* const d = reinterpret_cast<Number*>(room.of(static_cast<size_t>(elements) * sizeof(Number)));
@@ -75,6 +64,25 @@ bool compute(const ulpscope_aten_update& rule, double steps, const HostTensor& w
 }
 
 }  // namespace
+
+std::optional<RuleStates> states_of_rule(const ulpscope_aten_update& rule, std::span<const std::string_view> names,
+                                         bool knows_steps) {
+  const auto find = [&](std::string_view name) -> std::optional<size_t> {
+    const auto at = std::find(names.begin(), names.end(), name);
+    return at == names.end() ? std::nullopt : std::optional(static_cast<size_t>(at - names.begin()));
+  };
+  RuleStates states;
+  if (rule.rule == ULPSCOPE_ATEN_SGD) {
+    if (rule.momentum != 0) states.first = find("momentum_buffer");
+    if (rule.momentum != 0 && !states.first) return std::nullopt;
+    return states;
+  }
+  if (rule.rule != ULPSCOPE_ATEN_ADAM) return std::nullopt;
+  states.first = find("exp_avg");
+  states.second = find("max_exp_avg_sq");
+  if (!states.second) states.second = find("exp_avg_sq");
+  return states.first && states.second && knows_steps ? std::optional(states) : std::nullopt;
+}
 
 std::optional<DType> asked_update(const ulpscope_aten_update& rule, double steps, const HostTensor& weight,
                                   const HostTensor* gradient, std::span<const OptimizerState> states, Room& room) {

@@ -20,4 +20,11 @@ struct OptimizerState {
 std::optional<DType> asked_update(const ulpscope_aten_update& rule, double steps, const HostTensor& weight,
                                   const HostTensor* gradient, std::span<const OptimizerState> states, Room& room);
 
+// Which of the states, by their names, a rule reads; nothing: its update is not known from these.
+struct RuleStates {
+  std::optional<size_t> first, second;  // the momentum; the first and the second moment
+};
+std::optional<RuleStates> states_of_rule(const ulpscope_aten_update& rule, std::span<const std::string_view> names,
+                                         bool knows_steps);
+
 }  // namespace ulpscope::aten

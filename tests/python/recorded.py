@@ -56,6 +56,23 @@ class _Update(ctypes.Structure):
                 ("update", ctypes.POINTER(_Tensor))]
 
 
+class Statistics(ctypes.Structure):
+    """ulpscope_statistics"""
+
+    _fields_ = [("size", _u32), ("known", _u8), ("before_rounding", _u8), ("rounding_known", _u8),
+                *((name, _u64) for name in ("count", "nan", "positive_infinity", "negative_infinity", "zeros", "negatives")),
+                *((name, _double) for name in ("smallest", "largest", "sum", "sum_of_squares")),
+                ("bins", _u64 * 255), ("below_range", _u64), ("above_range", _u64),
+                *((name, _u64) for name in ("flushed", "subnormal", "inexact_subnormal", "overflowed", "rescued", "saturated"))]
+
+
+class UpdateCounts(ctypes.Structure):
+    """ulpscope_update_counts"""
+
+    _fields_ = [("size", _u32), ("learning_rate", _double), ("nonzero", _u64), ("lost", _u64), ("weight_squares", _double),
+                ("update_squares", _double), ("gradient_dot_update", _double)]
+
+
 class Value(NamedTuple):
     """Output `slot` of the op with the id `op`."""
 
@@ -219,6 +236,13 @@ class Recorded:
             raise Refused(f"op '{recorded.call.name}': output {slot} was not told")
         return recorded
 
+    def fill(self, op, slot, statistics):
+        """The statistics of an output of a device, which has no values here."""
+        self._told(op, slot).outputs[slot].statistics = statistics
+
+    def fill_update(self, op, slot, counts):
+        self._told(op, slot).updates[slot] = counts
+
     def set_label(self, op, slot, label):
         self._told(op, slot).outputs[slot].label = label
 
@@ -288,6 +312,10 @@ class Calls(ctypes.Structure):
         ("wants_capture", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_u8))),
         ("was_finite", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_u8))),
         ("set_capture", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_Node), _u32)),
+        ("output_later", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_Tensor), ctypes.POINTER(_Label))),
+        ("wants_statistics", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, ctypes.POINTER(_u8))),
+        ("fill", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(Statistics))),
+        ("fill_update", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(UpdateCounts))),
         ("last_error", ctypes.CFUNCTYPE(_pointer)),
     ]
 
@@ -326,6 +354,14 @@ class Calls(ctypes.Structure):
             return SimpleNamespace(dtype=NAMES("dtype", given.dtype), shape=tuple(given.shape[i] for i in range(given.rank)),
                                    values=_values_of(given))
 
+        def output_later(op, slot, tensor, label):
+            given = tensor.contents
+            made[0].output(op, slot, SimpleNamespace(dtype=NAMES("dtype", given.dtype), values=None,
+                                                     shape=tuple(given.shape[i] for i in range(given.rank))), label_of(label))
+
+        def wants_statistics(op, level):
+            level[0] = 2
+
         def begin_op(call, token, identity):
             given = call.contents
             inputs = [Value(given.inputs[i].op, given.inputs[i].slot) for i in range(given.inputs_count)]
@@ -363,6 +399,10 @@ class Calls(ctypes.Structure):
             "wants_capture": wants_capture,
             "was_finite": was_finite,
             "set_capture": lambda op, slot, nodes, count: made[0].set_capture(op, slot, nodes, count),
+            "output_later": output_later,
+            "wants_statistics": wants_statistics,
+            "fill": lambda op, slot, statistics: made[0].fill(op, slot, Statistics.from_buffer_copy(statistics.contents)),
+            "fill_update": lambda op, slot, counts: made[0].fill_update(op, slot, UpdateCounts.from_buffer_copy(counts.contents)),
         }
         types = dict(cls._fields_)
         functions = [types[name](guarded(body)) for name, body in bodies.items()]
@@ -387,7 +427,7 @@ def recording(model, optimizer=None, scaler=None, path="not_written.h5", **optio
     close = tracker.close
 
     def closing():
-        started.depth, started.unmapped = tracker.depth(), dict(tracker.counts("unmapped"))
+        started.depth, started.unmapped, started.waits = tracker.depth(), dict(tracker.counts("unmapped")), tracker.waits()
         close()
 
     tracker.close = closing

@@ -62,7 +62,6 @@ class Aten : public testing::Test {
     adapter.is_expired = [](void* context, uint64_t storage) {
       return static_cast<int>(static_cast<Aten*>(context)->freed_.contains(storage));
     };
-    adapter.copy_to_host = [](void*, const ulpscope_aten_tensor* tensor) { return tensor->data; };
     ulpscope_aten_session session{};
     session.context = this;
     session.enter = [](void*, int) {};
@@ -71,6 +70,7 @@ class Aten : public testing::Test {
     session.scale_of_call = [](void*, double*) { return 0; };
     session.unscaled = [](void*, int) { return 1; };
     session.scaler_updated = [](void*, double) {};
+    session.scale_told = [](void*, double) {};
     session.norms = [](void*, double, double) {};
     session.batch = [](void* context, uint32_t batch, int64_t first, int64_t count) {
       static_cast<Aten*>(context)->read_.push_back({batch, first, count});

@@ -42,6 +42,7 @@ class Adapter:
     """What both ways have in common: how tensors are described, and how a backward pass is followed."""
 
     name = ""
+    versions_behind = 0  # by how much the version of a tensor grows once the op that wrote it was told
     structure: AdapterStruct
     fail: Callable[[BaseException], None]  # ends the recording
 

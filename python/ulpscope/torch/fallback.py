@@ -1,16 +1,17 @@
 """Ops seen by a dispatch mode: it needs no compiled code that knows torch, and costs more."""
 
 import ctypes
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from . import backward
+from . import backward, device
 from .adapter import Adapter, Described
-from .tracker import (_COPY_TO_HOST, _FUNCTION_OF, _IS_EXPIRED, _RETAIN, INTEGER, INTEGERS, NOTHING, OTHER, REAL, TENSOR, TENSORS,
-                      TEXT, AdapterStruct, ArgumentStruct, EdgeStruct, OpStruct, ParameterStruct, SchemaStruct, TensorStruct)
+from .tracker import (
+    _ASK, _FUNCTION_OF, _IS_CAPTURING, _IS_EXPIRED, _KEEP, _MEASURE, _RETAIN, _ROW, _WAIT, INTEGER, INTEGERS, NOTHING, OTHER, REAL,
+    TENSOR, TENSORS, TEXT, AdapterStruct, ArgumentStruct, EdgeStruct, OpStruct, ParameterStruct, SchemaStruct, TensorStruct)
 
 # Numbers of c10::ScalarType.
 _TYPES = {
@@ -116,17 +117,21 @@ class Fallback(Adapter):
     """A dispatch mode in Python."""
 
     name = "a dispatch mode in Python"
+    versions_behind = 1
 
     def __init__(self) -> None:
         self.structure = AdapterStruct(
-            None, _RETAIN(self._retain), _IS_EXPIRED(self._is_expired), _RETAIN(self._release_storage), _COPY_TO_HOST(self._copy),
-            _FUNCTION_OF(self._function_of))
+            None, _RETAIN(self._retain), _IS_EXPIRED(self._is_expired), _RETAIN(self._release_storage),
+            _IS_CAPTURING(lambda _, __: int(device.is_capturing())), _MEASURE(self._measure), _WAIT(self._wait),
+            _ROW(lambda _, row: self._device.row(row)), _KEEP(self._keep), _ASK(self._ask),
+            _RETAIN(lambda _, handle: self._kept.pop(handle, None)), _FUNCTION_OF(self._function_of))
+        self._device = device.DeviceStatistics()
         self._overloads: Dict[Any, _Overload] = {}
         self._storages: Dict[int, Any] = {}  # seen since the library was called
         self._retained: Dict[int, List[Any]] = {}  # a weak reference, and how often it is retained
         # Described since the library was called: of a device, or with a node of autograd.
         self._live: Dict[int, torch.Tensor] = {}
-        self._copies: List[Any] = []
+        self._kept: Dict[int, Tuple[torch.Tensor, Any]] = {}  # on a device, until the library lets them go
         self._name = b""
         self._mode = Mode(self)
         self._handles: List[Any] = []
@@ -164,10 +169,57 @@ class Fallback(Adapter):
             if entry[1] == 0:
                 del self._retained[storage]
 
-    def _copy(self, _: Any, described: Any) -> int:
-        copy = self._live[described.contents.handle].detach().cpu().contiguous()
-        self._copies.append(copy)
-        return copy.data_ptr()
+    def _view(self, described: TensorStruct) -> torch.Tensor:
+        """The tensor as it is described: that of the handle may be another view of its memory."""
+        kept = self._kept.get(described.handle)
+        tensor = self._live[described.handle] if kept is None else kept[0]
+        shape, strides = tuple(described.shape[:described.rank]), tuple(described.strides[:described.rank])
+        if tensor.shape == shape and tensor.stride() == strides and tensor.data_ptr() == (described.data or 0):
+            return tensor
+        offset = ((described.data or 0) - (described.storage_data or 0)) // tensor.element_size()
+        with device.unseen():
+            return tensor.as_strided(shape, strides, offset)
+
+    def _on_device(self, compute: Callable[[], Any]) -> int:
+        """1, or 0 where it fails, which ends the recording."""
+        try:
+            return int(compute() is not False)
+        except Exception as error:
+            self.fail(error)
+            return 0
+
+    def _measure(self, _: Any, measure: Any, rows: Any) -> int:
+        def compute() -> None:
+            asked, taken = measure.contents, rows.contents
+            others = (asked.cast_from, asked.before, asked.update, asked.gradient)
+            taken.first, taken.count = self._device.take(
+                asked, self._view(asked.tensor.contents), *(self._view(each.contents) if each else None for each in others))
+
+        return self._on_device(compute)
+
+    def _wait(self, _: Any) -> int:
+        return self._on_device(self._device.wait)
+
+    def _keep(self, _: Any, tensor: Any, copy: Any) -> int:
+        def compute() -> None:
+            with device.unseen():
+                self._keep_tensor(self._view(tensor.contents).clone(), copy)
+
+        return self._on_device(compute)
+
+    def _ask(self, _: Any, asked: Any, update: Any) -> int:
+        def compute() -> None:
+            rule = asked.contents
+            given = (rule.gradient, rule.first, rule.second, rule.steps)
+            self._keep_tensor(device.asked_update(rule.rule.contents, rule.count, self._view(rule.weight.contents),
+                                                  *(self._view(each.contents) if each else None for each in given)), update)
+
+        return self._on_device(compute)
+
+    def _keep_tensor(self, tensor: torch.Tensor, to: Any) -> None:
+        described = self.describe([tensor])
+        ctypes.memmove(to, described.address, ctypes.sizeof(TensorStruct))
+        self._kept[tensor._cdata] = tensor, described
 
     def _function_of(self, _: Any, described: Any, function: Any) -> int:
         tensor = self._live.get(described.contents.handle)
@@ -201,9 +253,9 @@ class Fallback(Adapter):
             rank = described.rank = len(shape)
             described.shape, described.strides = (_i64 * rank)(*shape), (_i64 * rank)(*tensor.stride())
             described.type = _TYPES[tensor.dtype]
-            described.is_on_host = tensor.is_cpu
+            described.is_on_host = device.is_on_host(tensor)
             described.requires_grad, described.is_view = tensor.requires_grad, tensor._is_view()
-            if not tensor.is_cpu or (described.requires_grad and not tensor.is_leaf):
+            if not described.is_on_host or (described.requires_grad and not tensor.is_leaf):
                 self._live[tensor._cdata] = tensor
             owner.append(tensor)
         return Described(ctypes.addressof(array), len(tensors), (array, owner))
@@ -212,7 +264,6 @@ class Fallback(Adapter):
         """The library returned: it reads nothing any more."""
         self._storages.clear()
         self._live.clear()
-        self._copies.clear()
 
     # Ops.
 

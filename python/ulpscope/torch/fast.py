@@ -14,6 +14,7 @@ from typing import Any, List, Optional, Sequence
 
 import torch
 
+from . import device
 from .adapter import Adapter, Described, Unavailable
 from .tracker import AdapterStruct, State
 
@@ -54,7 +55,8 @@ def _cache() -> str:
 
 def _key(compiler: str) -> str:
     digest = hashlib.sha256()
-    for path in (_SOURCE, os.path.join(_headers(), "ulpscope_aten.h"), os.path.join(_headers(), "ulpscope.h")):
+    headers = (os.path.join(_headers(), name) for name in ("ulpscope_aten.h", "ulpscope.h"))
+    for path in (_SOURCE, os.path.join(_FOLDER, "device_statistics.h"), *headers):
         with open(path, "rb") as file:
             digest.update(file.read())
     digest.update("\0".join((torch.__version__, str(torch.version.git_version), compiler, *_command(compiler, ""))).encode())
@@ -108,13 +110,17 @@ _PYTHON = ("PyGILState_Check", "PyEval_SaveThread", "PyEval_RestoreThread")  # o
 
 
 class _Functions(ctypes.Structure):
-    _fields_ = [(name, _pointer) for name in _USED + _PYTHON]
+    _fields_ = [(name, _pointer) for name in _USED + _PYTHON + ("is_capturing",)]
+
+
+_is_capturing = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: device.is_capturing())
 
 
 _SIGNATURES = {
     "interface": ([], _u32),
     "open": ([], _pointer),
     "adapter": ([_pointer], ctypes.POINTER(AdapterStruct)),
+    "take_host_as_device": ([ctypes.c_int], None),
     "begin": ([_pointer, _pointer, ctypes.POINTER(State), ctypes.POINTER(_Functions)], None),
     "end": ([_pointer], None),
     "close": ([_pointer], None),
@@ -151,7 +157,9 @@ class Fast(Adapter):
     def begin(self, tracker: Any) -> None:
         functions = [getattr(tracker.library, "ulpscope_aten_" + name) for name in _USED]
         functions += [getattr(ctypes.pythonapi, name) for name in _PYTHON]
+        functions.append(_is_capturing)
         addresses = (ctypes.cast(function, _pointer) for function in functions)
+        self._library.ulpscope_fast_take_host_as_device(device.takes_host_as_device)
         self._library.ulpscope_fast_begin(self._handle, tracker.handle, tracker.state, _Functions(*addresses))
 
     def end(self) -> None:

@@ -66,6 +66,14 @@ def listed_optimizers(given: Any) -> List[Any]:
     return optimizers
 
 
+class _Scale(NamedTuple):
+    """The scale of a gradient scaler, as long as its tensor has that version."""
+
+    tensor: Any
+    version: int
+    value: Optional[float]  # None: it comes when the step is settled
+
+
 class Guard:
     """A block in which nothing is recorded, and from which no exception comes."""
 
@@ -113,6 +121,7 @@ class Session:
         self._sourced = False
         self._arrays: Dict[Tuple[str, ...], Any] = {}  # of names of optimizers' states
         self._started: Optional[int] = None  # the frame that made a starting gradient
+        self._scale: Optional[_Scale] = None
         self.adapter, self.notes = adapter, [way]  # for the end of the trace
         self.tracker = Tracker(adapter.structure, self, getattr(make_recorder, "calls", None))
         self.adapter.fail = self.fail
@@ -292,6 +301,12 @@ class Session:
         if self.steps.sample > 1:
             recorder.note(f"Ops were recorded in steps whose number is a multiple of {self.steps.sample}, and of the others the "
                           "results of steps alone, as was asked (sample).")
+        waits, lost = self.tracker.waits(), self.tracker.lost()
+        if waits:
+            recorder.note("Statistics of tensors on a device were taken there by ops of PyTorch. Operands of the first NaN and Inf, and "
+                          "roundings of casts from FP64, were not kept of them.")
+        if lost:
+            recorder.note(f"Statistics of {lost} outputs are not known, since a CUDA graph was captured when their step ended.")
         for told in self.reached.warnings(self._models, self.module_of):
             recorder.warning(told)
         for name, value in self._coverage():
@@ -441,19 +456,26 @@ class Session:
         with self.guard():
             scaler = self._scaler_of_call()
             if scaler is not None:
-                scale[0] = float(scaler.get_scale())
+                scale[0] = self._scale_of(scaler)
                 self.steps.scale(scale[0])
                 return 1
         return 0
 
     def on_unscaled(self, _: Any, overflowed: int) -> int:
         with self.guard():
-            return int(self._unscaled(bool(overflowed)))
+            return int(self._unscaled(overflowed != 0))
         return 0
 
     def on_scaler_updated(self, _: Any, scale: float) -> None:
         with self.guard():
+            self._scale = self._updated_scale() if math.isnan(scale) else None
             self.steps.scaler_updated(scale)
+
+    def on_scale_told(self, _: Any, scale: float) -> None:
+        with self.guard():
+            self.steps.scale_told(scale)
+            if self._scale is not None:
+                self._scale = self._scale._replace(value=scale)
 
     def on_norms(self, _: Any, before: float, after: float) -> None:
         self._norms(before, after)
@@ -547,8 +569,9 @@ class Session:
         takes_losses = reaches and not start.is_grad and not start.nested
         self.tracker.begin_backward(given.address, given.count, takes_losses, began)
         if began.has_loss:
-            loss = began.loss
-            self.steps.backward(lambda: loss, None if math.isnan(began.divisor) else began.divisor)
+            loss, later, tracker = began.loss, began.later, self.tracker
+            self.steps.backward(lambda: tracker.loss(later) if later else loss,
+                                None if math.isnan(began.divisor) else began.divisor)
         elif takes_losses:
             at.state = BACKWARD
         return began.scale
@@ -570,8 +593,28 @@ class Session:
             frame = frame.f_back
         return None
 
+    def _scale_of(self, scaler: Any) -> float:
+        """The scale of a gradient scaler: the one that its last update left, unless it was changed since. Else a device that has
+        it is waited for."""
+        tensor, known = scaler._scale, self._scale
+        is_known = known is not None and tensor is not None and known.tensor is tensor and known.version == tensor._version
+        if not is_known or known is None or known.value is None:
+            known = self._scale = _Scale(tensor, 0 if tensor is None else tensor._version, float(scaler.get_scale()))
+        return known.value or 0.0
+
+    def _updated_scale(self) -> Optional["_Scale"]:
+        """The scale that a scaler updates just now; its value comes when the step is settled."""
+        frame: Optional[FrameType] = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_filename == _GRAD_SCALER and frame.f_code.co_name == "update":
+                tensor = frame.f_locals["self"]._scale
+                return _Scale(tensor, tensor._version + self.adapter.versions_behind, None)
+            frame = frame.f_back
+        return None
+
     def _unscaled(self, overflowed: bool) -> bool:
-        """The scaler looked at the gradients of one optimizer; says whether it unscaled them."""
+        """The scaler looked at the gradients of one optimizer; says whether it unscaled them. Where they may have overflowed, its
+        step is skipped unless it comes before the scaler's update."""
         optimizer = None
         frame: Optional[FrameType] = sys._getframe(1)
         while frame is not None:

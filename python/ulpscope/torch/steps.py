@@ -1,5 +1,6 @@
 """Where a training loop is: steps, passes over the model, losses, what the gradient scaler and optimizers did."""
 
+import functools
 import math
 import time
 from typing import Any, Callable, List, NamedTuple, Optional, Set, Tuple
@@ -101,6 +102,7 @@ class Steps:
         if not at.is_open:
             return
         seconds = (self.ended if at.state == ENDED else time.perf_counter()) - self.started
+        self._settle()
         at.is_open, at.state = 0, IDLE
         self._decide_accumulation()
         norms = None if self.squares is None else (_root(self.squares[0]), _root(self.squares[1]))
@@ -108,6 +110,11 @@ class Steps:
         self.recorder.end_step(StepResult(
             loss=loss_of_step(self.losses, self.accumulate), learning_rate=self.learning_rate, scales=self.scales, norms=norms,
             seconds=seconds, peak_memory=memory, skipped=bool(self.skipped) and not self.stepped))
+
+    def _settle(self) -> None:
+        """Waits for what was taken on a device: from here on all numbers of the step are known."""
+        self.tracker.settle()
+        self.losses = [loss._replace(read=functools.partial(float, loss.value)) for loss in self.losses]
 
     def _begin_pass(self, phase: str, micro_batch: int, loss: int) -> None:
         self.at.passes += 1
@@ -163,6 +170,7 @@ class Steps:
         if not self.at.is_open or self.at.state != BACKWARD or id(optimizer) not in done or self.moved_on:
             return
         self.seldom |= {id(each) for each in self.expected} - done
+        self._settle()
         later = [loss._replace(number=0) for loss in self.losses if loss.number == self.loss_index]
         self.losses = [loss for loss in self.losses if loss.number != self.loss_index]
         scales = self.scales
@@ -183,11 +191,15 @@ class Steps:
 
     def scaler_updated(self, scale: float) -> None:
         """The scaler ended its step: what overflowed was skipped."""
-        if self.scales is not None:
-            self.scales = (self.scales[0], scale)
+        self.scale_told(scale)
         self.skipped |= self.overflowed - self.stepped
         self.overflowed.clear()
         self._complete()
+
+    def scale_told(self, scale: float) -> None:
+        """The loss scale after the step; NaN: it is told later."""
+        if self.scales is not None:
+            self.scales = (self.scales[0], scale)
 
     def _complete(self) -> None:
         done = self.stepped | self.skipped

@@ -12,6 +12,8 @@ _text, _pointer = ctypes.c_char_p, ctypes.c_void_p
 IDLE, FORWARD, BACKWARD, ENDED = range(4)  # states of the training loop
 SGD, ADAM, UNKNOWN_RULE = range(3)
 NOTHING, TENSOR, TENSORS, INTEGER, REAL, INTEGERS, TEXT, OTHER = range(8)  # kinds of arguments
+STATISTICS, NUMBER, SQUARE, COUNTS_OF_UPDATE = range(1, 5)  # what is taken of a tensor on a device, and where in its row it stands
+EDGES, ROUNDING_EDGES, ROUNDINGS, REALS, ROW = 517, 5, 518, 530, 534
 
 
 class TensorStruct(ctypes.Structure):
@@ -53,7 +55,7 @@ class StartStruct(ctypes.Structure):
 
 
 class BackwardStruct(ctypes.Structure):
-    _fields_ = [("scale", _double), ("loss", _double), ("divisor", _double), ("has_loss", _u8)]
+    _fields_ = [("scale", _double), ("loss", _double), ("divisor", _double), ("later", _u32), ("has_loss", _u8)]
 
 
 class CoverageStruct(ctypes.Structure):
@@ -71,9 +73,29 @@ class UpdateStruct(ctypes.Structure):
                 ("tensors", _pointer), ("count", _u32), ("states_count", _u32), ("state_names", ctypes.POINTER(_u32))]
 
 
+class MeasureStruct(ctypes.Structure):
+    _fields_ = [("kind", _i32), ("level", _u8), ("tensor", ctypes.POINTER(TensorStruct)), ("edges", _pointer),
+                ("cast_from", ctypes.POINTER(TensorStruct)), ("rounding_edges", _pointer), ("before", ctypes.POINTER(TensorStruct)),
+                ("update", ctypes.POINTER(TensorStruct)), ("gradient", ctypes.POINTER(TensorStruct)), ("factor", _double)]
+
+
+class RowsStruct(ctypes.Structure):
+    _fields_ = [("first", _u64), ("count", _u32)]
+
+
+class AskedStruct(ctypes.Structure):
+    _fields_ = [("rule", ctypes.POINTER(UpdateStruct)), *((name, ctypes.POINTER(TensorStruct)) for name in (
+        "weight", "gradient", "first", "second", "steps")), ("count", _double)]
+
+
 _RETAIN = ctypes.CFUNCTYPE(None, _pointer, _u64)
 _IS_EXPIRED = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _u64)
-_COPY_TO_HOST = ctypes.CFUNCTYPE(_pointer, _pointer, ctypes.POINTER(TensorStruct))
+_IS_CAPTURING = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.POINTER(TensorStruct))
+_MEASURE = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.POINTER(MeasureStruct), ctypes.POINTER(RowsStruct))
+_KEEP = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.POINTER(TensorStruct), ctypes.POINTER(TensorStruct))
+_ASK = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.POINTER(AskedStruct), ctypes.POINTER(TensorStruct))
+_WAIT = ctypes.CFUNCTYPE(ctypes.c_int, _pointer)
+_ROW = ctypes.CFUNCTYPE(_pointer, _pointer, _u64)
 
 
 class FunctionStruct(ctypes.Structure):
@@ -85,7 +107,8 @@ _FUNCTION_OF = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.POINTER(TensorStr
 
 class AdapterStruct(ctypes.Structure):
     _fields_ = [("context", _pointer), ("retain", _RETAIN), ("is_expired", _IS_EXPIRED), ("release", _RETAIN),
-                ("copy_to_host", _COPY_TO_HOST), ("function_of", _FUNCTION_OF)]
+                ("is_capturing", _IS_CAPTURING), ("measure", _MEASURE), ("wait", _WAIT), ("row", _ROW), ("keep", _KEEP), ("ask", _ASK),
+                ("let_go", _RETAIN), ("function_of", _FUNCTION_OF)]
 
 
 _SESSION = {
@@ -95,6 +118,7 @@ _SESSION = {
     "scale_of_call": ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.POINTER(_double)),
     "unscaled": ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.c_int),
     "scaler_updated": ctypes.CFUNCTYPE(None, _pointer, _double),
+    "scale_told": ctypes.CFUNCTYPE(None, _pointer, _double),
     "norms": ctypes.CFUNCTYPE(None, _pointer, _double, _double),
     "batch": ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _u32, _i64, _i64),
     "line": ctypes.CFUNCTYPE(_u32, _pointer),
@@ -124,6 +148,10 @@ _SIGNATURES: Dict[str, Tuple[List[Any], Any]] = {
     "begin_pass": ([_pointer, ctypes.c_int], None),
     "end_step": ([_pointer], None),
     "forget": ([_pointer], None),
+    "settle": ([_pointer], None),
+    "loss": ([_pointer, _u32], _double),
+    "waits": ([_pointer], _u64),
+    "lost": ([_pointer], _u64),
     "begin_module": ([_pointer, _u32, ctypes.c_int, ctypes.c_int, _i64], None),
     "begin_inner_module": ([_pointer, _u32, ctypes.c_int, _i64], ctypes.c_int),
     "end_module": ([_pointer, _u32], None),

@@ -27,6 +27,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "device_statistics.h"
 #include "ulpscope_aten.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -58,7 +59,11 @@ struct Functions {
   int (*has_python)();
   void* (*leave_python)();
   void (*return_to_python)(void*);
+  int (*is_capturing)();  // whether a CUDA graph is captured on the current stream
 };
+
+// Tests take tensors of the host as those of a device are.
+bool takes_host_as_device = false;
 
 // ---- tensors
 
@@ -164,7 +169,7 @@ void describe(const at::Tensor& tensor, ulpscope_aten_tensor& to) {
   to.strides = tensor.strides().data();
   to.rank = static_cast<int32_t>(tensor.dim());
   to.type = static_cast<int32_t>(tensor.scalar_type());
-  to.is_on_host = tensor.is_cpu();
+  to.is_on_host = tensor.is_cpu() && !takes_host_as_device;
   to.requires_grad = tensor.requires_grad();
   to.is_view = tensor.is_view();
 }
@@ -296,9 +301,37 @@ class Recording {
     adapter_.retain = [](void* context, uint64_t storage) { static_cast<Recording*>(context)->retain(storage); };
     adapter_.is_expired = [](void* context, uint64_t storage) { return static_cast<Recording*>(context)->is_expired(storage); };
     adapter_.release = [](void* context, uint64_t storage) { static_cast<Recording*>(context)->release_storage(storage); };
-    adapter_.copy_to_host = [](void* context, const ulpscope_aten_tensor* tensor) {
-      return static_cast<Recording*>(context)->copy_to_host(*tensor);
+    adapter_.is_capturing = [](void* context, const ulpscope_aten_tensor* tensor) {
+      return static_cast<Recording*>(context)->on_device(
+          1, [&](DeviceStatistics& statistics) { return static_cast<int>(statistics.is_capturing(tensor_of(*tensor))); });
     };
+    adapter_.measure = [](void* context, const ulpscope_aten_measure* measure, ulpscope_aten_rows* rows) {
+      return static_cast<Recording*>(context)->on_device(0, [&](DeviceStatistics& statistics) {
+        *rows = statistics.take(*measure, view_of(measure->tensor), view_of(measure->cast_from), view_of(measure->before),
+                                view_of(measure->update), view_of(measure->gradient));
+        return 1;
+      });
+    };
+    adapter_.keep = [](void* context, const ulpscope_aten_tensor* tensor, ulpscope_aten_tensor* copy) {
+      return static_cast<Recording*>(context)->on_device(0, [&](DeviceStatistics&) {
+        const Unseen unseen;
+        return static_cast<Recording*>(context)->keep(view_of(tensor).clone(), *copy);
+      });
+    };
+    adapter_.ask = [](void* context, const ulpscope_aten_asked* asked, ulpscope_aten_tensor* update) {
+      return static_cast<Recording*>(context)->on_device(0, [&](DeviceStatistics& statistics) {
+        return static_cast<Recording*>(context)->keep(
+            statistics.asked_update(*asked, view_of(asked->weight), view_of(asked->gradient), view_of(asked->first),
+                                    view_of(asked->second), view_of(asked->steps)),
+            *update);
+      });
+    };
+    adapter_.let_go = [](void* context, uint64_t handle) { static_cast<Recording*>(context)->kept_.erase(handle); };
+    adapter_.wait = [](void* context) {
+      return static_cast<Recording*>(context)->on_device(
+          0, [](DeviceStatistics& statistics) { return static_cast<int>(statistics.wait()); });
+    };
+    adapter_.row = [](void* context, uint64_t number) { return static_cast<Recording*>(context)->device_.row(number); };
     adapter_.function_of = [](void* context, const ulpscope_aten_tensor* tensor, ulpscope_aten_function* function) {
       return static_cast<Recording*>(context)->function_of(*tensor, *function);
     };
@@ -366,9 +399,24 @@ class Recording {
   void retain(uint64_t storage);
   int is_expired(uint64_t storage);
   void release_storage(uint64_t storage);
-  const void* copy_to_host(const ulpscope_aten_tensor& tensor);
   int function_of(const ulpscope_aten_tensor& tensor, ulpscope_aten_function& function);
   std::unique_ptr<at::ObserverContext> function_started(const at::RecordFunction& function);
+  // What `body` gives, or `otherwise` where it fails, which ends the recording.
+  template <typename Body>
+  int on_device(int otherwise, const Body& body) {
+    try {
+      return body(device_);
+    } catch (const std::exception& error) {
+      fail(error.what());
+    }
+    return otherwise;
+  }
+  // Keeps a tensor on a device until the library lets it go.
+  int keep(const at::Tensor& tensor, ulpscope_aten_tensor& to) {
+    describe(tensor, to);
+    kept_.emplace(to.handle, tensor);
+    return 1;
+  }
   // Describes what is known before the op runs.
   void describe_op(const Frame& frame);
   // What this thread does is none of the recording's: it is another than that which began, and in no backward pass.
@@ -404,7 +452,8 @@ class Recording {
   std::vector<ulpscope_aten_argument> arguments_;
   std::vector<ulpscope_aten_tensor> tensors_, results_, described_;
   std::vector<std::unique_ptr<int64_t[]>> integers_;
-  std::vector<at::Tensor> copies_;
+  std::unordered_map<uint64_t, at::Tensor> kept_;
+  DeviceStatistics device_;
   std::string python_node_, function_name_;
 };
 
@@ -475,6 +524,7 @@ void Recording::begin(ulpscope_aten* aten, ulpscope_aten_state* state, const Fun
   aten_ = aten;
   state_ = state;
   functions_ = functions;
+  device_.asks_python = functions.is_capturing;
   depths[slot_] = 0;
   thread_ = std::this_thread::get_id();
   handle_ = at::addThreadLocalCallback(callback_of(slot_));
@@ -624,7 +674,6 @@ std::unique_ptr<at::ObserverContext> Recording::function_started(const at::Recor
   const int is_of_step =
       functions_.begin_function(aten_, function.name(), function.seqNr(), torch::autograd::get_current_graph_task_id(),
                                 tensors_.data(), static_cast<uint32_t>(tensors_.size()));
-  copies_.clear();
   if (is_of_step == 0) return nullptr;
   auto frame = std::make_unique<Frame>();
   frame->recording = this;
@@ -652,7 +701,6 @@ void Recording::ended(const at::RecordFunction& function, Frame& frame) {
   // Behind the op's own node there may be one of the view that it wrote to; an op that has none leaves the number as it was.
   op_.made_node = frame.sequence >= 0 && newest >= frame.sequence ? frame.sequence : newest;
   functions_.after(aten_, &op_);
-  copies_.clear();
 }
 
 // ---- memory
@@ -675,13 +723,6 @@ int Recording::is_expired(uint64_t storage) {
 void Recording::release_storage(uint64_t storage) {
   const auto at = retained_.find(storage);
   if (at != retained_.end() && --at->second.count == 0) retained_.erase(at);
-}
-
-const void* Recording::copy_to_host(const ulpscope_aten_tensor& tensor) {
-  const auto owned = c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::unsafe_reclaim_from_nonowning(
-      reinterpret_cast<c10::TensorImpl*>(tensor.handle));
-  copies_.push_back(at::Tensor(owned).detach().cpu().contiguous());
-  return copies_.back().const_data_ptr();
 }
 
 int Recording::function_of(const ulpscope_aten_tensor& tensor, ulpscope_aten_function& function) {
@@ -788,7 +829,6 @@ void Recording::handed_on(const Hook& hook, const torch::autograd::variable_list
     for (const at::Tensor& each : arrived) describe(each, tensors_.emplace_back());
   functions_.handed_on(aten_, hook.node, hook.name.empty() ? nullptr : hook.name.c_str(), hook.edges.data(), results_.data(),
                        static_cast<uint32_t>(count), tensors_.data(), static_cast<uint32_t>(tensors_.size()));
-  copies_.clear();
 }
 
 }  // namespace
@@ -806,6 +846,7 @@ EXPORT void* ulpscope_fast_open() {
 EXPORT const ulpscope_aten_adapter* ulpscope_fast_adapter(void* recording) {
   return &static_cast<Recording*>(recording)->adapter();
 }
+EXPORT void ulpscope_fast_take_host_as_device(int is_taken) { takes_host_as_device = is_taken != 0; }
 // Begins to look at the ops of this thread, and of its backward passes.
 EXPORT void ulpscope_fast_begin(void* recording, ulpscope_aten* aten, ulpscope_aten_state* state, const Functions* functions) {
   static_cast<Recording*>(recording)->begin(aten, state, *functions);
