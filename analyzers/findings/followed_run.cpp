@@ -31,7 +31,8 @@ struct FollowedRun::State {
         seen(
             [this, besides, limit = options.flushed_limit] {
               return Seen(Wanted(FittingScale(limit, besides.scale_format), wants(Part::ranges) || wants(Part::scale)),
-                          Wanted(RangeFacts(besides.formats), wants(Part::run) || wants(Part::ranges) || wants(Part::updates)),
+                          Wanted(RangeFacts(besides.formats),
+                                 wants(Part::run) || wants(Part::ranges) || wants(Part::updates) || wants(Part::tensor_cores)),
                           Wanted(ScaleFacts(), wants(Part::scale)), Wanted(UpdateFacts(), wants(Part::updates)),
                           Wanted(UpdateHistory(), besides.update_history));
             },

@@ -78,6 +78,7 @@ class LossesOfTensors : public ::testing::Test {
   static StepRow without_loss() {
     StepRow row;
     row.scale_before = row.scale_after = 1;
+    row.level = RecordLevel::stats;
     return row;
   }
   void add(double value, double scale = 1, uint32_t micro_batch = 0, uint8_t loss_index = 0, size_t tensor = 0) {

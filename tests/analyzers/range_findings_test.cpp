@@ -416,7 +416,7 @@ TEST(RangeFindings, AdviceToUsersOfTorchIsPython) {
   const Finding* finding = find_finding(report, "range.gradients_flushed");
   ASSERT_NE(finding, nullptr);
   EXPECT_NE(finding->suggestion.text().find(
-                "Use BF16, or keep `head` in FP32 (torch.autocast(device_type, enabled=False) around head, and "
+                "Use BF16, or keep `head` in FP32 (torch.autocast(\"cuda\", enabled=False) around head, and "
                 ".float() on its inputs)."),
             std::string::npos)
       << finding->suggestion;

@@ -598,8 +598,8 @@ TEST(Export, EveryTableInBothFormats) {
   const std::string csv = exported(reader, "steps", ExportFormat::csv);
   EXPECT_THAT(csv, StartsWith("step,graph,loss,loss_known,learning_rate,scale_before,scale_after,skipped,gradient_norm,"
                               "clipped_gradient_norm,norm_known,seconds,peak_memory,level\n"));
-  EXPECT_THAT(csv, HasSubstr("\n0,0,NaN,true,,1,1,false,,,false,0.25,1000,off\n"));
-  EXPECT_THAT(csv, HasSubstr("\n1,0,,false,,1,1,false,,,false,0.25,1000,off\n"));
+  EXPECT_THAT(csv, HasSubstr("\n0,0,NaN,true,,1,1,false,,,false,0.25,1000,stats\n"));
+  EXPECT_THAT(csv, HasSubstr("\n1,0,,false,,1,1,false,,,false,0.25,1000,stats\n"));
   const Json rows = Json::parse(exported(reader, "stats", ExportFormat::json));
   EXPECT_EQ(rows[0]["nan"], 1);
   EXPECT_EQ(rows[0]["histogram"]["first_exponent"], 0);
