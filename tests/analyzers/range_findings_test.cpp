@@ -415,10 +415,10 @@ TEST(RangeFindings, AdviceToUsersOfTorchIsPython) {
   const Report report = flushed_behind_head(trace, true);
   const Finding* finding = find_finding(report, "range.gradients_flushed");
   ASSERT_NE(finding, nullptr);
-  EXPECT_NE(finding->suggestion.text().find(
-                "Use BF16, or keep `head` in FP32 (torch.autocast(\"cuda\", enabled=False) around head, and "
-                ".float() on its inputs)."),
-            std::string::npos)
+  EXPECT_NE(
+      finding->suggestion.text().find("Use BF16, or keep `head` in FP32 (torch.autocast(\"cuda\", enabled=False) around head, and "
+                                      ".float() on its inputs)."),
+      std::string::npos)
       << finding->suggestion;
   std::vector<std::string> values;
   for (const SettingChange& change : finding->changes)
