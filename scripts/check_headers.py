@@ -20,7 +20,7 @@ import shutil
 import subprocess
 import sys
 
-FREE = ("bench", "build", "examples", "packaging", "tests")  # folders whose headers are nobody else's
+FREE = ("bench", "build", "examples", "packaging", "python", "tests")  # folders whose headers are nobody else's
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<]([^">]+)[">]', re.MULTILINE)
 NAMESPACE = re.compile(r"(?:inline\s+)?namespace\s+([\w:]*)\s*$")
 TYPE = re.compile(r"\b(?:class|struct|union|enum(?:\s+(?:class|struct))?)\s+(?:alignas\([^)]*\)\s*)?(\w+)\s*(?:final\b\s*)?(?::[^:].*)?$",
