@@ -106,7 +106,7 @@ void find_coverage(const RunFacts& facts, Findings& found) {
       place.tensor = product.tensor;
     }
   }
-  if (narrow.empty() || !(all_wide >= kLeast * all)) return;
+  if (narrow.empty() || all_wide == 0 || all_wide < kLeast * all) return;
   const auto most_of = [](const std::map<DType, double>& types) {
     return std::max_element(types.begin(), types.end(), [](const auto& a, const auto& b) { return a.second < b.second; })->first;
   };
