@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "ulpscope/recorder/call_recorder.h"
+#include "ulpscope/recorder/host_tensor.h"
 
 namespace ulpscope {
 

@@ -99,7 +99,7 @@ TEST(Snippets, AScalerKeepsWhatTheRunHadAndTakesTheScaleThatFits) {
   const SettingChange lower{.kind = Kind::scale_initial, .way = Way::lower}, raise{.kind = Kind::scale_initial, .way = Way::raise};
   EXPECT_EQ(codes_of(lower, settings, kFits({{"largest", {256.0, Unit::scale}}})),
             std::vector<std::string>{"scaler = torch.amp.GradScaler(\"cuda\", init_scale=2.0**8, growth_interval=500)"});
-  // What is no lower than the scale is not what it is to be lowered to.
+  // A number that is no lower than the scale is not what it is to be lowered to.
   EXPECT_EQ(codes_of(lower, settings, kFits({{"largest", {1e6, Unit::scale}}})),
             std::vector<std::string>{"scaler = torch.amp.GradScaler(\"cuda\", init_scale=2.0**12, growth_interval=500)"});
   EXPECT_EQ(codes_of(raise, {}), std::vector<std::string>{"scaler = torch.amp.GradScaler(\"cuda\", init_scale=2.0**20)"});

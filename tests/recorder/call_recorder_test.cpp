@@ -449,6 +449,29 @@ TEST_F(Calls, TellThatACastOverflowed) {
   recorder_.end_step({});
 }
 
+// A cast that overflowed counts the finite values it was given, and yet its stored output begins what its readers only carry on.
+TEST_F(Calls, WantTheCaptureOfACastThatOverflowed) {
+  recorder_.begin_step(0);
+  recorder_.begin_pass(Phase::forward, 0, 0);
+  const int64_t shape[] = {2};
+  const std::vector<float> wide{1e6f, 1};
+  const std::vector<uint16_t> infinite{0x7C00, 0x3C00};
+  const HostTensor cast{infinite.data(), DType::f16, shape, {}};
+  const OutputRecord record = count_cast(host(wide, shape), cast, 1.0);
+
+  const CallToken caster = recorder_.begin(call("cast"));
+  const ValueKey overflowed[] = {{recorder_.id_of(caster), 0}};
+  recorder_.add_output(caster, 0, cast, {}, &record);
+  EXPECT_TRUE(recorder_.wants_capture(caster, 0));
+  recorder_.end(caster);
+
+  const CallToken reader = recorder_.begin(call("relu", "", overflowed));
+  recorder_.add_output(reader, 0, cast, {}, nullptr);
+  EXPECT_FALSE(recorder_.wants_capture(reader, 0));
+  recorder_.end(reader);
+  recorder_.end_step({});
+}
+
 TEST(CountUpdate, AgreesWithAPlainLoop) {
   constexpr size_t kElements = 20'000;  // more than two blocks
   std::vector<float> w(kElements), after(kElements), d(kElements), g(kElements);

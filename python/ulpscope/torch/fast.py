@@ -23,7 +23,7 @@ _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_fast")
 _SOURCE = os.path.join(_FOLDER, "record_function.cpp")
 _REPOSITORY = os.path.join(_FOLDER, os.pardir, os.pardir, os.pardir, os.pardir, "recorder")
 _pointer, _u32, _u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
-# Of the library, in this order.
+# The library's functions, in this order.
 _USED = ("add_schema", "before", "after", "begin_function", "end_function", "handed_on", "end_backward", "is_named", "begin_inner_module",
          "is_opaque", "end_module", "fail", "lock", "try_lock", "unlock")
 
@@ -55,8 +55,9 @@ def _cache() -> str:
 
 def _key(compiler: str) -> str:
     digest = hashlib.sha256()
-    headers = (os.path.join(_headers(), name) for name in ("ulpscope_aten.h", "ulpscope.h"))
-    for path in (_SOURCE, os.path.join(_FOLDER, "device_statistics.h"), *headers):
+    sources = {os.path.join(_FOLDER, name) for name in os.listdir(_FOLDER) if name.endswith((".h", ".cpp"))}
+    sources |= {os.path.join(_headers(), name) for name in ("ulpscope_aten.h", "ulpscope.h")}
+    for path in sorted(sources, key=os.path.basename):
         with open(path, "rb") as file:
             digest.update(file.read())
     digest.update("\0".join((torch.__version__, str(torch.version.git_version), compiler, *_command(compiler, ""))).encode())
