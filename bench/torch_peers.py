@@ -1,4 +1,4 @@
-"""What else shows numbers of a PyTorch training, as blocks around its loop: name by name in PEERS, each called with the model."""
+"""Other tools that show numbers of a PyTorch training, as blocks around its loop: by name in PEERS, each called with the model."""
 
 import contextlib
 import ctypes

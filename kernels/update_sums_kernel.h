@@ -1,4 +1,4 @@
-// What became of a block of an update, compiled for every SIMD target: of weights whose update is known, beside whatever made it.
+// Counts what became of a block of an update, compiled for every SIMD target, beside whatever made the update.
 #pragma once
 
 #include <cstdint>

@@ -33,7 +33,7 @@ class UpdateLanes {
     for (int sum = 0; sum < kSums; ++sum)
       for (int i = 0; i < kSumVectors; ++i) hn::Store(lanes_[sum][i], SumTag(), sums.lanes[sum] + i * kSumWidth);
   }
-  // Of the elements of vector `i` of kSumLanes. Products of FP32 values are exact in FP64, those of FP64 ones are rounded.
+  // Adds the elements of vector `i` of kSumLanes. Products of FP32 values are exact in FP64, and of FP64 ones they are rounded.
   template <typename Number>
   HWY_INLINE void Add(int i, const Number* weight, const Number* update, const Number* gradient) {
     const auto w = LoadWide(weight), d = LoadWide(update), g = LoadWide(gradient);

@@ -189,7 +189,7 @@ void FlightRecorder::write(std::string_view why) {
       held_.back().events.push_back(event);
   }
   for (; !held_.empty(); held_.pop_front()) write_step(held_.front(), true);
-  // What made it write may end the process, and a queue that is full would lower the level of the steps behind.
+  // The trigger may end the process, and a queue that is full would lower the level of the steps behind.
   if (!why.empty()) trace_.flush();
 }
 
@@ -213,7 +213,7 @@ void FlightRecorder::finish() {
   const std::string why = std::exchange(asked_for_, "");
   if (!why.empty() && !held_.empty()) write(why);
   while (!held_.empty()) leave_first();
-  // Of a step that did not end, what happened is kept.
+  // Events of a step that did not end are kept.
   for (const EventRow& event : current_.events) trace_.add_event(event);
   current_ = {};
 }

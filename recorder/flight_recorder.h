@@ -17,7 +17,7 @@
 
 namespace ulpscope {
 
-// What makes a flight recorder write.
+// Events that make a flight recorder write.
 struct Triggers {
   // A loss that is NaN or infinite, such values in a weight, an optimizer's state or an update, or, in a step that was not skipped,
   // in the gradient of a parameter.
@@ -25,7 +25,7 @@ struct Triggers {
   int64_t skips = 0;         // so many skipped steps in a row; 0: never
   double gradient_norm = 0;  // a norm of the gradients above so many times the median of those before; 0: never
 };
-// Of texts as "nan", "skips:8" and "grad_norm:10x". Throws Error (usage).
+// Reads texts as "nan", "skips:8" and "grad_norm:10x". Throws Error (usage).
 Triggers triggers_of(std::span<const std::string> texts);
 
 class FlightRecorder final : public TraceSink {
@@ -70,7 +70,7 @@ class FlightRecorder final : public TraceSink {
   SinkStatus status() const override;
   // Rows that are held do not count.
   uint64_t closed_bytes(const MoreRows& more) const override { return trace_.closed_bytes(more); }
-  // Of the steps that are no longer held.
+  // Waits for the steps that are no longer held.
   bool flush() override { return trace_.flush(); }
   bool close() override {
     finish();
@@ -91,7 +91,7 @@ class FlightRecorder final : public TraceSink {
 
   template <typename Row>
   void hold(const Row& row);
-  // What happened in the step, in a few words, or "".
+  // Says in a few words what happened in the step, or "".
   std::string happened(const StepRow& row);
   void write(std::string_view why);
   void write_step(const Step& step, bool with_rows);

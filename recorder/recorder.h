@@ -180,7 +180,7 @@ class Recorder {
   // How many ops there are in passes that ended and are not written.
   size_t waiting_ops() const;
 
-  // Of a recorder that holds steps: the one that goes on, or the next one, makes it write them, for that reason.
+  // Makes a recorder that holds steps write them when the one that goes on ends, or the next one, for that reason.
   void trigger(std::string_view why);
   // Writes steps that are held, behind the last one and before the sink is closed.
   void finish();

@@ -98,8 +98,8 @@ typedef struct {
   uint32_t slot;    /* which of its outputs a tensor is */
 } ulpscope_aten_function;
 
-/* What an adapter takes of a tensor on its device, without waiting for it: a row of integers of 64 bits, which are 0 at first. Of a
- * large tensor there may be several rows, each of a part of it.
+/* A measure that an adapter takes of a tensor on its device, without waiting for it: a row of integers of 64 bits, which are 0 at
+ * first. Of a large tensor there may be several rows, each of a part of it.
  *
  * Statistics (kind 1, and of level 1 the counts alone): how many values, as FP64, have so many `edges` below them, where a NaN has
  * all below it; from ULPSCOPE_ATEN_REALS on, as the bits of FP64, the sum of the finite values, that of their squares, the largest
@@ -267,7 +267,7 @@ ULPSCOPE_EXPORT void ulpscope_aten_forget(ulpscope_aten *aten);
  * kernels are no ops, and may write over what others made: inputs of the ops in it are not known. */
 ULPSCOPE_EXPORT void ulpscope_aten_begin_module(ulpscope_aten *aten, ulpscope_name name, int is_evaluating, int is_compiled,
                                                 int64_t task);
-/* The same of a module inside of another, which evaluates as that does. 0: this thread is in none, and the module did not begin. */
+/* A module begins inside of another, and evaluates as that does. 0: this thread is in none, and the module did not begin. */
 ULPSCOPE_EXPORT int ulpscope_aten_begin_inner_module(ulpscope_aten *aten, ulpscope_name name, int is_compiled, int64_t task);
 ULPSCOPE_EXPORT void ulpscope_aten_end_module(ulpscope_aten *aten, ulpscope_name name);
 ULPSCOPE_EXPORT int ulpscope_aten_depth(ulpscope_aten *aten);
@@ -288,7 +288,7 @@ ULPSCOPE_EXPORT void ulpscope_aten_delivered(ulpscope_aten *aten, const ulpscope
 ULPSCOPE_EXPORT void ulpscope_aten_unsharded(ulpscope_aten *aten, const ulpscope_aten_tensor *tensor,
                                              const ulpscope_aten_tensor *part);
 
-/* What cannot be looked into: kernels that PyTorch does not dispatch, in calls of torch.autograd.Function, in compiled regions, or
+/* Kernels that PyTorch does not dispatch cannot be looked into, in calls of torch.autograd.Function, in compiled regions, or
  * anywhere. Memory that no op wrote is an output of an op of kind opaque.
  *
  * A call of a torch.autograd.Function begins and ends in this thread, where the adapter sees that; 0: it is none of a step's. */
@@ -342,7 +342,7 @@ typedef struct ulpscope_aten_update {
   uint8_t maximize, nesterov, decoupled; /* decoupled weight decay */
   uint8_t is_stepwise;                   /* each operation of the rule is rounded to the type of the parameter */
   double factor;                         /* the loss scale in the gradients; 1: none */
-  /* Of each parameter, one behind the other: itself, its gradient, how many steps the optimizer took for it, and its states, of
+  /* For each parameter, one behind the other: itself, its gradient, how many steps the optimizer took for it, and its states, of
    * which those of another shape than the parameter's are left out. */
   const ulpscope_aten_tensor *tensors;
   uint32_t count; /* of parameters */

@@ -62,7 +62,7 @@ class Packer {
   std::vector<uint8_t>& bytes_;
 };
 
-// What a Packer wrote.
+// Reads the bytes that a Packer wrote.
 class Unpacker {
  public:
   explicit Unpacker(const std::vector<uint8_t>& bytes) : at_(bytes.data()), end_(at_ + bytes.size()) {}

@@ -53,7 +53,7 @@ struct Place {
   uint64_t calls = 0;
 };
 
-// What casts read and wrote, in bytes.
+// The bytes that casts read and wrote.
 double bytes_of_casts(const RunFacts& facts) {
   double bytes = 0;
   for (uint32_t i = 0; i < facts.selection.size(); ++i) {

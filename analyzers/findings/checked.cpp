@@ -38,7 +38,7 @@ constexpr Template kPaused{"checked.paused", "{blocks:count block} in which reco
 constexpr Template kFiltered{"checked.filtered", "what was not recorded ({filters})"};
 constexpr Template kSums{"checked.sums", "rounding error of sums"};
 
-// What the recording left out, where it may hide something.
+// The recording left these out, where they may hide something.
 void add_left_out(const Snapshot& trace, Value::List& unseen) {
   constexpr double kFelt = 0.01;  // of the calls
   const Coverage coverage = coverage_of(trace);

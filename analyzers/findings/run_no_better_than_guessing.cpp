@@ -83,7 +83,7 @@ bool was_thrown_up(const StepTotals& steps) {
   return steps.peak && steps.first.loss > 0 && steps.peak->loss > kPeak * steps.first.loss;
 }
 
-// Of a run in which everything was recorded: a parameter that had a gradient, where no update of any was.
+// A parameter that had a gradient, in a run in which everything was recorded and no update was.
 std::optional<uint32_t> gradient_without_updates(const RunFacts& facts) {
   if (!facts.context.trace.run().filters.empty()) return std::nullopt;
   std::optional<uint32_t> gradient;

@@ -30,7 +30,7 @@ inline constexpr Template kMayBeOlder{"cause.may_be_older",
                                       "It reads what was written in step {step}, which was not recorded: it may have come before."};
 inline constexpr Template kRecordAllSteps{"advice.record_all_steps", "Record every step from step {step} on to see what made it."};
 
-// What cannot be looked into.
+// Calls that cannot be looked into.
 inline constexpr Template kNan{"cause.nan", "NaN"};
 inline constexpr Template kInf{"cause.inf", "Inf"};
 inline constexpr Template kNanAndInf{"cause.nan_and_inf", "NaN and Inf"};

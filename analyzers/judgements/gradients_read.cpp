@@ -109,7 +109,7 @@ class LookedAtStep {
       const auto at = rows_.find(made);
       if (at == rows_.end() || !is_gradient(tensor(made).role)) continue;
       is_of_parameter = is_of_parameter || tensor(made).parameter == sum.parameter;
-      // Of several sums of a step, only the first one can have begun so, and the others have read it.
+      // Only the first of several sums of a step can have begun so, and the others have read it.
       is_of_step = is_of_step || (edge.producer == sum.op ? rows.count > 1 : at->second.first_sequence < rows.first_sequence);
     }
     return is_of_parameter && !is_of_step;
@@ -144,7 +144,7 @@ class LookedAtStep {
     return weights;
   }
 
-  // Those that the op read in the graph of the step, and that have rows in it.
+  // Visits the gradients that the op read in the graph of the step, and that have rows in it.
   template <typename Visit>
   void for_each_gradient(uint32_t op, const Visit& visit) const {
     for (const GraphEdge& edge : facts_.context.trace.graph().inputs(op, step_.graph))

@@ -144,7 +144,7 @@ Value held_by(const OriginFacts& origin) {
 }
 
 enum class InputsRead : uint8_t { finite, not_recorded, nothing_known };
-// Those of the origin's op: of values that were not finite in an earlier step nothing is said.
+// How the inputs of the origin's op were; nothing is said of values that were not finite in an earlier step.
 InputsRead inputs_read(const OriginFacts& origin) {
   bool were_finite = false;
   for (const GraphEdge& edge : origin.facts.context.trace.graph().edges()) {

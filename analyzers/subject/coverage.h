@@ -1,4 +1,4 @@
-// What a producer says of its own recording: what it left out and why, and what it took. It stands in metrics whose names begin
+// A producer tells of its own recording what it left out and why, and what that took, in metrics whose names begin
 // with "recording." (docs/trace_format.md).
 #pragma once
 
@@ -12,7 +12,7 @@ namespace ulpscope {
 
 bool is_of_coverage(const EventRow& event);
 
-// Of all ranks together.
+// The sum over all ranks.
 struct Coverage {
   bool is_told = false;
   uint64_t calls = 0;                        // of ops that were recorded

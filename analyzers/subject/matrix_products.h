@@ -15,7 +15,7 @@ struct MatrixProduct {
   ProductShape shape;
 };
 
-// Those of the forward pass and the loss that are asked for, one for each op.
+// The products of the forward pass and the loss that are asked for, one for each op.
 std::vector<MatrixProduct> forward_products(const AnalysisContext& context);
 // Multiply-adds of one call, twice counted. Attention is two products: of queries with keys, which its shape is of, and of what
 // comes of that with values.

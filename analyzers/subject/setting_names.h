@@ -58,7 +58,7 @@ class SettingNames {
   SettingMention only_now(SettingKind kind) const;
   // The same of the only one of that kind whose value is this number, to one in a hundred thousand.
   SettingMention now_where(SettingKind kind, double value) const;
-  // Of the only one, or else of the only one with that value.
+  // The setting is that of the only optimizer, or else of the only one with that value.
   SettingMention now_of(SettingKind kind, double value) const;
   // "schedule.type = "step"" and "schedule.gamma = 0.1": those that were asked for, of the table that the setting of that kind is
   // in.

@@ -38,7 +38,7 @@ Table metrics_table(const AnalysisContext& context, const StepRange& steps) {
   return table;
 }
 
-// What was left out, and why.
+// Tells what was left out, and why.
 Table coverage_table(const Coverage& coverage) {
   Table table{
       "not_recorded", "What was not recorded", {{"what", ColumnKind::text}, {"count", ColumnKind::number, Unit::count}}, {}, 0, ""};

@@ -107,7 +107,7 @@ class Sums {
     for (int sum = 0; sum < kSums; ++sum)
       for (int i = 0; i < kSumVectors; ++i) hn::Store(decay_[sum][i], SumTag(), sums.lanes[kFirst + sum] + i * kSumWidth);
   }
-  // Of the kSumLanes elements at `at`.
+  // Reads the kSumLanes elements at `at`.
   HWY_INLINE void Add(const Terms& terms, const float* gradient, int at) {
     for (int i = 0; i < kSumVectors; ++i) {
       const int first = at + i * kSumWidth;

@@ -55,7 +55,8 @@ std::optional<BatchPart> Batches::find(const Tensor& tensor) const {
   const bool is_all =
       extent.begin == held.extent.begin && extent.end == held.extent.end && count_of_elements(tensor) == held.elements;
   if (!is_all) return std::nullopt;
-  // What is no row of its own, as of a batch that was transposed before it was handed over, stays what it was said to be.
+  // A tensor whose rows are not the samples, as of a batch that was transposed before it was handed over, stays what it was said to
+  // be.
   part.is_in_rows = part.is_in_rows && row_of(tensor) == held.row && tensor.shape[0] == part.count;
   return part;
 }

@@ -28,7 +28,7 @@ class Batches {
   void deliver(const Tensor& tensor, const BatchPart& part);
   // An op that prepares data read these, and made the others. `keeps_rows`: each row of a result is computed from that row alone.
   void follow(std::span<const Tensor* const> reads, std::span<const Tensor* const> results, bool keeps_rows);
-  // What of a batch a tensor holds, as far as it holds nothing else.
+  // The part of a batch that a tensor holds, as far as it holds nothing else.
   std::optional<BatchPart> find(const Tensor& tensor) const;
   // Drops memory that was freed.
   void prune();

@@ -1,4 +1,5 @@
-// What recording takes of a training's time: measured in one step of eight, so that reading the clock costs next to nothing.
+// The share of a training's time that recording takes: measured in one step of eight, so that reading the clock costs next to
+// nothing.
 #pragma once
 
 #include <chrono>

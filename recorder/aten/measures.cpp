@@ -60,7 +60,7 @@ const std::array<double, ULPSCOPE_ATEN_EDGES>& value_edges() {
 
 double real(const int64_t* row, int place) { return std::bit_cast<double>(row[place]); }
 
-// What became of magnitudes in a type that they were cast to.
+// Counts what became of magnitudes in a type that they were cast to.
 struct Thresholds {
   double flush_last, subnormal_last, finite_last, rescue_last;
   Thresholds(DType type, double scale) {

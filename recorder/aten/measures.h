@@ -1,4 +1,4 @@
-// What adapters take of tensors on a device while ops run. It is known when the step ends, after one wait.
+// Measures that adapters take of tensors on a device while ops run. They are known when the step ends, after one wait.
 #pragma once
 
 #include <array>
@@ -57,7 +57,7 @@ class Measures {
   Number take_number(const Tensor& tensor, double divisor = 1);
   Number take_square(const Tensor& tensor, double divisor = 1);
 
-  // Of output `slot` of a call, an update of `after`. `gradient` nullptr: not known; `update` nullptr: what was added.
+  // Measures output `slot` of a call, an update of `after`. `gradient` nullptr: not known; `update` nullptr: what was added.
   void take_update(ulpscope_op op, uint32_t slot, double learning_rate, const Tensor& before, const Tensor& after,
                    const Tensor* gradient, double factor, const Tensor* update);
 

@@ -77,7 +77,7 @@ class Memory {
     makers.prefer_recorded();
     return makers.last;
   }
-  // The same of all memory.
+  // Forgets all memory so.
   void clear();
   // Drops memory that was freed.
   void prune();

@@ -238,7 +238,7 @@ void Tracker::after(const ulpscope_aten_op& op) {
   if (why != nullptr) {
     // While code is compiled, ops run on tensors without memory, backward too, which are nobody's training.
     if (!calls_compiled() && !is_in_compiled(op)) ++not_read_[why];
-    // What gradients go back through was computed by the model, and is no data.
+    // Values that gradients go back through were computed by the model, and are no data.
     const bool is_computed = state_.is_open && op.grad_enabled && std::any_of(reads.begin(), reads.end(), [](const Tensor* tensor) {
                                return tensor->requires_grad != 0;
                              });

@@ -226,7 +226,7 @@ class Tracker {
       gradient_on_device.reset();
     }
   };
-  // What an optimizer's step left of a parameter.
+  // A parameter as an optimizer's step left it.
   struct Updated {
     const Tensor &weight, &gradient, &steps;
     std::span<const Tensor> states;
@@ -304,7 +304,7 @@ class Tracker {
   void handed_on_by_program(int64_t node, const char* name, std::span<const Tensor> gradients, std::span<const Tensor> arrived);
   std::optional<ulpscope_value> target_of(const ulpscope_aten_edge& edge) const;
   Number number_in(const Tensor& tensor, double divisor = 1);
-  // Of its square.
+  // The rows of its square.
   Number norm_of(const Tensor& tensor, double divisor = 1);
   ulpscope_text told(Name name);
   ulpscope_label label_of(const Label& label);

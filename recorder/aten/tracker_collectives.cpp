@@ -6,7 +6,7 @@ namespace ulpscope::aten {
 
 // ---- collective ops between processes
 
-// What one writes is not there when it returns, but once the program has waited for it. Whoever reads that memory has waited, so
+// A collective has not written when it returns, but once the program has waited for it. Whoever reads that memory has waited, so
 // that the op is told then: before an op writes there, or after one read its values.
 
 void Tracker::begin_collective(const Schema& schema, const ulpscope_aten_op& op, const Bound& bound) {

@@ -1,4 +1,4 @@
-// What cannot be looked into: kernels that PyTorch does not dispatch, whose outputs are those of ops of kind opaque.
+// Kernels that PyTorch does not dispatch cannot be looked into: their outputs are those of ops of kind opaque.
 #include <algorithm>
 #include <cmath>
 
@@ -172,7 +172,7 @@ bool Tracker::tell_unseen(const Reading& reading) {
     const bool is_overwritten = std::any_of(reading.outputs.begin(), reading.outputs.end(), [&](const LabelledOutput& each) {
       return each.is_written && each.tensor->storage == tensor.storage;
     });
-    // What a device holds is known once the step ends.
+    // Values on a device are known once the step ends.
     if (!has_values(tensor) || !tensor.is_on_host || is_overwritten) continue;
     if (!was_finite(makers.last) || !std::all_of(makers.others.begin(), makers.others.end(), was_finite)) continue;
     const Nonfinite found = nonfinite_in(host_tensor(tensor, tensor.data));
@@ -286,7 +286,7 @@ void Tracker::observe(Name named, double scale, int64_t task, const Tensor& tens
   call.inputs_unknown = !values_of({&tensor, 1}, call.inputs);
   if (place->phase == Phase::forward || place->phase == Phase::loss)
     call.location = location_of(place->phase, place->module, named);
-  // What is read later is what was handed in; weights and gradients stay what they are.
+  // Values that are read later are those handed in; weights and gradients stay what they are.
   const bool is_taken_over = !is_recorded(makers.last) || makers.last->role == Role::activation;
   Tensor read = tensor;
   if (!is_taken_over) read.storage = 0;  // memory that no op reads

@@ -30,7 +30,7 @@ std::vector<int64_t> logical_strides(const Tensor& tensor) {
 
 bool is_counted(const Tensor& tensor) { return tensor.is_present && tensor.unreadable == nullptr && has_statistics(tensor); }
 
-// Of the states of the optimizer those of the parameter's shape are outputs of its update.
+// States of the optimizer that have the parameter's shape are outputs of its update.
 bool is_state(const Tensor& state, const Tensor& weight) { return is_counted(state) && have_one_shape(state, weight); }
 
 bool says_steps(const Tensor& steps) { return steps.is_present && steps.unreadable == nullptr && count_of_elements(steps) == 1; }

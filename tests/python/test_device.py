@@ -282,7 +282,7 @@ class Device(Case):
                 device.is_capturing = real
             steps = run.made[0].steps
             known = [sum(hasattr(output, "statistics") for call in step.calls for output in call.outputs.values()) for step in steps]
-            # What the first step had asked for could not be waited for when it ended, since the second one was captured.
+            # Numbers that the first step had asked for could not be waited for when it ended, since the second one was captured.
             self.assertEqual((known[0], known[1]), (0, 0))
             self.assertGreater(min(known[2:]), 8)
             self.assertEqual([step.result.loss for step in steps[2:]], [float(step.result.loss) for step in steps[2:]])

@@ -107,7 +107,7 @@ class Walked(InFolder):
         self.assertIsNone(stale, f"{what}\ndoes not print\n{stale}\nbut\n{printed}")
 
     def output(self, line):
-        """What a command prints. Scripts run in this process, which has imported torch."""
+        """Runs a command and returns what it prints. Scripts run in this process, which has imported torch."""
         match = EXIT.search(line)
         words = shlex.split(EXIT.sub("", line))
         if words[0] == "python" and words[1].endswith(".py"):

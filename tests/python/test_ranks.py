@@ -44,7 +44,7 @@ def model_of():
 
 
 def loader_of(bad):
-    """Of 64 samples, of which each process gets every second one."""
+    """A loader of 64 samples, of which each process gets every second one."""
     torch.manual_seed(2)
     x = torch.randn(64, 4)
     y = (x[:, 0] > 0).long()
@@ -82,7 +82,7 @@ def train(rank, folder, way, bad):
 
 
 def exchange(way, parameters):
-    """What programs do that exchange gradients themselves."""
+    """Programs that exchange gradients themselves."""
     from torch.distributed import _functional_collectives as functional
 
     gradients = [parameter.grad for parameter in parameters]

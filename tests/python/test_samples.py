@@ -180,7 +180,7 @@ class Samples(Case):
                 if before is not None:
                     self.step(before, torch.zeros(4, dtype=torch.long))
                 before = x
-        # Of a view into memory that another sample was given from since, nothing is said.
+        # Nothing is said of a view into memory that another sample was given from since.
         self.assertEqual(self.told(run.made[0]), [[]] * 5)
         truth = []
         with recording(self.model, self.optimizer) as run:

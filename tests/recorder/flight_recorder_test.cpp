@@ -114,7 +114,7 @@ TEST(FlightRecorder, KeepsTheRowsThatAFullRecordingHas) {
   EXPECT_EQ(text_of(held.ops) + text_of(held.tensors) + text_of(held.edges),
             text_of(all.ops) + text_of(all.tensors) + text_of(all.edges));
 
-  // What is kept of all steps, and in their order.
+  // Rows that are kept of all steps, in their order.
   EXPECT_TRUE(
       std::is_sorted(held.events.begin(), held.events.end(), [](const EventRow& a, const EventRow& b) { return a.step < b.step; }));
   ASSERT_EQ(held.steps.size(), 400u);

@@ -118,7 +118,7 @@ def unpastable(report):
 
 
 def paster(truth, report):
-    """What executes the snippet that is named, with the names that it is given."""
+    """A function that executes the snippet that is named, with the names that it is given."""
     code = [snippet["code"] for finding in report.findings for snippet in finding["snippets"] if snippet["does"] == truth["pasted"]]
     if not code:
         raise AssertionError(f"the report has no snippet that does {truth['pasted']}")

@@ -16,8 +16,6 @@ constinit const ProducerWords neutral_words{
     .ignored_targets = "",
     .steps = "",
     .bce_with_logits = "bce_with_logits",
-    .observe = "",
-    .eager = "",
     .without_setting = [](SettingKind, std::string_view, std::string_view) { return std::string(); }};
 
 const ProducerWords& words_of(const RunInfo& run) {

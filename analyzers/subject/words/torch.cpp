@@ -5,7 +5,8 @@ namespace ulpscope {
 
 namespace {
 
-// Of what at::autocast lists for CUDA (ATen/autocast_mode.h, AT_FORALL_FP32 and those with a set dtype), and not for the CPU.
+// Functions that at::autocast lists for CUDA (ATen/autocast_mode.h, AT_FORALL_FP32 and those with a set dtype), and not for the
+// CPU.
 constexpr OpFunction kWideOnGpu[] = {OpFunction::exp,
                                      OpFunction::log,
                                      OpFunction::pow,

@@ -70,7 +70,7 @@ std::string module_named(const Program& program, std::string_view name) {
   return fmt::format("model.get_submodule({})", python_text(name));
 }
 
-// What a number of a sentence of that id says, or of a phrase in it.
+// The number that a sentence of that id has under the name, or a phrase in it.
 std::optional<double> number_in(const Sentence& sentence, std::string_view id, std::string_view name) {
   if (sentence.id() == id) {
     const auto* const number = sentence[name].find<Value::Number>();
@@ -287,7 +287,7 @@ std::string text_of(const Sentence& advice, std::string_view name) {
   return found == nullptr ? "" : found->text;
 }
 
-// Of an argument that has to stay above 0.
+// Code for an argument that has to stay above 0.
 std::string clamped(std::string_view function) {
   return fmt::format("x = torch.{}(x.clamp_min(torch.finfo(x.dtype).eps){})", function, function == "pow" ? ", exponent" : "");
 }

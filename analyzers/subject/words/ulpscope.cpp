@@ -15,8 +15,6 @@ constinit const ProducerWords ulpscope_words{
     .ignored_targets = "loss.ignore_index",
     .steps = "training.steps",
     .bce_with_logits = "\"bce_with_logits\"",
-    .observe = "",
-    .eager = "",
     .without_setting = [](SettingKind, std::string_view, std::string_view) { return std::string(); }};
 
 }  // namespace ulpscope

@@ -12,7 +12,7 @@
 
 namespace ulpscope {
 
-// What code for the program that wrote a trace depends on.
+// Code for the program that wrote a trace depends on these.
 struct Program {
   std::string_view device;  // RunInfo::backend: "cuda"
   std::span<const SettingInfo> settings;
@@ -30,7 +30,8 @@ struct ProducerWords {
   std::string_view loss_function, ignored_targets;
   std::string_view steps;            // how many the run is to have; 0: something else decides
   std::string_view bce_with_logits;  // of loss_function
-  std::string_view observe, eager;   // how a tensor is recorded that no op made, and compiled code as ops; "": there is no way
+  std::string_view observe = {},
+                   eager = {};  // how a tensor is recorded that no op made, and compiled code as ops; "": there is no way
   // Functions that autocast computes in FP32 on a GPU and in the narrow type on the CPU.
   std::span<const OpFunction> wide_on_gpu = {};
   // It says what changes a setting of that kind on that device, of that module where it is one of modules; "": nothing is known to.

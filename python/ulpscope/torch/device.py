@@ -69,7 +69,7 @@ class _Chunk(NamedTuple):
 
 
 class _Stream:
-    """What was made on a stream is used on it alone."""
+    """Memory that was made on a stream is used on it alone."""
 
     def __init__(self, device: torch.device, stream: Any) -> None:
         self.device, self.stream = device, stream  # None: that of the host

@@ -206,7 +206,7 @@ class Recording:
 
     @property
     def stop_reason(self) -> str:
-        """What happened of that, or an empty text."""
+        """The event that stop_on names and that happened, or an empty text."""
         return self._session.stop_reason
 
     def metric(self, name: str, value: float, kind: str = "other") -> None:
@@ -252,7 +252,7 @@ _recordings: "weakref.WeakSet[Recording]" = weakref.WeakSet()
 
 
 def recordings_of_this_thread() -> List[Recording]:
-    """Those that go on, whose ops this thread runs."""
+    """Recordings that go on, whose ops this thread runs."""
     in_backward = torch._C._current_graph_task_id() != -1
     return [each for each in _recordings if not each._closed and (in_backward or each._thread == threading.get_ident())]
 
@@ -337,7 +337,7 @@ def _hook_module(session: Session, name: str, module: torch.nn.Module) -> List[A
 
 
 def _triggers(on: Any) -> Tuple[str, List[signal.Signals]]:
-    """What makes a recording write what it holds, as texts with commas between, and as signals."""
+    """The triggers of a recording that holds steps, as texts with commas between, and as signals."""
     texts: List[str] = []
     signals: List[signal.Signals] = []
     for given in [on] if isinstance(on, (str, int)) else list(on):

@@ -316,7 +316,7 @@ class Session:
         self._ask()
 
     def _coverage(self) -> Iterator[Tuple[str, float]]:
-        """What was recorded, what was not and why, and what it took; docs/trace_format.md has the names."""
+        """Numbers of what was recorded, what was not and why, and what it took; docs/trace_format.md has the names."""
         told = CoverageStruct()
         self.tracker.coverage_of(told)
         yield "calls", told.calls

@@ -179,7 +179,7 @@ PADDING_VALUES = {
 }
 
 
-# What of a run in 16 bits is computed in wider types.
+# Products of a run in 16 bits that are computed in wider types.
 
 
 def flops(case):

@@ -532,7 +532,7 @@ def holds_nan(case, said):
 
 
 def steps_without_ops(case):
-    """Those right before the origin's."""
+    """Steps without ops right before the origin's."""
     step = int(case.f.rows.step[origin_of(case)])
     table = case.f.tables.steps
     before = table["step"][table["step"] < step]
@@ -541,7 +541,7 @@ def steps_without_ops(case):
 
 
 def came_out(case, said):
-    """Of an op of the kind opaque: what its row held, and where it stands."""
+    """The claim on an op of the kind opaque: what its row held, and where it stands."""
     f, row = case.f, origin_of(case)
     ops, op = f.tables.ops, f.rows.op[row]
     place = [each["module"] if isinstance(each, Said) else each for each in said["where"] or []]

@@ -162,7 +162,7 @@ class DeviceStatistics {
   struct Chunk {
     at::Tensor rows, host;
   };
-  // What was made on a stream is used on it alone.
+  // Memory that was made on a stream is used on it alone.
   struct Stream {
     std::vector<size_t> chunks;
     size_t used = 0;   // of these in this step
