@@ -157,7 +157,9 @@ NonfiniteHarm RangeJudgement::harm_done(const StepTotals& steps, uint64_t broken
 
 void RangeJudgement::find_skipped_for_nan(uint64_t steps) {
   for (const NonfiniteBeginning& one : beginnings()) {
-    if (one.infinities > 0 || one.overflowed > 0 || !wastes_many(one.skipped, steps)) continue;
+    // A scale that fits keeps a narrow format's infinities away; those of a wide one came of a division by 0 or the like.
+    const bool may_overflow = one.infinities > 0 && is_plainly_narrow(context_.selection.tensor(one.tensor).dtype);
+    if (may_overflow || one.overflowed > 0 || !wastes_many(one.skipped, steps)) continue;
     harm_ = std::max(harm_, Severity::warning);
     skipped_for_nan_ = {one.tensor, one.first, 0};
     return;

@@ -75,7 +75,7 @@ class RangeJudgement {
   bool find_in_weights(const Selection& selection) const;
   Severity judge_harm(const Selection& selection, const StepTotals& steps) const;
   bool divides_by_nonfinite() const;
-  // NaN that no overflow made, which a smaller loss scale keeps no step from.
+  // NaN and infinities that no overflow made, which a smaller loss scale keeps no step from.
   void find_skipped_for_nan(uint64_t steps);
   NonfiniteHarm harm_done(const StepTotals& steps, uint64_t broken_from) const;
   std::vector<NonfiniteOrigin> find_origins() const;
