@@ -40,6 +40,7 @@ Json key_json(const RowKey& key) {
   if (!key.phase.empty()) json["phase"] = key.phase;
   if (key.op) json["op"] = fmt::format("{:016x}", *key.op);
   if (!key.op_name.empty()) json["op_name"] = key.op_name;
+  if (!key.location.empty()) json["location"] = key.location;
   if (!key.module.empty()) json["module"] = key.module;
   if (key.slot) json["slot"] = *key.slot;
   if (!key.role.empty()) json["role"] = key.role;
@@ -123,6 +124,7 @@ Json cause_json(const Report& report, const Cause& cause) {
   const Evidence none, &worst = finding.evidence.empty() ? none : finding.evidence.front();
   json["module"] = finding.module;
   json["op"] = worst.key.op_name;
+  json["location"] = worst.key.location;
   json["step"] = finding.extent.first_step ? Json(*finding.extent.first_step) : worst.key.step ? Json(*worst.key.step) : Json();
   json["steps"] = finding.extent.steps ? Json(*finding.extent.steps) : Json();
   json["value"] = Json::object();

@@ -39,7 +39,8 @@ struct RowKey {
   std::string role;
   std::string parameter;
   std::optional<int64_t> element;
-  std::string name;  // of a tensor, as texts call it
+  std::string name;      // of a tensor, as texts call it
+  std::string location;  // of the op in the user's program, "train.py:41"
 };
 
 struct Quantity {

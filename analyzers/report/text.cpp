@@ -29,7 +29,8 @@ void make_one_line(Cell& cell) {
 }
 
 void make_one_line(RowKey& key) {
-  for (std::string* text : {&key.run, &key.op_name, &key.module, &key.role, &key.parameter, &key.name}) make_one_line(*text);
+  for (std::string* text : {&key.run, &key.op_name, &key.module, &key.role, &key.parameter, &key.name, &key.location})
+    make_one_line(*text);
 }
 
 // Names in a trace may hold any bytes: none of them moves the cursor or ends a table's row. Every text of a report passes here.
@@ -633,6 +634,7 @@ std::string key_text(const RowKey& key) {
     if (key.slot && *key.slot > 0) add(fmt::format("output {}", *key.slot));
     if (!key.parameter.empty()) add(fmt::format("({})", key.parameter));
   }
+  if (!key.location.empty()) add(fmt::format("({})", key.location));
   if (key.element) add(fmt::format("element {}", *key.element));
   if (key.step) add(fmt::format("step {}", *key.step), ", ");
   if (key.micro_batch && *key.micro_batch > 0) add(fmt::format("micro-batch {}", *key.micro_batch), ", ");

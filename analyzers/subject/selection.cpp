@@ -78,6 +78,7 @@ RowKey Selection::key(uint32_t index) const {
   key.role = name_of(info.role);
   key.parameter = info.parameter;
   key.name = name(index);
+  key.location = made_by.location;
   return key;
 }
 
