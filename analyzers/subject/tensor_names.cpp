@@ -152,7 +152,8 @@ bool Namer::is_plain_copy(size_t output) const {
 
 bool Namer::is_gradient_value(size_t output) const {
   const Role role = tensor(output).role;
-  return is_gradient(role) || (role == Role::loss && op(output).phase == Phase::backward);
+  // A backward pass makes values of its own, too, on the way to a gradient.
+  return is_gradient(role) || (op(output).phase == Phase::backward && (role == Role::loss || role == Role::activation));
 }
 
 // What tells an output of an op from the others.

@@ -17,7 +17,9 @@ using Name = ulpscope_name;
 inline constexpr ulpscope_value kNothing{0, 0};  // in the place of an output that was not recorded
 inline bool is_same(const ulpscope_value& a, const ulpscope_value& b) { return a.op == b.op && a.slot == b.slot; }
 
-// An output of an op that was recorded.
+struct Prepared;
+
+// An output of an op that was recorded, or one that may be told later.
 struct Made {
   ulpscope_op op = 0;  // of its step
   ulpscope_value value = {};
@@ -32,10 +34,12 @@ struct Made {
   std::optional<Number> unscaled_loss;  // behind a scaled loss
   std::optional<double> divisor;        // where it is a quotient by a number
   bool has_gradient_of = false;
-  uint64_t order = 0;       // how many were told before it
-  int64_t node = -1;        // of autograd, in which it ran
-  Name returned_by = 0;     // the node that a program defined and that handed it on
-  uint64_t forward_id = 0;  // of that node
+  uint64_t order = 0;                  // how many were told before it
+  int64_t node = -1;                   // of autograd, in which it ran
+  Name returned_by = 0;                // the node that a program defined and that handed it on
+  uint64_t forward_id = 0;             // of that node
+  std::shared_ptr<Prepared> prepared;  // an op outside of any step, where what it made was not finite
+  bool is_own_output = false;          // of that op, and not of one that read it
 };
 using MadePointer = std::shared_ptr<Made>;
 

@@ -71,6 +71,22 @@ struct KeptTensor {
   HostTensor view() const { return {room.data(), dtype, shape, strides}; }
 };
 
+// A tensor that is looked at later.
+struct KeptDescription {
+  explicit KeptDescription(const Tensor& described)
+      : shape(shape_of(described).begin(), shape_of(described).end()),
+        strides(strides_of(described).begin(), strides_of(described).end()),
+        tensor(described) {}
+  Tensor described() const {
+    Tensor of = tensor;
+    of.shape = shape.data();
+    of.strides = strides.data();
+    return of;
+  }
+  std::vector<int64_t> shape, strides;
+  Tensor tensor;
+};
+
 // As the recorder takes it; `data`: its memory on the host. A copy from a device lies in the logical order.
 HostTensor host_tensor(const Tensor& tensor, const void* data);
 ulpscope_tensor told_tensor(const Tensor& tensor, const void* data);

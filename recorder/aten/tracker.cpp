@@ -279,18 +279,7 @@ void Tracker::after(const ulpscope_aten_op& op) {
     if (schema.is_view() || std::all_of(outputs.begin(), outputs.end(), is_read)) return view(schema, op, reads);
   }
   const std::optional<Place> place = place_of(schema, op, reads, written);
-  if (!place) {
-    const std::vector<const Tensor*>& results = written.empty() ? outputs : written;
-    prepare(schema, bound, results);
-    for (const Tensor* const tensor : results) {
-      const MadePointer made = memory_.last(*tensor);
-      if (schema.base() == "zero")
-        memory_.write(*tensor, constant());
-      else if (!(state_.optimizing > 0 && made != nullptr && is_recorded(made) && is_kept(made->role)))
-        forget(*tensor);
-    }
-    return;
-  }
+  if (!place) return prepare(schema, bound, written.empty() ? outputs : written);
   for (const Row& row : rows_of(schema, op, bound, written)) record_row(schema, op, row, *place);
 }
 
@@ -523,6 +512,13 @@ bool Tracker::is_in_compiled(const ulpscope_aten_op& op) {
   return op.node_name != nullptr && std::string_view(op.node_name) == "CompiledFunctionBackward";
 }
 
+bool Tracker::reads_no_gradient(std::span<const Makers> makers) const {
+  return begins_with_ones_ && !makers.empty() && std::all_of(makers.begin(), makers.end(), [](const Makers& each) {
+           return each.is_complete && each.others.empty() && is_recorded(each.last) && !is_gradient(each.last->role) &&
+                  each.last->role != Role::loss;
+         });
+}
+
 void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const Row& row, Place place) {
   OpFunction function = schema.function(row.bound);
   Name named = 0;  // in the place of the schema's
@@ -564,6 +560,7 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
       } else if (op.node != -1 && op.node_name != nullptr) {
         ++unmapped_[op.node_name];
       }
+      if (edge == nullptr && op.task != -1 && reads_no_gradient(makers)) label = {};
     }
     if (parameter != 0) {
       forward_id = 0;

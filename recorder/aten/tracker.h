@@ -99,7 +99,7 @@ class Tracker {
   ulpscope_aten_backward begin_backward(std::span<const Tensor> roots, bool takes_losses);
   void handed_on(int64_t node, const char* name, std::span<const ulpscope_aten_edge> edges, std::span<const Tensor> gradients,
                  std::span<const Tensor> arrived);
-  void end_backward() { handed_on_.clear(); }
+  void end_backward();
 
   void keep(std::span<const Tensor> pairs, bool changes_gradients);
   void updated(const ulpscope_aten_update& update, bool is_skipped, double& before, double& after);
@@ -174,21 +174,6 @@ class Tracker {
     std::string text;
     std::optional<ulpscope_text> told;  // the recorder's number
   };
-  // A tensor that is looked at later.
-  struct KeptDescription {
-    explicit KeptDescription(const Tensor& described)
-        : shape(shape_of(described).begin(), shape_of(described).end()),
-          strides(strides_of(described).begin(), strides_of(described).end()),
-          tensor(described) {}
-    Tensor described() const {
-      Tensor of = tensor;
-      of.shape = shape.data();
-      of.strides = strides.data();
-      return of;
-    }
-    std::vector<int64_t> shape, strides;
-    Tensor tensor;
-  };
   struct Unread {
     KeptDescription tensor;
     Name parameter, module, name;
@@ -238,8 +223,13 @@ class Tracker {
   void forget_written(const Schema& schema, const Bound& bound);
   void put_together(const Tensor& tensor, const Tensor& part);
   void put_together_written(const Schema& schema, const Bound& bound);
-  // An op outside of training ran.
+  // Follows what an op outside of any step makes of the samples of batches, and of values that are finite.
   void prepare(const Schema& schema, const Bound& bound, std::span<const Tensor* const> results);
+  // What is to be told of the output; nullptr: nothing.
+  MadePointer prepared_by(const Schema& schema, const Bound& bound, std::span<const Read> reads,
+                          std::span<const Tensor* const> results);
+  // Tells that op where the tensor holds what it made, as what the model or the loss reads; nullptr: there is none.
+  MadePointer prepared_input(const Tensor& tensor, std::string_view name_of_tensor);
   void source_buffers(const Schema& schema, const Bound& bound);
   void source_written(const Schema& schema, const Bound& bound);
   void source_unread(const Tensor& seen);
@@ -264,6 +254,8 @@ class Tracker {
   // This thread is in a module that torch.compile made, or in code that it made.
   bool calls_compiled();
   bool is_in_compiled(const ulpscope_aten_op& op);
+  // A value that a backward op works out before it meets the gradient: it holds no loss scale.
+  bool reads_no_gradient(std::span<const Makers> makers) const;
   const ulpscope_aten_edge* sum_of(const Schema& schema, const ulpscope_aten_op& op, const Row& row) const;
   Name location_of(Phase phase, Name module, Name name);
   Name attributes_of(const Schema& schema, const Bound& bound, uint64_t place);
@@ -325,6 +317,8 @@ class Tracker {
   Batches batches_;
   Nodes nodes_;
   HandedOn handed_on_;
+  // No values were given for the gradients of the roots of the backward pass that runs, or of one around it.
+  bool begins_with_ones_ = true;
   std::unordered_map<uint64_t, Name> parameters_;  // by handle
   std::unordered_map<Name, Name> modules_;         // of parameters
   std::unordered_map<std::thread::id, std::vector<Entry>> stacks_;

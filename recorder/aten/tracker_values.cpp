@@ -154,15 +154,8 @@ void Tracker::delivered(std::span<const Tensor> tensors, uint32_t batch, int64_t
   for (const Tensor& tensor : tensors) batches_.deliver(tensor, {batch, 0, samples, is_in_rows});
 }
 
-// Ops that go row by row through what they read.
-void Tracker::prepare(const Schema& schema, const Bound& bound, std::span<const Tensor* const> results) {
-  std::vector<const Tensor*> values;
-  for (const Read& read : schema.reads(bound)) values.push_back(read.tensor);
-  const OpFunction function = schema.function(bound);
-  batches_.follow(values, results, schema.is_pointwise() || function == OpFunction::cast || function == OpFunction::copy);
-}
-
 MadePointer Tracker::input(const Tensor& tensor, std::string_view name_of_tensor) {
+  if (const MadePointer made = prepared_input(tensor, name_of_tensor)) return made;
   const std::optional<BatchPart> part = batches_.find(tensor);
   const bool is_told = part && session_.batch(session_.context, part->batch, part->first, part->count) != 0;
   // An op has one text of attributes, so that inputs of which more is known, or less, are ops of their own.
@@ -231,6 +224,7 @@ void Tracker::inputs(std::span<const Tensor> tensors) {
 void Tracker::set_label(Made& made, const Label& label) {
   made.role = label.role;
   made.parameter = label.parameter;
+  made.scale = label.scale;
   if (made.step != state_.step || !state_.is_open) return;
   const ulpscope_label told = label_of(label);
   check(calls_.set_label(recorder_, made.op, made.value.slot, &told));
@@ -251,6 +245,8 @@ std::optional<ulpscope_value> Tracker::target_of(const ulpscope_aten_edge& edge)
 ulpscope_aten_backward Tracker::begin_backward(std::span<const Tensor> roots, bool takes_losses) {
   ulpscope_aten_backward backward{1.0, 0.0, std::nan(""), 0, 0};
   std::vector<Number> losses;
+  begins_with_ones_ =
+      begins_with_ones_ && std::all_of(roots.begin(), roots.end(), [](const Tensor& root) { return count_of_elements(root) == 1; });
   for (const Tensor& root : roots) {
     settle(root);
     if (root.unreadable != nullptr) continue;
@@ -286,6 +282,7 @@ void Tracker::handed_on(int64_t node, const char* name_of_node, std::span<const 
     handed_on_.add(gradient.storage, edge);
     const MadePointer made = memory_.last(gradient);
     if (made == nullptr || made->step != state_.step || made->phase != Phase::backward) continue;
+    if (made->role == Role::activation) set_label(*made, {Role::activation_gradient, made->parameter, made->name, scale_});
     if (!edge.to_parameter) {
       if (const auto target = target_of(edge)) {
         const Node* const from = nodes_.find(node);
@@ -303,6 +300,11 @@ void Tracker::handed_on(int64_t node, const char* name_of_node, std::span<const 
     }
     set_label(*made, {role, parameter, made->name, made->scale});
   }
+}
+
+void Tracker::end_backward() {
+  handed_on_.clear();
+  begins_with_ones_ = true;
 }
 
 // ---- numbers in tensors: those of devices are told when the step ends

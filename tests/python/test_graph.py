@@ -420,6 +420,25 @@ class Memory(Case):
         self.assertEqual(run._session.failed, "")
         return run
 
+    def test_what_a_derivative_works_out_by_itself_is_no_gradient(self):
+        """The derivative of rsqrt is -y^3 / 2 times the gradient: y^3 holds no loss scale."""
+        model = nn.Linear(4, 4)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+        def roles_of_backward(begin):
+            with recording(model, optimizer) as run:
+                torch.manual_seed(1)
+                begin(model(torch.randn(3, 4)).abs().add(1))
+            return [(call.call.name, output.label.role) for call in run.made[0].steps[0].calls if call.call.phase == "backward"
+                    for output in call.outputs.values()]
+
+        roles = roles_of_backward(lambda hidden: hidden.rsqrt().sum().backward())
+        self.assertIn(("pow", "activation"), roles)
+        self.assertEqual({role for name, role in roles if name == "mul"}, {"activation_gradient"})
+        # The program multiplies by a tensor of its own what it then gives for a gradient.
+        given = roles_of_backward(lambda hidden: hidden.square().backward(hidden.detach() * 2))
+        self.assertEqual({role for name, role in given if name == "mul"}, {"activation_gradient"})
+
     def test_memory_of_empty_is_not_known(self):
         seen, step = self.forward_of(lambda model, x: x * model.weight + torch.empty(4), torch.ones(4))
         self.assertEqual(seen["add"], (["mul"], True))

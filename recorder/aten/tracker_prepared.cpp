@@ -1,0 +1,195 @@
+#include <algorithm>
+#include <numeric>
+
+#include "ulpscope/recorder/aten/captures.h"
+#include "ulpscope/recorder/aten/tracker.h"
+
+namespace ulpscope::aten {
+
+// ---- ops outside of any step, as those that normalize a batch or make weights of its samples
+
+// They are not recorded: they may work on whole data sets. One that makes NaN or infinities of finite values is told when a step
+// reads what it made, since nobody finds it by the data.
+
+struct PreparedTensor {
+  Tensor tensor = {};
+  KeptTensor values = {};
+
+  explicit PreparedTensor(const Tensor& described) : tensor(described) {
+    values.keep(described, described.data);
+    if (values.strides.empty()) {
+      values.strides.resize(values.shape.size(), 1);
+      for (size_t i = values.shape.size(); i-- > 1;) values.strides[i - 1] = values.strides[i] * values.shape[i];
+    }
+    tensor.storage = 0;  // nobody else's memory
+    tensor.data = values.room.data();
+  }
+  Tensor described() const {
+    Tensor of = tensor;
+    of.shape = values.shape.data();
+    of.strides = values.strides.data();
+    return of;
+  }
+};
+
+struct Prepared {
+  Name name = 0, attributes = 0, location = 0;
+  OpFunction function = OpFunction::other;
+  std::optional<OpKind> kind = {};
+  PreparedTensor output;
+  std::vector<std::pair<uint32_t, PreparedTensor>> reads = {};  // by their numbers among the inputs
+  std::vector<ulpscope_node> nodes = {};                        // their shapes are of the tensors above
+  MadePointer made = {};                                        // where it was told last
+};
+
+namespace {
+
+constexpr int64_t kMostBytes = int64_t{1} << 26;  // of values that are kept
+
+// Infinities that these write were put there on purpose, as into a mask; that a cast overflowed is told of the data.
+bool writes_what_it_is_told(OpFunction function) {
+  return function == OpFunction::fill || function == OpFunction::masked_fill || function == OpFunction::where ||
+         function == OpFunction::copy || function == OpFunction::cast;
+}
+
+bool is_float(const Tensor& tensor) {
+  const std::optional<DType> dtype = dtype_of(tensor);
+  return dtype && ulpscope::is_float(*dtype);
+}
+
+bool is_finite(const Tensor& tensor) { return first_nonfinite(folded(host_tensor(tensor, tensor.data))) < 0; }
+
+}  // namespace
+
+void Tracker::prepare(const Schema& schema, const Bound& bound, std::span<const Tensor* const> results) {
+  const std::vector<Read> reads = schema.reads(bound);
+  std::vector<const Tensor*> values;
+  for (const Read& read : reads) values.push_back(read.tensor);
+  const OpFunction function = schema.function(bound);
+  // Ops that go row by row through what they read.
+  batches_.follow(values, results, schema.is_pointwise() || function == OpFunction::cast || function == OpFunction::copy);
+  const MadePointer prepared = state_.optimizing > 0 ? nullptr : prepared_by(schema, bound, reads, results);
+  for (const Tensor* const tensor : results) {
+    const MadePointer made = memory_.last(*tensor);
+    if (schema.base() == "zero")
+      memory_.write(*tensor, constant());
+    else if (state_.optimizing > 0 && is_recorded(made) && is_kept(made->role))
+      continue;
+    else if (prepared != nullptr)
+      memory_.write(*tensor, prepared);
+    else
+      forget(*tensor);
+  }
+}
+
+MadePointer Tracker::prepared_by(const Schema& schema, const Bound& bound, std::span<const Read> reads,
+                                 std::span<const Tensor* const> results) {
+  const auto made = std::make_shared<Made>();
+  made->role = Role::input;
+  for (const Read& read : reads)
+    if (const MadePointer last = memory_.last(*read.tensor); last != nullptr && last->prepared != nullptr) {
+      made->prepared = last->prepared;
+      return made;
+    }
+  const OpFunction function = schema.function(bound);
+  if (results.size() != 1 || reads.empty() || writes_what_it_is_told(function)) return nullptr;
+  const Tensor& output = *results[0];
+  if (!output.is_on_host || !is_float(output) || is_finite(output)) return nullptr;
+  int64_t bytes = count_of_elements(output) * element_size(output);
+  for (const Read& read : reads) {
+    const Tensor& tensor = *read.tensor;
+    if (!tensor.is_on_host || !has_statistics(tensor) || tensor.storage == output.storage || memory_.last(tensor) == unmade())
+      return nullptr;
+    if (is_float(tensor) && !is_finite(tensor)) return nullptr;
+    bytes += count_of_elements(tensor) * element_size(tensor);
+  }
+  if (bytes > kMostBytes) return nullptr;
+  const auto prepared = std::make_shared<Prepared>(Prepared{.output = PreparedTensor(output)});
+  prepared->name = name(schema.name_of_call(function));
+  prepared->attributes = name(schema.attributes(bound));
+  prepared->location = session_.line(session_.context);
+  prepared->function = function;
+  if (function == OpFunction::other && schema.is_pointwise()) prepared->kind = OpKind::elementwise;
+  std::vector<ReadValues> values;
+  for (const Read& read : reads) {
+    prepared->reads.emplace_back(read.number, PreparedTensor(*read.tensor));
+    values.push_back({read, read.tensor->data, {}, false});
+  }
+  if (is_explained(schema)) prepared->nodes = explain(schema, bound, output, output.data, values);
+  for (ulpscope_node& node : prepared->nodes) {
+    const PreparedTensor* of = node.operand < 0 ? &prepared->output : nullptr;
+    for (const auto& [number, tensor] : prepared->reads)
+      if (node.operand >= 0 && number == static_cast<uint32_t>(node.operand)) of = &tensor;
+    node.shape = of == nullptr ? nullptr : of->values.shape.data();
+  }
+  made->prepared = prepared;
+  made->is_own_output = true;
+  return made;
+}
+
+MadePointer Tracker::prepared_input(const Tensor& tensor, std::string_view name_of_tensor) {
+  const MadePointer before = memory_.last(tensor);
+  if (before == nullptr || before->prepared == nullptr) return nullptr;
+  Prepared& prepared = *before->prepared;
+  const Phase phase = is_evaluation_ ? Phase::evaluation : Phase::data;
+  const auto remember = [&](const std::vector<MadePointer>& told) {
+    for (const MadePointer& each : told) {
+      each->prepared = before->prepared;
+      inputs_.push_back(each->value);
+    }
+    return told.empty() ? nullptr : told[0];
+  };
+  if (prepared.made == nullptr || prepared.made->step != state_.step) {
+    Call call;
+    call.name = prepared.name;
+    call.attributes = prepared.attributes;
+    call.location = prepared.location;
+    call.function = prepared.function;
+    call.kind = prepared.kind;
+    call.phase = phase;
+    std::vector<ulpscope_value> inputs;
+    for (const auto& [number, read] : prepared.reads) {
+      const Name operand = name("operand");
+      const Tensor described = read.described();
+      const LabelledOutput output{0, &described, {Role::input, 0, operand, 1}, false};
+      Call source;
+      source.name = operand;
+      source.phase = phase;
+      source.function = OpFunction::source;
+      const std::vector<MadePointer> told = emit(source, {&output, 1});
+      while (inputs.size() < number) inputs.push_back(kNothing);
+      inputs.push_back(told.empty() ? kNothing : told[0]->value);
+    }
+    call.inputs = inputs;
+    const auto explained = [&](const Tensor&, const void*) {
+      std::vector<ulpscope_node> nodes = prepared.nodes;
+      for (ulpscope_node& node : nodes)
+        if (node.operand >= 0 && static_cast<size_t>(node.operand) < inputs.size())
+          node.made_by = inputs[static_cast<size_t>(node.operand)];
+      return nodes;
+    };
+    const Looks looks{{}, explained};
+    const Tensor described = prepared.output.described();
+    const LabelledOutput output{0, &described, {Role::input, 0, 0, 1}, false};
+    const std::vector<MadePointer> told = emit(call, {&output, 1}, nullptr, &looks);
+    if (told.empty()) return nullptr;
+    prepared.made = told[0];
+    inputs_.push_back(told[0]->value);
+  }
+  if (before->is_own_output && have_one_shape(tensor, prepared.output.described())) {
+    const auto made = std::make_shared<Made>(*prepared.made);
+    made->prepared = before->prepared;
+    made->is_own_output = true;
+    memory_.write(tensor, made);
+    return made;
+  }
+  Call call;
+  call.name = name(std::string(name_of_tensor) + "_prepared");  // a name has one function, and this one is no source
+  call.phase = phase;
+  call.inputs = {&prepared.made->value, 1};
+  call.inputs_unknown = true;
+  const LabelledOutput output{0, &tensor, {Role::input, 0, name(name_of_tensor), 1}, false};
+  return remember(emit(call, {&output, 1}));
+}
+
+}  // namespace ulpscope::aten
