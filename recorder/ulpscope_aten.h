@@ -267,9 +267,14 @@ ULPSCOPE_EXPORT void ulpscope_aten_forget(ulpscope_aten *aten);
  * kernels are no ops, and may write over what others made: inputs of the ops in it are not known. */
 ULPSCOPE_EXPORT void ulpscope_aten_begin_module(ulpscope_aten *aten, ulpscope_name name, int is_evaluating, int is_compiled,
                                                 int64_t task);
-/* A module begins inside of another, and evaluates as that does. 0: this thread is in none, and the module did not begin. */
-ULPSCOPE_EXPORT int ulpscope_aten_begin_inner_module(ulpscope_aten *aten, ulpscope_name name, int is_compiled, int64_t task);
+/* A module begins inside of another, and evaluates as that does. It does not begin where this thread is in none, or is in this one
+ * already: that calls itself, which the caller then says with `may_repeat`, or an exception left it. */
+enum { ULPSCOPE_ATEN_OUTER = 0, ULPSCOPE_ATEN_INNER = 1, ULPSCOPE_ATEN_REPEATED = 2 };
+ULPSCOPE_EXPORT int ulpscope_aten_begin_inner_module(ulpscope_aten *aten, ulpscope_name name, int is_compiled, int64_t task,
+                                                     int may_repeat);
 ULPSCOPE_EXPORT void ulpscope_aten_end_module(ulpscope_aten *aten, ulpscope_name name);
+/* An exception left all modules that this thread was in. */
+ULPSCOPE_EXPORT void ulpscope_aten_leave_modules(ulpscope_aten *aten);
 ULPSCOPE_EXPORT int ulpscope_aten_depth(ulpscope_aten *aten);
 
 /* Tensors that no op made. A source row is made at once; `later`: once an op reads the memory. */

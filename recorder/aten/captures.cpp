@@ -95,6 +95,7 @@ std::vector<ulpscope_node> explain(const Schema& schema, const Bound& bound, con
   // Operands have weights then, which nodes have no place for.
   for (const char* const weight : {"alpha", "beta"})
     if (schema.find(weight) && schema.number(bound, weight) != 1.0) return {};
+  if ((schema.base() == "addcmul" || schema.base() == "addcdiv") && schema.number(bound, "value").value_or(1) != 1) return {};
   std::vector<ulpscope_node> nodes = nonfinite_element(output, data);
   if (nodes.empty()) return {};
   const Index index = index_of(nodes[0].element, shape_of(output));
@@ -110,6 +111,11 @@ std::vector<ulpscope_node> explain(const Schema& schema, const Bound& bound, con
       nodes.push_back(operand(reads[0], row, term));
       nodes.push_back(operand(reads[1], column, term));
     }
+  }
+  if (const auto first = schema.number(bound, "self")) {  // as the base of 2.0 ** x
+    ulpscope_node number = node_of({}, 0, *first);
+    number.operand = 0;
+    nodes.push_back(number);
   }
   for (const ReadValues& read : reads.subspan(is_product(schema.base()) ? 2 : 0)) {
     const auto at = broadcast(index, shape_of(*read.read.tensor));

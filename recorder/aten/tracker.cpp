@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hash.h"
@@ -370,6 +371,12 @@ std::optional<Tracker::Place> Tracker::place_of(const Schema& schema, const ulps
 
 namespace {
 
+// The number whose reciprocal a factor is. That of a rounded reciprocal of a whole number, as of 1 / 49, need not be that number.
+double divisor_of(double factor) {
+  const double divisor = 1 / factor, whole = std::round(divisor);
+  return 1 / whole == factor ? whole : divisor;
+}
+
 // Whether autograd makes a node of an op that reads these.
 bool makes_node(const ulpscope_aten_op& op, std::span<const Tensor* const> reads) {
   return op.grad_enabled &&
@@ -683,7 +690,7 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
   if (scaled_by && first != nullptr) result.unscaled_loss = number_in(*first);
   if (schema.base() == "div" || schema.base() == "mul")
     if (const auto other = schema.number(row.bound, "other"); other && *other != 0)
-      result.divisor = schema.base() == "div" ? *other : 1.0 / *other;
+      result.divisor = schema.base() == "div" ? *other : divisor_of(*other);
   if (edge != nullptr && parameter == 0)
     if (const auto target = target_of(*edge)) set_gradient_of(result, *target, -1);
   if (place.phase == Phase::backward && op.task == -1)

@@ -1,5 +1,6 @@
 #include "ulpscope/recorder/ulpscope_aten.h"
 
+#include <algorithm>
 #include <exception>
 #include <memory>
 
@@ -115,14 +116,23 @@ uint64_t ulpscope_aten_lost(ulpscope_aten* aten) { return aten->tracker.measures
 void ulpscope_aten_begin_module(ulpscope_aten* aten, ulpscope_name name, int is_evaluating, int is_compiled, int64_t task) {
   guarded(aten, [&](aten::Tracker& tracker) { tracker.stack().push_back({name, is_evaluating != 0, is_compiled != 0, task}); });
 }
-int ulpscope_aten_begin_inner_module(ulpscope_aten* aten, ulpscope_name name, int is_compiled, int64_t task) {
-  bool is_inner = false;
+int ulpscope_aten_begin_inner_module(ulpscope_aten* aten, ulpscope_name name, int is_compiled, int64_t task, int may_repeat) {
+  int begun = ULPSCOPE_ATEN_OUTER;
   guarded(aten, [&](aten::Tracker& tracker) {
     auto& entries = tracker.stack();
-    is_inner = !entries.empty();
-    if (is_inner) entries.push_back({name, entries.back().is_evaluating, is_compiled != 0, task});
+    if (entries.empty()) return;
+    const auto is_same = [&](const auto& entry) { return entry.name == name && entry.task == task; };
+    if (may_repeat == 0 && std::any_of(entries.begin(), entries.end(), is_same)) {
+      begun = ULPSCOPE_ATEN_REPEATED;
+      return;
+    }
+    entries.push_back({name, entries.back().is_evaluating, is_compiled != 0, task});
+    begun = ULPSCOPE_ATEN_INNER;
   });
-  return is_inner;
+  return begun;
+}
+void ulpscope_aten_leave_modules(ulpscope_aten* aten) {
+  guarded(aten, [](aten::Tracker& tracker) { tracker.stack().clear(); });
 }
 void ulpscope_aten_end_module(ulpscope_aten* aten, ulpscope_name name) {
   guarded(aten, [&](aten::Tracker& tracker) {

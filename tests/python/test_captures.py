@@ -57,6 +57,15 @@ class Captures(unittest.TestCase):
         self.assertEqual(float(rows[2]["value"]), 1e3)
         self.assertEqual(rows[2]["shape"], "")
 
+    def test_a_number_is_the_base_of_a_power(self):
+        rows = captured(lambda model: 2.0 ** (model(self.x) * 0 + 200))
+        self.assertEqual([(row["operand"], float(row["value"])) for row in rows[1:]], [("0", 2.0), ("1", 200.0)])
+
+    def test_no_equation_where_a_factor_has_no_place(self):
+        ones = torch.ones(4, 3)
+        self.assertEqual(len(captured(lambda model: torch.addcmul(model(self.x) * 0, ones, ones * 1e20, value=1e20))), 0)
+        self.assertEqual(len(captured(lambda model: torch.addcmul(model(self.x) * 0, ones * 1e20, ones * 1e20))), 4)
+
     def test_terms_of_a_product_are_its_largest(self):
         big = torch.full((4, 20), 1e-3)
         big[:, 7], big[:, 11] = 2e38, 3e38

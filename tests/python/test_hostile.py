@@ -76,6 +76,14 @@ class Hostile(Case):
         run.close()
         self.assertEqual(len(run.made[0].steps), 2)
 
+    def test_a_hook_closes_in_the_backward_pass(self):
+        with recording(self.model, self.optimizer) as run:
+            train(self.model, self.optimizer, 1)
+            hook = self.model.register_full_backward_hook(lambda *_: run.close())
+            train(self.model, self.optimizer, 2)
+            hook.remove()
+        self.assertTrue(run.made[0].closed)
+
     def test_another_thread_closes_while_this_one_trains(self):
         for _ in range(10):
             with recording(self.model, self.optimizer) as run:

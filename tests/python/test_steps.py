@@ -81,6 +81,20 @@ class Steps(Case):
         steps, losses = self.accumulate(True)
         self.assertAlmostEqual(steps[0].result.loss, sum(losses[:3]), places=14)
 
+    def test_accumulation_of_parts_of_49(self):
+        """The reciprocal of the FP64 number next to 1 / 49 is not 49."""
+        self.assertNotEqual(1 / (1 / 49), 49)
+        losses = []
+        optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        with recording(self.model, optimizer) as run:
+            for x, y in list(batches(7)) * 7:
+                loss = self.loss(self.model(x), y) * (1 / 49)
+                loss.backward()
+                losses.append(loss.item())
+            optimizer.step()
+        step, = self.recorded(run)
+        self.assertAlmostEqual(step.result.loss, sum(losses), places=12)
+
     def test_accumulation_as_told(self):
         steps, losses = self.accumulate(False, accumulate="sum")
         self.assertAlmostEqual(steps[0].result.loss, sum(losses[:3]), places=14)
@@ -264,6 +278,48 @@ class Steps(Case):
         self.assertIsNone(steps[2].result.loss)
         self.assertEqual(run.depth, 0)
         self.assertTrue(run.made[0].closed)
+
+    def test_interrupted_in_a_module(self):
+        """No hook is told of KeyboardInterrupt, and the program goes on, as in a notebook."""
+        optimizer, forward = torch.optim.SGD(self.model.parameters(), 0.1), self.model[1].forward
+
+        def interrupt(_):
+            raise KeyboardInterrupt
+
+        with recording(self.model, optimizer) as run:
+            for number, (x, y) in enumerate(batches(4)):
+                self.model[1].forward = interrupt if number == 1 else forward
+                try:
+                    loss = self.loss(self.model(x), y)
+                except KeyboardInterrupt:
+                    continue
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        steps = self.recorded(run)
+        self.assertEqual([len(step.passes) for step in steps if step.result.loss is not None], [1, 1, 1])
+        for step in steps:
+            modules = {call.call.module for call in step.calls if call.call.phase == "loss"}
+            self.assertLessEqual(modules, {""})
+
+    def test_a_module_that_calls_itself(self):
+        class Tree(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.linear = torch.nn.Linear(4, 4)
+
+            def forward(self, x, depth=2):
+                return self.linear(x if depth == 0 else self(x, depth - 1))
+
+        model = Tree()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        with recording(model, optimizer) as run:
+            for _ in range(2):
+                model(torch.randn(3, 4)).sum().backward()
+                optimizer.step()
+        steps = self.recorded(run)
+        self.assertEqual([[call.call.module for call in step.calls if call.call.phase == "forward"] for step in steps],
+                         [["linear"] * 3] * 2)
 
     def test_exception_of_ours_stops_recording_alone(self):
         optimizer = torch.optim.SGD(self.model.parameters(), 0.1)

@@ -102,14 +102,18 @@ class DeviceStatistics:
         is_cast = cast_from is not None and cast_from.device == given.device
         counted = cast_from if is_cast and cast_from is not None else given
         elements = 1 if measure.kind == NUMBER else counted.numel()
-        parts = -(-elements // _PART)
+        size = max(_PART, -(-elements // _ROWS_OF_CHUNK))
+        parts = -(-elements // size)
         first, rows = self._rows_of(stream, given.device, parts)
         if measure.kind == NUMBER:
             _real(rows[0], 0).copy_(counted.reshape(-1)[0], non_blocking=True)
             return first, parts
+        if parts > 1:  # a tensor that is not contiguous is copied by this, once
+            counted, given = counted.reshape(-1), given.reshape(-1)
+            before, update, gradient = (None if each is None else each.reshape(-1) for each in (before, update, gradient))
         for part in range(parts):
             def values_of(whole: torch.Tensor) -> torch.Tensor:
-                piece = whole if parts == 1 else whole.reshape(-1)[part * _PART:(part + 1) * _PART]
+                piece = whole if parts == 1 else whole[part * size:(part + 1) * size]
                 return piece.to(torch.float64, non_blocking=True, memory_format=torch.contiguous_format).contiguous().view(-1)
 
             values, row = values_of(counted), rows[part]
@@ -155,8 +159,6 @@ class DeviceStatistics:
 
     def _rows_of(self, stream: _Stream, device: torch.device, count: int) -> Tuple[int, torch.Tensor]:
         """Rows that are 0, one behind the other, with the number of the first."""
-        if count > _ROWS_OF_CHUNK:
-            raise ValueError(f"a tensor on a device has more than {_ROWS_OF_CHUNK * _PART} elements")
         if stream.used == 0 or stream.rows + count > _ROWS_OF_CHUNK:
             if stream.used == len(stream.chunks):
                 rows = torch.zeros(_ROWS_OF_CHUNK, ROW, dtype=torch.int64, device=device)

@@ -18,7 +18,7 @@ from . import device
 from .adapter import Adapter, Described, Unavailable
 from .tracker import AdapterStruct, State
 
-_INTERFACE = 2
+_INTERFACE = 3
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_fast")
 _SOURCE = os.path.join(_FOLDER, "record_function.cpp")
 _REPOSITORY = os.path.join(_FOLDER, os.pardir, os.pardir, os.pardir, os.pardir, "recorder")

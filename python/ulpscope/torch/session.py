@@ -19,7 +19,7 @@ from .reached import Reached
 from .samples import Samples
 from .sampling import Sampling, reaches
 from .steps import Steps
-from .tracker import BACKWARD, ENDED, BackwardStruct, CoverageStruct, Tracker, UpdateStruct
+from .tracker import BACKWARD, ENDED, OUTER, REPEATED, BackwardStruct, CoverageStruct, Tracker, UpdateStruct
 
 COVERAGE = "recording."  # names of metrics begin so that say what was recorded
 
@@ -507,7 +507,14 @@ class Session:
             return
         tracker, task = self.tracker, torch._C._current_graph_task_id()
         with self.guard():
-            if tracker.begin_inner_module(number, is_compiled, task):
+            inner = tracker.begin_inner_module(number, is_compiled, task, False)
+            if inner == REPEATED:
+                if _calls_itself():
+                    inner = tracker.begin_inner_module(number, is_compiled, task, True)
+                else:
+                    tracker.leave_modules()
+                    inner = OUTER
+            if inner != OUTER:
                 return
             at, evaluating = tracker.state, not torch.is_grad_enabled()
             if at.is_quiet:  # a step that did not end, for its optimizer raised
@@ -715,6 +722,21 @@ class Session:
                 update.state_names, update.states_count = self._state_names(names), len(names)
                 tracker.updated(update, skipped, before, after)
         return before.value, after.value
+
+
+def _calls_itself() -> bool:
+    """Whether the module whose hook this is called in is on the stack a second time; else an exception that hooks are not told of, as
+    KeyboardInterrupt, left it."""
+    module = None
+    frame: Optional[FrameType] = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "_call_impl":
+            called = frame.f_locals.get("self")
+            if module is not None and called is module:
+                return True
+            module = called if module is None else module
+        frame = frame.f_back
+    return False
 
 
 def _optimizers_stepping() -> int:

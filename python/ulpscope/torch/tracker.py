@@ -10,6 +10,7 @@ _u8, _u32, _u64, _i32, _i64, _double = (
 _text, _pointer = ctypes.c_char_p, ctypes.c_void_p
 
 IDLE, FORWARD, BACKWARD, ENDED = range(4)  # states of the training loop
+OUTER, INNER, REPEATED = range(3)  # how a module stands to those that its thread is in
 SGD, ADAM, UNKNOWN_RULE = range(3)
 NOTHING, TENSOR, TENSORS, INTEGER, REAL, INTEGERS, TEXT, OTHER = range(8)  # kinds of arguments
 STATISTICS, NUMBER, SQUARE, COUNTS_OF_UPDATE = range(1, 5)  # what is taken of a tensor on a device, and where in its row it stands
@@ -153,7 +154,8 @@ _SIGNATURES: Dict[str, Tuple[List[Any], Any]] = {
     "waits": ([_pointer], _u64),
     "lost": ([_pointer], _u64),
     "begin_module": ([_pointer, _u32, ctypes.c_int, ctypes.c_int, _i64], None),
-    "begin_inner_module": ([_pointer, _u32, ctypes.c_int, _i64], ctypes.c_int),
+    "begin_inner_module": ([_pointer, _u32, ctypes.c_int, _i64, ctypes.c_int], ctypes.c_int),
+    "leave_modules": ([_pointer], None),
     "end_module": ([_pointer, _u32], None),
     "depth": ([_pointer], ctypes.c_int),
     "has_maker": ([_pointer, _pointer], ctypes.c_int),

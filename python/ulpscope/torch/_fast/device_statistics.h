@@ -106,32 +106,37 @@ class DeviceStatistics {
     const bool is_cast = cast_from.defined() && cast_from.device() == given.device();
     const at::Tensor& counted = is_cast ? cast_from : given;
     const int64_t elements = measure.kind == ULPSCOPE_ATEN_NUMBER ? 1 : counted.numel();
-    const int64_t parts = (elements + kPart - 1) / kPart;
+    const int64_t part_size = std::max(kPart, (elements + kRowsOfChunk - 1) / kRowsOfChunk);
+    const int64_t parts = (elements + part_size - 1) / part_size;
     ulpscope_aten_rows rows{0, static_cast<uint32_t>(parts)};
     const at::Tensor taken = rows_of(stream, given.device(), parts, rows.first);
     if (measure.kind == ULPSCOPE_ATEN_NUMBER) {
       real(taken[0], 0).copy_(counted.reshape({-1})[0], true);
       return rows;
     }
+    // A tensor that is not contiguous is copied by this, once.
+    const auto in_a_row = [&](const at::Tensor& tensor) { return parts == 1 || !tensor.defined() ? tensor : tensor.reshape({-1}); };
+    const at::Tensor counted_row = in_a_row(counted), given_row = is_cast ? in_a_row(given) : at::Tensor(),
+                     before_row = in_a_row(before), update_row = in_a_row(update), gradient_row = in_a_row(gradient);
     for (int64_t part = 0; part < parts; ++part) {
       const auto values_of = [&](const at::Tensor& whole) {
         const at::Tensor piece =
-            parts == 1 ? whole : whole.reshape({-1}).narrow(0, part * kPart, std::min(kPart, elements - part * kPart));
+            parts == 1 ? whole : whole.narrow(0, part * part_size, std::min(part_size, elements - part * part_size));
         return piece.to(at::kDouble, true, false, at::MemoryFormat::Contiguous).contiguous().view({-1});
       };
-      const at::Tensor values = values_of(counted), row = taken[part];
+      const at::Tensor values = values_of(counted_row), row = taken[part];
       if (measure.kind == ULPSCOPE_ATEN_SQUARE) {
         at::Tensor square = real(row, 0);
         at::sum_out(square, values * values, {0});
         continue;
       }
       if (measure.kind == ULPSCOPE_ATEN_COUNTS_OF_UPDATE) {
-        const at::Tensor w = values_of(before), d = update.defined() ? values_of(update) : values - w;
-        take_update(values, w, d, gradient.defined() ? values_of(gradient).div(measure.factor) : at::Tensor(), row);
+        const at::Tensor w = values_of(before_row), d = update.defined() ? values_of(update_row) : values - w;
+        take_update(values, w, d, gradient.defined() ? values_of(gradient_row).div(measure.factor) : at::Tensor(), row);
         continue;
       }
       const at::Tensor magnitudes = take_values(stream, measure, values, row);
-      if (is_cast) take_roundings(stream, measure, values, magnitudes, values_of(given), row);
+      if (is_cast) take_roundings(stream, measure, values, magnitudes, values_of(given_row), row);
     }
     return rows;
   }
@@ -182,7 +187,6 @@ class DeviceStatistics {
 
   // Rows that are 0, one behind the other; `first`: the number of the first.
   at::Tensor rows_of(Stream& stream, const at::Device& device, int64_t count, uint64_t& first) {
-    TORCH_CHECK(count <= kRowsOfChunk, "a tensor on a device has more than ", kRowsOfChunk * kPart, " elements");
     if (stream.used == 0 || stream.rows + count > kRowsOfChunk) {
       if (stream.used == stream.chunks.size()) {
         const auto options = at::TensorOptions().dtype(at::kLong);

@@ -36,7 +36,7 @@
 namespace {
 
 constexpr size_t kRecordings = 4;  // at once
-constexpr uint32_t kInterface = 2;
+constexpr uint32_t kInterface = 3;
 
 // The functions of libulpscope.so that are called.
 struct Functions {
@@ -49,7 +49,7 @@ struct Functions {
                     const ulpscope_aten_tensor*, uint32_t);
   void (*end_backward)(ulpscope_aten*);
   int (*is_named)(ulpscope_aten*, uint64_t);
-  int (*begin_inner_module)(ulpscope_aten*, ulpscope_name, int, int64_t);
+  int (*begin_inner_module)(ulpscope_aten*, ulpscope_name, int, int64_t, int);
   int (*is_opaque)(ulpscope_aten*, const ulpscope_aten_tensor*, uint32_t);
   void (*end_module)(ulpscope_aten*, ulpscope_name);
   void (*fail)(ulpscope_aten*, const char*);
@@ -80,13 +80,13 @@ struct Frame : at::ObserverContext {
 thread_local std::array<int, kRecordings> depths{};  // inside of ops that are told
 
 struct Hook : torch::autograd::FunctionPostHook {
-  Hook(Recording& owner, int64_t number, std::string name_of_node, std::vector<ulpscope_aten_edge> edges_below)
-      : recording(owner), node(number), name(std::move(name_of_node)), edges(std::move(edges_below)) {}
+  Hook(std::shared_ptr<Recording*> owner, int64_t number, std::string name_of_node, std::vector<ulpscope_aten_edge> edges_below)
+      : recording(std::move(owner)), node(number), name(std::move(name_of_node)), edges(std::move(edges_below)) {}
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                             const torch::autograd::variable_list& inputs) override;
   // Compiled autograd asks it of each hook, and this one has nothing that would have to be compiled again.
   void compiled_args(torch::dynamo::autograd::CompiledNodeArgs&) const {}
-  Recording& recording;
+  std::shared_ptr<Recording*> recording;  // nullptr in it once the pass is no longer followed
   int64_t node;
   std::string name;  // of a node that a program defined, or ""
   std::vector<ulpscope_aten_edge> edges;
@@ -245,6 +245,7 @@ class Recording {
   std::unordered_map<const char*, Overload> overloads_;   // by the text of its name, which lives as long as the overload
   std::unordered_map<const char*, NodeType> node_types_;  // by the text of the type's name
   std::vector<Followed> followed_;
+  std::shared_ptr<Recording*> follower_ = std::make_shared<Recording*>(this);
   // These are of the call that is told, and keep their memory from call to call.
   ulpscope_aten_op op_{};
   std::vector<ulpscope_aten_argument> arguments_;
@@ -271,7 +272,7 @@ void guarded(Recording& recording, const Body& body) noexcept {
 
 torch::autograd::variable_list Hook::operator()(const torch::autograd::variable_list& outputs,
                                                 const torch::autograd::variable_list& inputs) {
-  guarded(recording, [&] { recording.handed_on(*this, outputs, inputs); });
+  if (Recording* const of = *recording) guarded(*of, [&] { of->handed_on(*this, outputs, inputs); });
   return outputs;
 }
 
@@ -553,7 +554,8 @@ bool Recording::begin_inner_module(uint32_t name, bool is_compiled) {
   if (aten_ == nullptr) return false;  // in a step between those that are looked into, the session knows when the next one comes
   const Lock lock(*this);
   if (state_->is_stopped != 0 || state_->muted > 0 || state_->paused > 0 || is_of_others()) return true;
-  return functions_.begin_inner_module(aten_, name, is_compiled, torch::autograd::get_current_graph_task_id()) != 0;
+  return functions_.begin_inner_module(aten_, name, is_compiled, torch::autograd::get_current_graph_task_id(), 0) ==
+         ULPSCOPE_ATEN_INNER;
 }
 
 bool Recording::end_module(uint32_t name, uint64_t output) {
@@ -604,15 +606,20 @@ int Recording::follow(const uint64_t* roots, uint32_t count) {
     // Autograd goes through the hooks of a node that runs just now.
     if (const auto running = torch::autograd::get_current_node(); running && &*running == node) continue;
     const uintptr_t hook = node->add_post_hook(
-        std::make_unique<Hook>(*this, number, is_python(*node) ? node->name() : std::string(), std::move(edges)));
+        std::make_unique<Hook>(follower_, number, is_python(*node) ? node->name() : std::string(), std::move(edges)));
     followed_.push_back({node->getptr(), hook});
   }
   return reaches;
 }
 
 void Recording::release() {
-  for (Followed& each : followed_) each.node->del_post_hook(each.hook);
+  // Autograd goes through the hooks of a node that runs just now, as where one of the program's ends the recording.
+  const auto running = torch::autograd::get_current_node();
+  for (Followed& each : followed_)
+    if (!running || &*running != &*each.node) each.node->del_post_hook(each.hook);
   followed_.clear();
+  *follower_ = nullptr;
+  follower_ = std::make_shared<Recording*>(this);
   if (aten_ != nullptr) functions_.end_backward(aten_);
 }
 
