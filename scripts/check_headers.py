@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Checks the project's headers: no name is defined in two of them, each compiles alone, and all compile together, in either order.
+"""Checks the project's headers: no name is defined in two of them, all compile together, in either order, and each compiles alone.
 
-usage: check_headers.py [--build BUILD] [ROOT]      exit 0: clean, 1: problems, each on a line
+usage: check_headers.py [--build BUILD [--alone]] [ROOT]      exit 0: clean, 1: problems, each on a line
 
 Names are types, aliases, concepts and variables at namespace level; functions may be overloaded. A header that is the first include
 of a source compiles alone where that source compiles without a precompiled header. The others are compiled, with no precompiled
-header, with the flags that BUILD, a build folder, has for the sources beside them; without BUILD they are not. Together, what one header
-declares must not hide from another what that calls.
+header, with the flags that BUILD, a build folder, has for the sources beside them; without --alone they are not, since that takes
+minutes, and without BUILD nothing is compiled. Together, what one header declares must not hide from another what that calls.
 """
 
 import argparse
@@ -95,8 +95,9 @@ def sources_of(entry):
     return [pathlib.Path(name) for name in INCLUDE.findall(file.read_text())] if file.parent.name == "Unity" else [file]
 
 
-def compile_problems(root, headers, build):
-    """What the compiler says of the headers that no source includes first. Those that end in -inl.h are parts of sources.
+def compile_problems(root, headers, build, alone):
+    """What the compiler says of the headers together, and `alone` of each that no source includes first. Those that end in -inl.h are
+    parts of sources.
 
     Each is compiled to an object, which ccache, where there is one, keeps until something that the header includes changes.
     """
@@ -152,7 +153,7 @@ def compile_problems(root, headers, build):
         error = compile_error(source, [*common, *(word for option in words for word in option)])
         return f"the headers do not compile together, {order}:\n{error}" if error else None
 
-    rest = [header for header in headers if include_name(root, header) not in first and can_be_included(header)]
+    rest = [header for header in headers if alone and include_name(root, header) not in first and can_be_included(header)]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         both_orders = pool.map(problem_together, ["forwards", "backwards"]) if together else []
         return [found for found in [*pool.map(problem, rest), *both_orders] if found]
@@ -161,12 +162,13 @@ def compile_problems(root, headers, build):
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--build", type=pathlib.Path)
+    parser.add_argument("--alone", action="store_true")
     parser.add_argument("root", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
     arguments = parser.parse_args()
     headers = headers_of(arguments.root)
     problems = twice_defined(arguments.root, headers)
     if arguments.build:
-        problems += compile_problems(arguments.root, headers, arguments.build.resolve())
+        problems += compile_problems(arguments.root, headers, arguments.build.resolve(), arguments.alone)
     for problem in problems:
         print(problem)
     return 1 if problems else 0

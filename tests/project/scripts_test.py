@@ -144,12 +144,12 @@ class Headers(Tree):
         self.write("build/compile_commands.json", json.dumps([{
             "directory": str(self.root / "build"), "file": str(self.root / "base/source.cpp"),
             "command": f"c++ -I{self.root}/build/include -o source.o -c {self.root}/base/source.cpp"}]))
-        result = self.check("--build", self.root / "build")
+        result = self.check("--build", self.root / "build", "--alone")
         self.assertEqual((result.returncode, result.stdout), (0, ""))
         self.assertTrue((self.root / "build/headers_alone/base/alone.cpp").exists())
         self.assertFalse((self.root / "build/headers_alone/base/first.cpp").exists())
         self.write("base/alone.h", "namespace ulpscope {\ninline std::vector<int> numbers;\n}\n")
-        result = self.check("--build", self.root / "build")
+        result = self.check("--build", self.root / "build", "--alone")
         self.assertEqual(result.returncode, 1)
         self.assertIn("ulpscope/base/alone.h does not compile alone", result.stdout)
 
@@ -185,11 +185,11 @@ class Headers(Tree):
             "directory": str(self.root / "build"), "file": str(self.root / "base/source.cpp"),
             "command": f"c++ -I{self.root}/build/include -include {self.root}/build/precompiled.h -o source.o "
                        f"-c {self.root}/base/source.cpp"}]))
-        result = self.check("--build", self.root / "build")
+        result = self.check("--build", self.root / "build", "--alone")
         self.assertEqual(result.returncode, 1)
         self.assertIn("ulpscope/base/first.h does not compile alone", result.stdout)
         self.write("base/first.h", "#include <vector>\nnamespace ulpscope {\ninline std::vector<int> numbers;\n}\n")
-        result = self.check("--build", self.root / "build")
+        result = self.check("--build", self.root / "build", "--alone")
         self.assertEqual((result.returncode, result.stdout), (0, ""))
 
 
