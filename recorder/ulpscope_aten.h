@@ -75,6 +75,10 @@ typedef struct {
   uint8_t is_pointwise;  /* the overload has the tag pointwise */
 } ulpscope_aten_schema;
 
+/* Nodes of autograd have sequence numbers, which each thread counts. Above these bits stands the thread that made a node; 0 is the
+ * one that records. */
+enum { ULPSCOPE_ATEN_SEQUENCE_BITS = 44 };
+
 /* A call of an overload. */
 typedef struct {
   uint32_t schema;                         /* of ulpscope_aten_add_schema */

@@ -2,14 +2,17 @@
 
 namespace ulpscope::aten {
 
+int64_t& Nodes::last_of(int64_t sequence) { return last_.try_emplace(sequence >> ULPSCOPE_ATEN_SEQUENCE_BITS, -1).first->second; }
+
 void Nodes::add(int64_t sequence, Node node) {
-  if (sequence <= last_) return;
-  last_ = sequence;
+  int64_t& last = last_of(sequence);
+  if (sequence <= last) return;
+  last = sequence;
   new_.insert_or_assign(sequence, std::move(node));
 }
 
 void Nodes::add_custom(int64_t sequence, Node node) {
-  if (sequence > last_) custom_.insert_or_assign(sequence, std::move(node));
+  if (sequence > last_of(sequence)) custom_.insert_or_assign(sequence, std::move(node));
 }
 
 const Node* Nodes::get(int64_t sequence) const {

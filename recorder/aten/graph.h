@@ -34,8 +34,9 @@ class Nodes {
 
  private:
   const Node* get(int64_t sequence) const;
+  int64_t& last_of(int64_t sequence);
   std::unordered_map<int64_t, Node> new_, old_, custom_;
-  int64_t last_ = -1;
+  std::unordered_map<int64_t, int64_t> last_;  // by thread
 };
 
 // The gradients that the node that ended last handed on, by their memory.

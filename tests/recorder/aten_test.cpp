@@ -411,6 +411,36 @@ TEST_F(Aten, GradientsBelongToTheForwardOpAndToTheParameter) {
   });
 }
 
+// Each thread counts the nodes that it makes, as a device's does in a backward pass whose graph is kept: its numbers are the
+// others' too.
+TEST_F(Aten, NodesOfTwoThreadsHaveTheSameNumbers) {
+  constexpr int64_t kThread = int64_t{1} << ULPSCOPE_ATEN_SEQUENCE_BITS, kTask = 1;
+  auto weight = make(4), scaled = make(4), there = make(4), here = make(4), loss = make({}, {4});
+  for (auto* const each : {&weight, &scaled, &there, &here, &loss}) each->requires_grad = 1;
+  const auto arrived = make(4), of_there = make(4), of_here = make(4);
+  ulpscope_aten_name_parameter(aten_, weight.handle, name("w"), name("fc"));
+  source(weight, "w");
+  enter("fc");
+  run("aten::mul", {{"self"}, {"other"}}, {weight, 2.0}, {scaled}, {.made_node = 900});
+  run("aten::relu", {{"self"}}, {scaled}, {there}, {.made_node = kThread | 901});
+  run("aten::tanh", {{"self"}}, {there}, {here}, {.made_node = 901});
+  run("aten::sum", {{"self"}}, {here}, {loss}, {.made_node = 902});
+  leave("fc");
+  start_ = {.is_found = 1, .is_nested = 0, .is_new = 1, .scale = 1};
+  ulpscope_aten_backward backward{};
+  ulpscope_aten_begin_backward(aten_, &loss, 1, 1, &backward);
+  ulpscope_aten_state_of(aten_)->state = ULPSCOPE_ATEN_BACKWARD;
+  run("aten::tanh_backward", {{"grad_output"}, {"output"}}, {arrived, here}, {of_here},
+      {.task = kTask, .node = 901, .node_name = "TanhBackward0"});
+  run("aten::threshold_backward", {{"grad_output"}, {"self"}}, {of_here, there}, {of_there},
+      {.task = kTask, .node = kThread | 901, .node_name = "ReluBackward0"});
+  ulpscope_aten_end_backward(aten_);
+  finish();
+  const Snapshot trace(path_);
+  EXPECT_EQ(op_named(trace, "tanh_backward").forward_id, op_named(trace, "tanh").id);
+  EXPECT_EQ(op_named(trace, "threshold_backward").forward_id, op_named(trace, "relu").id);
+}
+
 TEST_F(Aten, ACollectiveHasTheValuesThatAreThereOnceTheyAreRead) {
   const auto x = make(4), y = make(4);
   source(x, "w");

@@ -192,6 +192,13 @@ class Recording {
   void handed_on(const Hook& hook, const torch::autograd::variable_list& gradients, const torch::autograd::variable_list& arrived);
 
  private:
+  // The number of a node: each thread counts those that it makes, and nodes of a backward pass on a device are that thread's.
+  // Numbers of the thread that records are what Python has for them.
+  int64_t number_of(uint64_t sequence, uint64_t thread) const;
+  int64_t number_of(const torch::autograd::Node& node) const { return number_of(node.sequence_nr(), node.thread_id()); }
+  int64_t number_here(int64_t sequence) const {
+    return number_of(static_cast<uint64_t>(sequence), at::RecordFunction::currentThreadId());
+  }
   const Overload* overload_of(const at::RecordFunction& function);  // nullptr: it is no op
   void describe_schema(const c10::OperatorHandle& op, Overload& overload);
   void retain(uint64_t storage);
@@ -240,7 +247,8 @@ class Recording {
   ulpscope_aten_state* state_ = nullptr;
   Functions functions_{};
   at::CallbackHandle handle_ = 0;
-  std::thread::id thread_;  // which has the callback
+  std::thread::id thread_;         // which has the callback
+  uint64_t number_of_thread_ = 0;  // as nodes have it
   std::unordered_map<uint64_t, Retained> retained_;
   std::unordered_map<const char*, Overload> overloads_;   // by the text of its name, which lives as long as the overload
   std::unordered_map<const char*, NodeType> node_types_;  // by the text of the type's name
@@ -326,7 +334,14 @@ void Recording::begin(ulpscope_aten* aten, ulpscope_aten_state* state, const Fun
   device_.asks_python = functions.is_capturing;
   depths[slot_] = 0;
   thread_ = std::this_thread::get_id();
+  number_of_thread_ = at::RecordFunction::currentThreadId();
   handle_ = at::addThreadLocalCallback(callback_of(slot_));
+}
+
+int64_t Recording::number_of(uint64_t sequence, uint64_t thread) const {
+  constexpr uint64_t kNone = UINT64_MAX;  // an accumulator's
+  if (sequence == kNone) return -1;
+  return static_cast<int64_t>(thread == number_of_thread_ ? sequence : thread << ULPSCOPE_ATEN_SEQUENCE_BITS | sequence);
 }
 
 const Overload* Recording::overload_of(const at::RecordFunction& function) {
@@ -447,7 +462,7 @@ void Recording::describe_op(const Frame& frame) {
   if (op_.task == -1) return;
   const auto node = torch::autograd::get_current_node();
   if (!node) return;
-  op_.node = static_cast<int64_t>(node->sequence_nr());
+  op_.node = number_of(*node);
   const auto [at, is_new] = node_types_.try_emplace(typeid(*node).name());
   NodeType& type = at->second;
   if (is_new) {
@@ -471,7 +486,7 @@ std::unique_ptr<at::ObserverContext> Recording::function_started(const at::Recor
   for (const c10::IValue& input : function.inputs())
     if (input.isTensor()) describe(input.toTensor(), tensors_.emplace_back());
   const int is_of_step =
-      functions_.begin_function(aten_, function.name(), function.seqNr(), torch::autograd::get_current_graph_task_id(),
+      functions_.begin_function(aten_, function.name(), number_here(function.seqNr()), torch::autograd::get_current_graph_task_id(),
                                 tensors_.data(), static_cast<uint32_t>(tensors_.size()));
   if (is_of_step == 0) return nullptr;
   auto frame = std::make_unique<Frame>();
@@ -498,7 +513,7 @@ void Recording::ended(const at::RecordFunction& function, Frame& frame) {
   op_.results_count = static_cast<uint32_t>(results_.size());
   const int64_t newest = static_cast<int64_t>(at::sequence_number::peek()) - 1;
   // Behind the op's own node there may be one of the view that it wrote to; an op that has none leaves the number as it was.
-  op_.made_node = frame.sequence >= 0 && newest >= frame.sequence ? frame.sequence : newest;
+  op_.made_node = number_here(frame.sequence >= 0 && newest >= frame.sequence ? frame.sequence : newest);
   functions_.after(aten_, &op_);
 }
 
@@ -530,7 +545,7 @@ int Recording::function_of(const ulpscope_aten_tensor& tensor, ulpscope_aten_fun
   const auto& node = owned.grad_fn();
   if (!node || !is_python(*node)) return 0;
   function_name_ = node->name();
-  function.sequence = static_cast<int64_t>(node->sequence_nr());
+  function.sequence = number_of(*node);
   function.name = function_name_.c_str();
   function.slot = static_cast<uint32_t>(owned.output_nr());
   return 1;
@@ -596,13 +611,13 @@ int Recording::follow(const uint64_t* roots, uint32_t count) {
           edge.handle = reinterpret_cast<uint64_t>(accumulate->variable.unsafeGetTensorImpl());
           reaches = reaches || functions_.is_named(aten_, edge.handle) != 0;
         } else {
-          edge.sequence = static_cast<int64_t>(next->sequence_nr());
+          edge.sequence = number_of(*next);
           if (seen.insert(next).second) pending.push_back(next);
         }
       }
       edges.push_back(edge);
     }
-    const auto number = static_cast<int64_t>(node->sequence_nr());
+    const int64_t number = number_of(*node);
     // Autograd goes through the hooks of a node that runs just now.
     if (const auto running = torch::autograd::get_current_node(); running && &*running == node) continue;
     const uintptr_t hook = node->add_post_hook(
