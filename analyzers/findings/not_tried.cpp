@@ -46,7 +46,8 @@ bool has_failed(const RunFacts& facts) {
 }
 
 bool can_be_run_again(const Snapshot& trace) {
-  const RunInfo& run = trace.parts().front().run;
+  const std::vector<TracePart> parts = trace.parts();
+  const RunInfo& run = parts.front().run;
   return is_of_own_engine(run) && run.parent_run.empty() && run.world_size <= 1 && trace.writer_state() != WriterState::alive;
 }
 
