@@ -2,6 +2,7 @@
 
 import copy
 import io
+import math
 import os
 import subprocess
 import sys
@@ -178,6 +179,38 @@ class Models(Case):
         self.assertEqual(run._session.failed, "")
         self.assertEqual([name for name, _, _ in run.made[0].settings][:2], ["optimizer", "lr"])
         self.assertEqual(len(run.made[0].steps), 1)
+
+    def test_optimizers_without_a_learning_rate(self):
+        """They find one for themselves in each step."""
+
+        class Relative(torch.optim.Optimizer):
+            @torch.no_grad()
+            def step(self, closure=None):
+                for parameter in self.param_groups[0]["params"]:
+                    parameter -= 0.01 * parameter.grad
+
+        for defaults in ({"lr": None}, {}):
+            for options in ({}, {"sample": 2}):
+                for scaler in (None, torch.amp.GradScaler("cpu", init_scale=4.0)):
+                    with self.subTest(defaults=defaults, options=options, scaled=scaler is not None):
+                        model = linear()
+                        optimizer = Relative(model.parameters(), defaults)
+                        with recording(model, optimizer, scaler, **options) as run:
+                            for number in range(4):
+                                optimizer.zero_grad()
+                                loss = model(torch.full((2, 4), float("inf") if scaler is not None and number == 1 else 1.0)).sum()
+                                (loss if scaler is None else scaler.scale(loss)).backward()
+                                if scaler is None:
+                                    optimizer.step()
+                                else:
+                                    scaler.step(optimizer)
+                                    scaler.update()
+                        self.assertEqual(run._session.failed, "")
+                        steps = run.made[0].steps
+                        self.assertEqual([each.result.learning_rate for each in steps], [None] * 4)
+                        updated = [update for call in steps[0].calls for update in call.updates.values()]
+                        self.assertEqual(len(updated), 2)
+                        self.assertTrue(all(math.isnan(update.learning_rate) for update in updated))
 
     def test_modules_that_were_compiled_in_place_keep_their_bits(self):
         """They have no hooks, which would change what of them is compiled."""

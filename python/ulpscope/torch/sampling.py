@@ -7,7 +7,7 @@ from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 
-from . import backward
+from . import backward, updates
 from .patch import Patch
 from .tracker import BACKWARD, ENDED
 
@@ -166,7 +166,7 @@ class Sampling:
                 steps.overflowed.add(key)
         for optimizer in steps.expected:
             if id(optimizer) in steps.overflowed:
-                steps.rate(float(optimizer.param_groups[0]["lr"]))
+                steps.rate(updates.rate_of(optimizer.param_groups[0]))
 
 
 def reaches(roots: Tuple[torch.Tensor, ...], is_named: Callable[[Any], bool]) -> bool:

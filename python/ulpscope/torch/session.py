@@ -632,7 +632,7 @@ class Session:
             frame = frame.f_back
         if optimizer is not None:
             self.takes_turn(optimizer)
-            self.steps.rate(updates.number(optimizer.param_groups[0]["lr"]))
+            self.steps.rate(updates.rate_of(optimizer.param_groups[0]))
             if overflowed:
                 self.steps.overflowed.add(id(optimizer))
         return True
@@ -695,7 +695,7 @@ class Session:
             if self.sampling.is_looking:
                 before, after = self._updated(optimizer, skipped, 1.0 if scale is None else updates.number(scale))
                 self._norms(before, after)
-            self.steps.step_taken(optimizer, updates.number(optimizer.param_groups[0]["lr"]), skipped)
+            self.steps.step_taken(optimizer, updates.rate_of(optimizer.param_groups[0]), skipped)
             self.sampling.stepped()
 
     def _norms(self, before: float, after: float) -> None:

@@ -158,8 +158,8 @@ class Steps:
         first, second = self.squares or (0.0, 0.0)
         self.squares = (first + before, second + after)
 
-    def rate(self, value: float) -> None:
-        """The learning rate of the step: that of the optimizer that comes first."""
+    def rate(self, value: Optional[float]) -> None:
+        """The learning rate of the step: that of the optimizer that comes first, of those whose rate is known."""
         if self.learning_rate is None:
             self.learning_rate = value
 
@@ -183,7 +183,7 @@ class Steps:
         self.scales = None if scales is None else (scales[1], scales[1])
         self._begin_pass("forward", 0, 0)
 
-    def step_taken(self, optimizer: Any, rate: float, skipped: bool) -> None:
+    def step_taken(self, optimizer: Any, rate: Optional[float], skipped: bool) -> None:
         (self.skipped if skipped else self.stepped).add(id(optimizer))
         self.rate(rate)
         self.moved_on = True

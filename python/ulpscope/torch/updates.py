@@ -1,5 +1,6 @@
 """Optimizers: their parameters, states and settings, and the rule by which they update."""
 
+import math
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
@@ -9,6 +10,14 @@ from .tracker import ADAM, SGD, UNKNOWN_RULE, UpdateStruct
 
 def number(value: Any) -> float:
     return float(value.item()) if isinstance(value, torch.Tensor) else float(value)
+
+
+def rate_of(group: Dict[str, Any]) -> Optional[float]:
+    """The learning rate of a group; None: it has none, as where the optimizer finds one for itself in each step."""
+    try:
+        return number(group["lr"])
+    except (KeyError, TypeError, ValueError, RuntimeError):
+        return None
 
 
 def local(tensor: Any) -> Any:
@@ -70,8 +79,9 @@ def parameters_with_states(optimizer: Any, group: Dict[str, Any]) -> List[Tuple[
 
 def describe_group(optimizer: Any, group: Dict[str, Any], update: UpdateStruct) -> None:
     """The numbers of the rule that a group's parameters have in common."""
-    update.rule = rule_of(optimizer)
-    update.learning_rate = number(group["lr"])
+    rate = rate_of(group)
+    update.rule = UNKNOWN_RULE if rate is None else rule_of(optimizer)
+    update.learning_rate = math.nan if rate is None else rate
     if update.rule == UNKNOWN_RULE:
         return
     update.weight_decay = number(group.get("weight_decay", 0))
