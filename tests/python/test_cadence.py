@@ -257,6 +257,28 @@ class Cadence(Case):
             self.assertTrue(math.isclose(step.result.loss, loss, rel_tol=1e-12))
             self.assertEqual(step.result.scales, (8.0, 8.0))
 
+    def test_losses_that_the_program_changes_afterwards(self):
+        """As where it divides them for its log, before the step ends."""
+        for make in (lambda: None, lambda: torch.amp.GradScaler("cpu", init_scale=8.0)):
+            scaler = make()
+            with self.subTest(scaled=scaler is not None):
+                model, optimizer = parts()
+                losses = []
+                with recording(model, optimizer, scaler, sample=4) as run:
+                    for _ in range(6):
+                        optimizer.zero_grad()
+                        loss = torch.nn.functional.cross_entropy(model(torch.randn(5, 6)), torch.zeros(5, dtype=torch.long))
+                        losses.append(loss.item())
+                        (loss if scaler is None else scaler.scale(loss)).backward()
+                        with torch.no_grad():
+                            loss *= 3
+                        if scaler is None:
+                            optimizer.step()
+                        else:
+                            scaler.step(optimizer)
+                            scaler.update()
+                self.assertEqual([step.result.loss for step in run.made[0].steps], losses)
+
     def test_a_nan_of_a_step_that_was_not_recorded(self):
         _, some = self.train(30, 14, sample=10)
         report = ulpscope.report(some.path)

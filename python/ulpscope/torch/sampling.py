@@ -120,7 +120,7 @@ class Sampling:
         unscaled = next((given for scaled, given in self._scaled if scaled() is root), None)
         if unscaled is not None:
             return unscaled.item
-        detached, scaler = root.detach(), self._scaler
+        detached, scaler = root.detach().clone(), self._scaler  # it is read later, when the program may have changed its own
         if scaler is None:
             return detached.item
         scales = self._session.steps  # of this step, once the scaler is read
@@ -132,9 +132,9 @@ class Sampling:
             result = original(scaler, outputs, *args, **kwargs)
             if self._is_concerned() and scaler.is_enabled():
                 self._scaler = scaler
-                if isinstance(outputs, torch.Tensor) and isinstance(result, torch.Tensor):
+                if isinstance(outputs, torch.Tensor) and isinstance(result, torch.Tensor) and outputs.numel() == 1:
                     self._scaled = [each for each in self._scaled if each[0]() is not None]
-                    self._scaled.append((weakref.ref(result), outputs.detach()))
+                    self._scaled.append((weakref.ref(result), outputs.detach().clone()))
             return result
 
         return replaced
