@@ -1,6 +1,7 @@
 """Recordings that keep the rows of some steps: the last ones before something happened, or each Nth. ULPSCOPE_LIBRARY and ULPSCOPE_PROGRAM
 say which library and program."""
 
+import contextlib
 import math
 import os
 import signal
@@ -278,6 +279,39 @@ class Cadence(Case):
                             scaler.step(optimizer)
                             scaler.update()
                 self.assertEqual([step.result.loss for step in run.made[0].steps], losses)
+
+    def test_backward_passes_that_begin_elsewhere(self):
+        """In an iterator of losses, which can be read once, and at an edge of the graph, which is no tensor."""
+
+        def several(loss):
+            torch.autograd.backward(each for each in (loss, loss * 2))
+            return 3 * loss.item()
+
+        def edge(loss):
+            torch.autograd.backward(torch.autograd.graph.get_gradient_edge(loss), torch.ones(()))
+
+        for goes_back in (several, edge):
+            gradients, losses = [], []
+            for sample in (None, 1, 3):
+                with self.subTest(goes_back=goes_back.__name__, sample=sample):
+                    model, optimizer = parts()
+                    losses.clear()
+                    with contextlib.nullcontext() if sample is None else recording(model, optimizer, sample=sample) as run:
+                        for _ in range(5):
+                            optimizer.zero_grad()
+                            loss = torch.nn.functional.cross_entropy(model(torch.randn(5, 6)), torch.zeros(5, dtype=torch.long))
+                            losses.append(goes_back(loss))
+                            optimizer.step()
+                    gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+                    if sample is not None:
+                        self.assertEqual(run._session.failed, "")
+                        self.assertEqual(len(run.made[0].steps), 5)
+                        for step, wanted in zip(run.made[0].steps, losses):
+                            if wanted is None:
+                                self.assertIsNone(step.result.loss)
+                            else:
+                                self.assertAlmostEqual(step.result.loss, wanted, places=5)
+                        self.assertTrue(all(map(torch.equal, gradients[0], gradients[-1])))
 
     def test_a_nan_of_a_step_that_was_not_recorded(self):
         _, some = self.train(30, 14, sample=10)

@@ -6,6 +6,7 @@ import weakref
 from typing import Any, Callable, List, Optional, Tuple
 
 import torch
+from torch.autograd.graph import GradientEdge
 
 from . import backward, updates
 from .patch import Patch
@@ -93,8 +94,12 @@ class Sampling:
         @functools.wraps(original)
         def replaced(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if self._is_concerned():
+                is_one = isinstance(tensors, (torch.Tensor, GradientEdge))
+                if not is_one:
+                    tensors = tuple(tensors)  # an iterator gives them once
                 with self._session.guard():
-                    self._take_losses((tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors))
+                    roots = (tensors,) if is_one else tensors
+                    self._take_losses(tuple(root for root in roots if isinstance(root, torch.Tensor)))
             return original(tensors, *args, **kwargs)
 
         return replaced
