@@ -1,5 +1,6 @@
 """Training loops that are easily told wrong: odd scales, optimizers and losses, copies of models, pauses, refusals."""
 
+import contextlib
 import copy
 import io
 import math
@@ -372,6 +373,39 @@ class Pauses(Case):
             optimizer.step()
         unknown = {call.call.parameter: call.call.inputs_unknown for call in run.made[0].steps[0].calls if call.updates}
         self.assertEqual(unknown, {"weight": True, "bias": False})
+
+
+@unittest.skipIf(torch is None, NEEDS_TORCH)
+class Gradients(Case):
+    """Warnings on parameters to which no gradient came count all steps, also those whose ops are not recorded."""
+
+    def warnings(self, optimizers_of, uses_first, pauses=lambda number: False, **options):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
+        optimizers = optimizers_of(model)
+        with recording(model, optimizers, **options) as run:
+            for number in range(6):
+                with run.pause() if pauses(number) else contextlib.nullcontext():
+                    x = model[0](torch.ones(2, 4))
+                    loss = model[1](x if uses_first(number) else x.detach()).sum()
+                    for optimizer in optimizers:
+                        optimizer.zero_grad()
+                    loss.backward()
+                    for optimizer in optimizers:
+                        optimizer.step()
+        self.assertEqual(run._session.failed, "")
+        return " ".join(run.made[0].warnings)
+
+    def test_parts_that_are_trained_in_some_steps(self):
+        def odd(number):
+            return number % 2 == 1
+
+        for optimizers_of, told in ((lambda model: [sgd(model)], "No gradient came to 0.weight, 0.bias in any step"),
+                                    (lambda model: [sgd(model[0]), sgd(model[1])], "No parameter of an optimizer (SGD) had a gradient")):
+            for options in ({}, {"sample": 2}, {"pauses": odd}):
+                with self.subTest(told=told, options=options):
+                    self.assertEqual(self.warnings(optimizers_of, odd, **options), "")
+                    self.assertIn(told, self.warnings(optimizers_of, lambda number: False, **options))
 
 
 @unittest.skipIf(torch is None, NEEDS_TORCH)

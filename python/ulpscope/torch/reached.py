@@ -14,7 +14,8 @@ def _told(names: List[str]) -> str:
 
 
 class Reached:
-    """Parameters that had a gradient when their optimizer stepped, and those that never had one."""
+    """Parameters that had a gradient when their optimizer stepped, and those that never had one, in whatever steps: also those whose ops are
+    not recorded, and in pauses."""
 
     def __init__(self, name_of: Callable[[Any], Optional[str]]) -> None:
         self._name_of = name_of

@@ -650,7 +650,12 @@ class Session:
             return
         with self.guard(), torch._C._DisableTorchDispatch():
             at = self.tracker.state
-            if at.paused or not self._concerns(optimizer):
+            if not self._concerns(optimizer):
+                return
+            has_closure = (args[1] if len(args) > 1 else kwargs.get("closure")) is not None
+            if not has_closure:  # else gradients come later
+                self.reached.optimizer_steps(optimizer)
+            if at.paused:
                 return
             if at.optimizing and _optimizers_stepping() == 1:  # the one before did not end, for it raised
                 at.optimizing = 0
@@ -660,14 +665,11 @@ class Session:
                 self.sampling.leave()
                 if not self.sampling.is_looking:
                     return
-                has_closure = (args[1] if len(args) > 1 else kwargs.get("closure")) is not None
                 self._keep(optimizer, has_closure)
                 at.is_quiet = not has_closure
 
     def _keep(self, optimizer: Any, has_closure: bool) -> None:
         """Copies of what a step reads; with a closure the gradients come later."""
-        if not has_closure:
-            self.reached.optimizer_steps(optimizer)
         pairs: List[Optional[torch.Tensor]] = []
         for group in optimizer.param_groups:
             for parameter in group["params"]:
