@@ -61,6 +61,96 @@ class Scalers(Case):
         for each in self.overflow(sgd, 1.0)[:1]:
             self.assertEqual([call.call.name for call in each.calls if call.call.phase == "scaling"], ["scale"] + ["unscale"] * 2)
 
+    def test_subclasses_with_methods_of_their_own(self):
+        """As of fully sharded models: what they do is what GradScaler does."""
+
+        class Extended(torch.amp.GradScaler):
+            def scale(self, outputs):
+                return super().scale(outputs)
+
+            def unscale_(self, optimizer):
+                return super().unscale_(optimizer)
+
+            def update(self, new_scale=None):
+                return super().update(new_scale)
+
+        class Own(torch.amp.GradScaler):
+            def scale(self, outputs):
+                if self._scale is None:
+                    self._lazy_init_scale_growth_tracker(outputs.device)
+                return outputs * self._scale
+
+            def _unscale_grads_(self, optimizer, inv_scale, found_inf, allow_fp16):
+                gradients = [parameter.grad for group in optimizer.param_groups for parameter in group["params"]]
+                torch._amp_foreach_non_finite_check_and_unscale_(gradients, found_inf, inv_scale)
+                return {found_inf.device: found_inf}
+
+            def update(self, new_scale=None):
+                states = self._per_optimizer_states.values()
+                if any(found > 0 for state in states for found in state["found_inf_per_device"].values()):
+                    self._scale *= self._backoff_factor
+                self._per_optimizer_states.clear()
+
+        class Unrelated:
+            """It has the methods, and no class of PyTorch's."""
+
+            def __init__(self, device, init_scale):
+                self.inner = torch.amp.GradScaler(device, init_scale=init_scale)
+                self.is_enabled, self.get_scale = self.inner.is_enabled, self.inner.get_scale
+
+            def scale(self, outputs):
+                return self.inner.scale(outputs)
+
+            def step(self, optimizer):
+                return self.inner.step(optimizer)
+
+            def update(self):
+                return self.inner.update()
+
+        def told(kind, **options):
+            model = linear()
+            optimizer, scaler = sgd(model), kind("cpu", init_scale=2.0**16)
+            losses = []
+            with recording(model, optimizer, scaler, **options) as run:
+                for number in range(8):
+                    optimizer.zero_grad()
+                    loss = model(torch.full((2, 4), float("inf") if number in (2, 3) else 1.0)).sum()
+                    losses.append(loss.item())
+                    scaler.scale(loss).backward()
+                    scaler.step(optimizer)
+                    scaler.update()
+            self.assertEqual(run._session.failed, "")
+            self.assertEqual(run.made[0].warnings, [])
+            steps = run.made[0].steps
+            self.assertEqual(repr([each.result.loss for each in steps]), repr(losses))
+            labels = [[output.label.scale for call in each.calls for output in call.outputs.values()
+                       if output.label.role in ("weight_gradient", "loss")] for each in steps]
+            return [each.result._replace(seconds=0) for each in steps], labels
+
+        for options in ({}, {"sample": 3}):
+            wanted = told(torch.amp.GradScaler, **options)
+            self.assertEqual([each.skipped for each in wanted[0]], [False] * 2 + [True] * 2 + [False] * 4)
+            for kind in (Extended, Own, Unrelated):
+                with self.subTest(kind=kind.__name__, options=options):
+                    self.assertEqual(repr(told(kind, **options)), repr(wanted))
+
+    def test_scalers_that_are_not_followed(self):
+        class Unknown:
+            is_enabled = staticmethod(lambda: True)
+            get_scale = staticmethod(lambda: 1024.0)
+
+        model = linear()
+        optimizer, scaler = sgd(model), Unknown()
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            with recording(model, optimizer, scaler) as run:
+                for _ in range(2):
+                    step(model, optimizer, lambda y: y.sum() * 1024)
+        self.assertEqual(run._session.failed, "")
+        told = ["The gradient scaler (Unknown) was not seen to multiply a loss: losses and gradients are told as if they had no loss scale."]
+        self.assertEqual(run.made[0].warnings, told)
+        self.assertEqual([str(each.message) for each in said], ["ulpscope: " + told[0]])
+
     def test_scaled_losses_that_are_sometimes_multiplied(self):
         model = linear()
         optimizer, scaler = sgd(model), torch.amp.GradScaler("cpu", init_scale=1024.0)

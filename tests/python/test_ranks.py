@@ -81,6 +81,26 @@ def train(rank, folder, way, bad):
     torch.save(read, os.path.join(folder, f"gradients{rank}.pt"))
 
 
+def train_scaled(rank, folder):
+    """Gradients of rank 1 overflow in step 2, for which the scaler of both leaves out the step."""
+    from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+    model = model_of()
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), ShardedGradScaler("cpu", init_scale=1024.0)
+    losses = []
+    with ulpscope.record(os.path.join(folder, "run"), model, optimizer, scaler) as run:
+        for step in range(5):
+            optimizer.zero_grad()
+            x = torch.full((4, 4), float("inf") if (rank, step) == (1, 2) else 1.0)
+            loss = torch.nn.functional.cross_entropy(model(x), torch.zeros(4, dtype=torch.long))
+            losses.append(loss.item())
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert not run._session.failed, run._session.failed
+    torch.save(losses, os.path.join(folder, f"losses{rank}.pt"))
+
+
 def exchange(way, parameters):
     """Programs that exchange gradients themselves."""
     from torch.distributed import _functional_collectives as functional
@@ -167,6 +187,20 @@ class Ranks(Case):
             backward = [row for row in rows if row["phase"] == "backward" and row["role"] == "weight_gradient"]
             self.assertEqual({row["parameter"] for row in backward}, {"0.weight", "0.bias", "2.weight", "2.bias"})
         self.check_blames_rank_1(self.trained("sharded", True))
+
+    def test_a_scaler_of_sharded_models(self):
+        folder = in_two_processes(train_scaled)
+        self.addCleanup(folder.cleanup)
+        for rank in range(2):
+            trace = ulpscope.load(os.path.join(folder.name, "run", f"rank{rank}.h5"))
+            steps = trace.table("steps")
+            self.assertEqual([row["skipped"] for row in steps], [False, False, True, False, False])
+            self.assertEqual([(row["scale_before"], row["scale_after"]) for row in steps],
+                             [(1024, 1024)] * 2 + [(1024, 512)] + [(512, 512)] * 2)
+            self.assertEqual(repr([row["loss"] for row in steps]), repr(torch.load(os.path.join(folder.name, f"losses{rank}.pt"))))
+            scales = [{row["scale"] for row in rows_of(trace.path) if row["role"] == "weight_gradient" and row["phase"] == "backward"
+                       and row["step"] == step} for step in (0, 4)]
+            self.assertEqual(scales, [{1024.0}, {512.0}])
 
     def test_a_folder_is_one_run(self):
         """As where processes share nothing; the one of rank 1 meets a NaN."""

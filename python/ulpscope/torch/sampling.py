@@ -8,7 +8,7 @@ from typing import Any, Callable, List, Optional, Tuple
 import torch
 from torch.autograd.graph import GradientEdge
 
-from . import backward, updates
+from . import backward, scalers, updates
 from .patch import Patch
 from .tracker import BACKWARD, ENDED
 
@@ -30,9 +30,10 @@ class Sampling:
 
     def begin(self) -> None:
         self._look()
-        if self._session.steps.sample == 1:
+        owners = scalers.classes(self._session.scaler)
+        if self._session.steps.sample == 1:  # the update of PyTorch's own scaler is an op
+            self._patches = [Patch(owner, "update", self._update) for owner in owners[1:] if "update" in owner.__dict__]
             return
-        owners = {torch.amp.GradScaler, type(self._session.scaler)}
         self._patches = [Patch(torch.autograd, "backward", self._backward)]
         self._patches += [Patch(owner, name, replaces) for owner in owners for name, replaces in
                           (("scale", self._scale), ("update", self._update)) if name in owner.__dict__]
@@ -85,10 +86,13 @@ class Sampling:
 
     # Steps that are not looked into.
 
-    def _is_concerned(self) -> bool:
+    def _goes_on(self) -> bool:
         session = self._session
         state = session.tracker.state
-        return not (self.is_looking or session.is_over or state.paused or state.muted) and session.is_of_thread()
+        return not (session.is_over or state.paused or state.muted) and bool(session.is_of_thread())
+
+    def _is_concerned(self) -> bool:
+        return not self.is_looking and self._goes_on()
 
     def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -136,7 +140,7 @@ class Sampling:
         def replaced(scaler: Any, outputs: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(scaler, outputs, *args, **kwargs)
             if self._is_concerned() and scaler.is_enabled():
-                self._scaler = scaler
+                self._scaler, self._session.has_scaled = scaler, True
                 if isinstance(outputs, torch.Tensor) and isinstance(result, torch.Tensor) and outputs.numel() == 1:
                     self._scaled = [each for each in self._scaled if each[0]() is not None]
                     self._scaled.append((weakref.ref(result), outputs.detach().clone()))
@@ -147,21 +151,40 @@ class Sampling:
     def _update(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def replaced(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+            session = self._session
+            if self.is_looking:
+                return self._looked_update(original, scaler, *args, **kwargs)
             before: Optional[float] = None
-            if self._is_concerned() and scaler.is_enabled() and self._session.tracker.state.is_open:
-                with self._session.guard():
+            if self._is_concerned() and scaler.is_enabled() and session.tracker.state.is_open:
+                with session.guard():
                     before = float(scaler.get_scale())
                     self._take_overflows(scaler)
             result = original(scaler, *args, **kwargs)
             if before is not None:
-                with self._session.guard():
-                    self._session.steps.scale(before)
-                    self._session.steps.scaler_updated(float(scaler.get_scale()))
+                with session.guard():
+                    session.steps.scale(before)
+                    session.steps.scaler_updated(float(scaler.get_scale()))
                     self._scaled, self._scaler = [], None
                     self.arrange()
             return result
 
         return replaced
+
+    def _looked_update(self, original: Callable[..., Any], scaler: Any, *args: Any, **kwargs: Any) -> Any:
+        """In a step that is looked into, an update is seen by its op; but a subclass may have ops of its own for it, and leave out steps
+        for gradients of other processes that overflowed."""
+        session = self._session
+        is_concerned, told = self._goes_on() and scaler.is_enabled() and session.tracker.state.is_open, session.scaler_updates
+        if is_concerned:
+            with session.guard():
+                skipped = scalers.left_out(scaler, session.steps.stepped)
+                session.steps.overflowed |= {id(optimizer) for optimizer in session.steps.expected}.intersection(skipped)
+        result = original(scaler, *args, **kwargs)
+        if is_concerned and session.scaler_updates == told and not session.is_over:
+            with session.guard():
+                session.scaler_updates += 1
+                session.steps.scaler_updated(float(scaler.get_scale()))
+        return result
 
     def _take_overflows(self, scaler: Any) -> None:
         """Optimizers whose step the scaler left out."""

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Op
 import torch
 
 from .._library import Refused
-from . import backward, updates
+from . import backward, scalers, updates
 from .adapter import Adapter, line_of_user
 from .reached import Reached
 from .samples import Samples
@@ -22,11 +22,6 @@ from .steps import Steps
 from .tracker import BACKWARD, ENDED, OUTER, REPEATED, BackwardStruct, CoverageStruct, Tracker, UpdateStruct
 
 COVERAGE = "recording."  # names of metrics begin so that say what was recorded
-
-_GRAD_SCALER = torch.amp.GradScaler.scale.__code__.co_filename
-
-# Looks for overflows without unscaling, for an optimizer that unscales in its step.
-_CHECK = torch.amp.GradScaler._check_inf_per_device.__code__
 
 _OPTIMIZER = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
 
@@ -122,6 +117,8 @@ class Session:
         self._arrays: Dict[Tuple[str, ...], Any] = {}  # of names of optimizers' states
         self._started: Optional[int] = None  # the frame that made a starting gradient
         self._scale: Optional[_Scale] = None
+        self.scaler_updates = 0  # that were told
+        self.has_loss = self.has_scaled = False  # a loss was recorded, and one that a scaler multiplied
         self.adapter, self.notes = adapter, [way]  # for the end of the trace
         self.tracker = Tracker(adapter.structure, self, getattr(make_recorder, "calls", None))
         self.adapter.fail = self.fail
@@ -235,7 +232,9 @@ class Session:
         run = dict(self._run)
         run["precision"] = run.get("precision") or self._precision()
         scaler = self.scaler
-        if scaler is not None and scaler.is_enabled():
+        is_scaled = scaler is not None and scaler.is_enabled()
+        is_dynamic = is_scaled and all(hasattr(scaler, f"get_{name}") for name in ("growth_factor", "backoff_factor", "growth_interval"))
+        if is_dynamic:
             run.update(dynamic_loss_scale=1, growth_factor=scaler.get_growth_factor(),
                        backoff_factor=scaler.get_backoff_factor(), growth_interval=scaler.get_growth_interval())
         self.recorder = self._make_recorder(run, self._options)
@@ -249,9 +248,10 @@ class Session:
             if prefix:  # names of modules begin with it, and code for them with the model that has it
                 place = prefix if prefix.isdigit() else json.dumps(prefix, ensure_ascii=False)
                 self.recorder.setting(f"models[{place}]", type(model).__name__, "other", True)
-        if scaler is not None and scaler.is_enabled():
-            for name, value, kind in (("init_scale", scaler.get_scale(), "scale_initial"),
-                                      ("growth_factor", scaler.get_growth_factor(), "scale_growth_factor"),
+        if is_scaled:
+            self.recorder.setting("init_scale", f"{scaler.get_scale():.12g}", "scale_initial", True)
+        if is_dynamic:
+            for name, value, kind in (("growth_factor", scaler.get_growth_factor(), "scale_growth_factor"),
                                       ("backoff_factor", scaler.get_backoff_factor(), "scale_backoff_factor"),
                                       ("growth_interval", scaler.get_growth_interval(), "scale_growth_interval")):
                 self.recorder.setting(name, f"{value:.12g}", kind, True)
@@ -309,6 +309,11 @@ class Session:
             recorder.note(f"Statistics of {lost} outputs are not known, since a CUDA graph was captured when their step ended.")
         for told in self.reached.warnings(self._models, self.module_of):
             recorder.warning(told)
+        if self.has_loss and not self.has_scaled and self.scaler is not None and self.scaler.is_enabled():
+            told = (f"The gradient scaler ({type(self.scaler).__name__}) was not seen to multiply a loss: losses and gradients are told as "
+                    "if they had no loss scale.")
+            recorder.warning(told)
+            warn(f"ulpscope: {told}")
         for name, value in self._coverage():
             recorder.metric(COVERAGE + name, "other", value)
         for why, count in self.refusals.most_common(3):
@@ -454,9 +459,10 @@ class Session:
 
     def on_scale_of_call(self, _: Any, scale: Any) -> int:
         with self.guard():
-            scaler = self._scaler_of_call()
-            if scaler is not None:
-                scale[0] = self._scale_of(scaler)
+            call = next(scalers.running(self.scaler, 16), None)
+            if call is not None and call.method in scalers.SCALES:  # else it steps or unscales, and hooks of the user's may multiply there
+                self.has_scaled = True
+                scale[0] = self._scale_of(call.scaler)
                 self.steps.scale(scale[0])
                 return 1
         return 0
@@ -468,6 +474,7 @@ class Session:
 
     def on_scaler_updated(self, _: Any, scale: float) -> None:
         with self.guard():
+            self.scaler_updates += 1
             self._scale = self._updated_scale() if math.isnan(scale) else None
             self.steps.scaler_updated(scale)
 
@@ -576,6 +583,7 @@ class Session:
         takes_losses = reaches and not start.is_grad and not start.nested
         self.tracker.begin_backward(given.address, given.count, takes_losses, began)
         if began.has_loss:
+            self.has_loss = True
             loss, later, tracker = began.loss, began.later, self.tracker
             self.steps.backward(lambda: tracker.loss(later) if later else loss,
                                 None if math.isnan(began.divisor) else began.divisor)
@@ -585,51 +593,29 @@ class Session:
 
     # The scaler.
 
-    def _scaler_of_call(self) -> Any:
-        """The gradient scaler that multiplies the loss just now, or None."""
-        frame: Optional[FrameType] = sys._getframe(1)
-        for _ in range(16):
-            if frame is None:
-                return None
-            if frame.f_code.co_filename == _GRAD_SCALER:
-                if frame.f_code.co_name not in ("scale", "apply_scale"):
-                    return None  # it steps or unscales, and hooks of the user's may multiply there
-                while frame is not None and "self" not in frame.f_locals:
-                    frame = frame.f_back
-                return None if frame is None else frame.f_locals["self"]
-            frame = frame.f_back
-        return None
-
     def _scale_of(self, scaler: Any) -> float:
         """The scale of a gradient scaler: the one that its last update left, unless it was changed since. Else a device that has
         it is waited for."""
-        tensor, known = scaler._scale, self._scale
-        is_known = known is not None and tensor is not None and known.tensor is tensor and known.version == tensor._version
+        tensor, known = getattr(scaler, "_scale", None), self._scale
+        if not isinstance(tensor, torch.Tensor):
+            return float(scaler.get_scale())
+        is_known = known is not None and known.tensor is tensor and known.version == tensor._version
         if not is_known or known is None or known.value is None:
-            known = self._scale = _Scale(tensor, 0 if tensor is None else tensor._version, float(scaler.get_scale()))
+            known = self._scale = _Scale(tensor, tensor._version, float(scaler.get_scale()))
         return known.value or 0.0
 
     def _updated_scale(self) -> Optional["_Scale"]:
         """The scale that a scaler updates just now; its value comes when the step is settled."""
-        frame: Optional[FrameType] = sys._getframe(1)
-        while frame is not None:
-            if frame.f_code.co_filename == _GRAD_SCALER and frame.f_code.co_name == "update":
-                tensor = frame.f_locals["self"]._scale
-                return _Scale(tensor, tensor._version + self.adapter.versions_behind, None)
-            frame = frame.f_back
-        return None
+        tensor = next((call.scaler._scale for call in scalers.running(None) if call.method == "update"), None)
+        return None if tensor is None else _Scale(tensor, tensor._version + self.adapter.versions_behind, None)
 
     def _unscaled(self, overflowed: bool) -> bool:
         """The scaler looked at the gradients of one optimizer; says whether it unscaled them. Where they may have overflowed, its
         step is skipped unless it comes before the scaler's update."""
-        optimizer = None
-        frame: Optional[FrameType] = sys._getframe(1)
-        while frame is not None:
-            if frame.f_code is _CHECK:
-                return False
-            if optimizer is None and frame.f_code.co_filename == _GRAD_SCALER:
-                optimizer = frame.f_locals.get("optimizer")
-            frame = frame.f_back
+        calls = list(scalers.running(self.scaler))
+        if any(call.method == scalers.CHECKS for call in calls):
+            return False
+        optimizer = next((found for found in (call.optimizer for call in calls) if found is not None), None)
         if optimizer is not None:
             self.takes_turn(optimizer)
             self.steps.rate(updates.rate_of(optimizer.param_groups[0]))
