@@ -2,6 +2,7 @@
 
 import unittest
 import warnings
+from unittest import mock
 
 from recorded import NEEDS_TORCH, Case, recording, torch
 
@@ -248,6 +249,25 @@ class Steps(Case):
         evaluated = [call.call.name for call in steps[0].calls if call.call.phase == "evaluation"]
         self.assertEqual(evaluated, ["input", "addmm", "tanh", "addmm", "_log_softmax", "nll_loss_forward"] * 2)
         self.assertEqual(steps[2].metrics, [("val_accuracy", "other", 0.5)])
+
+    def test_peak_memory_is_that_of_steps_which_raised_it(self):
+        """The counter is the program's: it is read, and never set back."""
+        optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        peak = [1000]
+        known = {"is_available": lambda: True, "is_initialized": lambda: True, "is_current_stream_capturing": lambda: False,
+                 "max_memory_allocated": lambda *_: peak[0]}
+        for name, replacement in known.items():
+            patch = mock.patch.object(torch.cuda, name, replacement)
+            patch.start()
+            self.addCleanup(patch.stop)
+        with mock.patch.object(torch.cuda, "reset_peak_memory_stats") as reset, recording(self.model, optimizer) as run:
+            for (x, y), after in zip(batches(4), (1500, 1500, 1700, 1600)):  # the program sets it back in the last one
+                loss = self.loss(self.model(x), y)
+                peak[0] = after
+                loss.backward()
+                optimizer.step()
+        self.assertEqual([step.result.peak_memory for step in self.recorded(run)], [1500, 0, 1700, 0])
+        reset.assert_not_called()
 
     def test_mistakes_are_told_at_once(self):
         for options in ({"level": "all"}, {"compile": "yes"}, {"accumulate": "max"}):

@@ -89,8 +89,7 @@ class Steps:
         if not keeps_norms:
             self.tracker.clear_norms()
         at.is_open, at.state, self.started = 1, IDLE, time.perf_counter()
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
-            torch.cuda.reset_peak_memory_stats()
+        self.peak_before = _peak_memory()
         self.recorder.begin_step(at.step)
         self.is_left_out = not (self.is_looking and self.is_sampled(at.step))
         if self.is_left_out:
@@ -106,7 +105,8 @@ class Steps:
         at.is_open, at.state = 0, IDLE
         self._decide_accumulation()
         norms = None if self.squares is None else (_root(self.squares[0]), _root(self.squares[1]))
-        memory = torch.cuda.max_memory_allocated() if torch.cuda.is_available() and torch.cuda.is_initialized() else 0
+        peak = _peak_memory()
+        memory = peak if peak > self.peak_before else 0  # else the peak was before the step, whose own is not known
         self.recorder.end_step(StepResult(
             loss=loss_of_step(self.losses, self.accumulate), learning_rate=self.learning_rate, scales=self.scales, norms=norms,
             seconds=seconds, peak_memory=memory, skipped=bool(self.skipped) and not self.stepped))
@@ -219,6 +219,11 @@ class Steps:
         if self.accumulate is None:
             self.accumulate = "sum" if all(loss.divisor == micro_batches_of(group) for loss in group) else "mean"
         self.recorder.note(f"The loss of a step is the {self.accumulate} of the losses of its micro-batches.")
+
+
+def _peak_memory() -> int:
+    """The most bytes that tensors on the GPU took since the program began, or set the counter back, which is the program's own."""
+    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() and torch.cuda.is_initialized() else 0
 
 
 def _root(square: float) -> float:
