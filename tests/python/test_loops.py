@@ -10,6 +10,7 @@ import sys
 import tempfile
 import unittest
 import warnings
+from unittest import mock
 
 from recorded import NEEDS_TORCH, Case, Recorded, Refused, recording, torch
 
@@ -598,12 +599,15 @@ class Runs(Case):
     def test_run_ids_of_launched_runs(self):
         from ulpscope.torch import record
 
-        broadcast = []
+        store = torch.distributed.HashStore()
         before = {name: os.environ.get(name) for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")}
         self.addCleanup(lambda: [os.environ.pop(name, None) if value is None else os.environ.update({name: value})
                                  for name, value in before.items()])
-        self.addCleanup(setattr, torch.distributed, "broadcast_object_list", torch.distributed.broadcast_object_list)
-        torch.distributed.broadcast_object_list = lambda given, src: broadcast.append(given)
+        for owner, name, replacement in ((torch.distributed.distributed_c10d, "_get_default_store", lambda: store),
+                                         (torch.distributed, "get_rank", lambda: 0)):
+            patch = mock.patch.object(owner, name, replacement)
+            patch.start()
+            self.addCleanup(patch.stop)
         os.environ.update(TORCHELASTIC_RUN_ID="5_a-b", TORCHELASTIC_RESTART_COUNT="0")
         first = record._run_id("folder")
         self.assertEqual(first, record._run_id("folder"))
@@ -611,10 +615,11 @@ class Runs(Case):
         self.assertNotEqual(first, record._run_id("other"))
         os.environ["TORCHELASTIC_RESTART_COUNT"] = "1"
         self.assertNotEqual(first, record._run_id("folder"))
-        self.assertEqual(broadcast, [])
+        self.assertEqual(store.num_keys(), 0)
         os.environ["TORCHELASTIC_RUN_ID"] = "none"
-        record._run_id("folder")
-        self.assertEqual(len(broadcast), 1)
+        given = [record._run_id("folder") for _ in range(2)]
+        self.assertEqual([store.get(f"ulpscope/folder/{number}").decode() for number in range(2)], given)
+        self.assertNotEqual(*given)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Runs of two processes: their traces, what passes between them, and reports of a folder with both."""
 
+import contextlib
+import datetime
 import multiprocessing
 import os
 import tempfile
@@ -33,7 +35,8 @@ def in_two_processes(work, *given):
 def _as_rank(rank, folder, work, given):
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2,
+                                         timeout=datetime.timedelta(minutes=2))
     work(rank, folder, *given)
     torch.distributed.destroy_process_group()
 
@@ -99,6 +102,26 @@ def train_scaled(rank, folder):
             scaler.update()
     assert not run._session.failed, run._session.failed
     torch.save(losses, os.path.join(folder, f"losses{rank}.pt"))
+
+
+def train_one(rank, folder, records):
+    """Only one of the processes records; the other one trains beside it."""
+    from ulpscope.torch import record
+
+    record._WAIT_FOR_RANK_0 = datetime.timedelta(milliseconds=10)
+    model = model_of()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with ulpscope.record(os.path.join(folder, "run"), model, optimizer) if rank == records else contextlib.nullcontext():
+            for x, y in loader_of(False):
+                optimizer.zero_grad()
+                torch.nn.functional.cross_entropy(model(x), y).backward()
+                exchange("waits", model.parameters())
+                optimizer.step()
+    told = [str(each.message) for each in said if "ulpscope" in str(each.message)]
+    assert [text.split(":")[1] for text in told] == [
+        " rank 1 got no id of the run from rank 0, so that its trace counts as a run of its own"] * (rank == records == 1), told
 
 
 def exchange(way, parameters):
@@ -201,6 +224,13 @@ class Ranks(Case):
             scales = [{row["scale"] for row in rows_of(trace.path) if row["role"] == "weight_gradient" and row["phase"] == "backward"
                        and row["step"] == step} for step in (0, 4)]
             self.assertEqual(scales, [{1024.0}, {512.0}])
+
+    def test_one_process_records(self):
+        for records in range(2):
+            folder = in_two_processes(train_one, records)
+            self.addCleanup(folder.cleanup)
+            self.assertEqual(os.listdir(os.path.join(folder.name, "run")), [f"rank{records}.h5"])
+            self.assertEqual(len(ulpscope.load(os.path.join(folder.name, "run", f"rank{records}.h5")).table("steps")), 8)
 
     def test_a_folder_is_one_run(self):
         """As where processes share nothing; the one of rank 1 meets a NaN."""

@@ -1,6 +1,7 @@
 """Recording of a training loop: hooks on the model, optimizers and backward passes, around the dispatch mode."""
 
 import contextlib
+import datetime
 import functools
 import hashlib
 import os
@@ -11,6 +12,7 @@ import signal
 import sys
 import threading
 import weakref
+from collections import Counter
 from types import TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Type, Union
 
@@ -26,6 +28,8 @@ from .signals import Signals
 _METRIC_KINDS = ("other", "evaluation_loss", "evaluation_accuracy")
 _PHASES = ("data", "forward", "recompute", "loss", "backward", "scaling", "communication", "optimizer", "evaluation")
 _SKIPS, _NORM = re.compile(r"skips:[1-9][0-9]{0,8}"), re.compile(r"grad_norm:([0-9]{1,9}(?:\.[0-9]{1,9})?)x")
+_WAIT_FOR_RANK_0 = datetime.timedelta(seconds=30)
+_shared: "Counter[str]" = Counter()  # recordings that began, by the names of their paths
 _LEAST_BYTES = 2_000_000  # an empty trace has 1.5 MB
 
 
@@ -380,6 +384,23 @@ def _run_id(path: str) -> str:
     if elastic not in ("", "none"):  # torchrun without --rdzv-id says none
         whole = "\n".join((elastic, os.environ.get("TORCHELASTIC_RESTART_COUNT", ""), path))
         return hashlib.sha256(whole.encode("utf-8", "replace")).hexdigest()[:32]
-    identity = [secrets.token_hex(16)]
-    torch.distributed.broadcast_object_list(identity, src=0)
-    return identity[0]
+    return _shared_id(os.path.basename(path), torch.distributed.get_rank())
+
+
+def _shared_id(name: str, rank: int) -> str:
+    """The id that rank 0 makes, and gives to the others through the store of their process group. Nothing waits for ranks that do not
+    record, but those for rank 0, for a while."""
+    number, own = _shared[name], secrets.token_hex(16)
+    _shared[name] += 1
+    key = f"ulpscope/{name}/{number}"
+    try:
+        store = torch.distributed.distributed_c10d._get_default_store()
+        if rank == 0:
+            store.set(key, own)
+            return own
+        store.wait([key], _WAIT_FOR_RANK_0)
+        return str(store.get(key).decode())
+    except Exception as error:  # rank 0 does not record, or there is no such store
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        warn(f"ulpscope: rank {rank} got no id of the run from rank 0, so that its trace counts as a run of its own: {first}")
+        return own
