@@ -10,6 +10,7 @@ import sys
 import tempfile
 import unittest
 import warnings
+import weakref
 from unittest import mock
 
 from recorded import NEEDS_TORCH, Case, Recorded, Refused, recording, torch
@@ -303,6 +304,62 @@ class Models(Case):
                         updated = [update for call in steps[0].calls for update in call.updates.values()]
                         self.assertEqual(len(updated), 2)
                         self.assertTrue(all(math.isnan(update.learning_rate) for update in updated))
+
+    def test_parameters_that_are_replaced(self):
+        """They have names as those before had, and the memory of those is the program's again."""
+        for options in ({}, {"sample": 4}):
+            with self.subTest(options=options):
+                torch.manual_seed(0)
+                model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+                optimizer = sgd(model)
+                with recording(model, **options) as run:
+                    for number in range(9):
+                        if number == 4:
+                            gone = [weakref.ref(parameter) for parameter in model[1].parameters()]
+                            model[1] = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1))
+                            optimizer = sgd(model)
+                        elif number == 8:
+                            gone.append(weakref.ref(model[0].weight))
+                            model[0].weight = nn.Parameter(torch.ones(4, 4))
+                            optimizer = sgd(model)
+                        step(model, optimizer)
+                        if number in (4, 8):
+                            self.assertEqual([each() for each in gone], [None] * len(gone))
+                self.assertEqual(run._session.failed, "")
+                steps = run.made[0].steps
+                before, after = ["0.weight", "0.bias", "1.weight", "1.bias"], [
+                    "0.weight", "0.bias", "1.0.weight", "1.0.bias", "1.1.weight", "1.1.bias"]
+                for number, names in ((0, before), (4, after), (8, after)):
+                    calls = steps[number].calls
+                    self.assertEqual([call.call.parameter for call in calls if call.updates], names)
+                    gradients = {output.label.parameter for call in calls for output in call.outputs.values()
+                                 if output.label.role == "weight_gradient"}
+                    self.assertEqual(gradients, set(names))
+                    modules = {call.call.module for call in calls if call.call.name == "addmm" and call.call.phase == "forward"}
+                    self.assertEqual(modules, {name.rpartition(".")[0] for name in names})
+
+    def test_addresses_of_replaced_parameters_are_kept(self):
+        """So that nothing is taken for a parameter that lies where one was."""
+        model = nn.Sequential(nn.Linear(4, 4), linear())
+        with recording(model) as run:
+            step(model, sgd(model))
+            addresses = [parameter._cdata for parameter in model[1].parameters()]
+            model[1] = nn.Linear(4, 2)
+            step(model, sgd(model))
+            self.assertEqual([run._session._held[address].expired() for address in addresses], [True, True])
+        self.assertEqual(run._session.failed, "")
+
+    def test_parameters_that_are_swapped(self):
+        """As where a module moves whose parameters are of a class of their own: that is refused of tensors with weak references."""
+        self.addCleanup(torch.__future__.set_swap_module_params_on_conversion, False)
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        model = linear()
+        with recording(model, sgd(model)) as run:
+            step(model, sgd(model))
+            model.to(torch.float64)
+            model.to(torch.float32)
+            step(model, sgd(model))
+        self.assertEqual(run._session.failed, "")
 
     def test_modules_that_were_compiled_in_place_keep_their_bits(self):
         """They have no hooks, which would change what of them is compiled."""

@@ -14,9 +14,10 @@ import threading
 import weakref
 from collections import Counter
 from types import TracebackType
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Type, Union
 
 import torch
+from torch.nn.modules.module import register_module_module_registration_hook, register_module_parameter_registration_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .._library import Recorder, load_library
@@ -93,6 +94,8 @@ class Recording:
         self.path = path
         self._session = Session(models, optimizers, scaler, options, run, accumulate, sample, make_recorder, *choose(adapter))
         self._handles: List[Any] = []
+        self._hooked: "weakref.WeakValueDictionary[int, torch.nn.Module]" = weakref.WeakValueDictionary()  # by id
+        self._inner: List[Tuple[str, "weakref.ref[torch.nn.Module]"]] = []  # those that have hooks where ops are looked at
         self._exits = contextlib.ExitStack()
         self._closed = False
         self._thread = threading.get_ident()
@@ -111,9 +114,7 @@ class Recording:
 
     def _hook(self, given: List[Tuple[str, torch.nn.Module]], models: List[Tuple[str, torch.nn.Module]], compile: str) -> None:
         session = self._session
-        inner: List[Tuple[str, torch.nn.Module]] = []
-        session.sampling = Sampling(
-            session, lambda: [handle for name, module in inner for handle in _hook_module(session, name, module)])
+        session.sampling = Sampling(session, lambda: self._hook_inner(self._inner))
         self._signals.begin()
         if compile == "eager":
             self._exits.enter_context(torch.compiler.set_stance("force_eager"))
@@ -123,26 +124,38 @@ class Recording:
             if unwrapped(model) is not model:
                 session.unseen["compiled_modules"] += 1
                 self._handles += _hook_module(session, prefix, model)
-        # A hook on a module that was compiled in place would change what of it is compiled, and so its bits.
-        seen = {id(inside) for _, model in models for module in model.modules() if getattr(module, "_compiled_call_impl", None)
-                for inside in module.modules()}
-        if seen:
-            session.unseen["compiled_modules"] += len(seen)
+        compiled = _compiled_in_place(models)
+        if compiled:
+            session.unseen["compiled_modules"] += len(compiled)
             session.notes.append("Modules that were compiled in place (`module.compile()`) were not looked into.")
-        for (_, outer), (prefix, model) in zip(given, models):
-            for name, module in session.modules_of(prefix, model):
-                if id(module) in seen or isinstance(module, torch.jit.ScriptModule):
-                    continue
-                seen.add(id(module))
-                if module is model or outer is not model:
-                    self._handles += _hook_module(session, name, module)
-                else:
-                    inner.append((name, module))
+        self._hook_new(given, models)
+        session.hook_new_modules = functools.partial(self._hook_new, given, models)
+        for register in (register_module_parameter_registration_hook, register_module_module_registration_hook):
+            self._handles.append(register(session.registered))
         self._handles.append(register_optimizer_step_pre_hook(
             lambda optimizer, args, kwargs: session.optimizer_begins(optimizer, args, kwargs)))
         self._handles.append(register_optimizer_step_post_hook(lambda optimizer, args, kwargs: session.optimizer_ends(optimizer)))
         session.sampling.begin()
         self._handles.append(session.samples.listen())
+
+    def _hook_new(self, given: List[Tuple[str, torch.nn.Module]], models: List[Tuple[str, torch.nn.Module]]) -> None:
+        """Hooks modules that have no hooks yet: all of them, and later those that the program put into the models."""
+        # A hook on a module that was compiled in place would change what of it is compiled, and so its bits.
+        compiled, inner = _compiled_in_place(models), []
+        for (_, outer), (prefix, model) in zip(given, models):
+            for name, module in self._session.modules_of(prefix, model):
+                if id(module) in compiled or isinstance(module, torch.jit.ScriptModule) or self._hooked.get(id(module)) is module:
+                    continue
+                self._hooked[id(module)] = module
+                if module is model or outer is not model:
+                    self._handles += _hook_module(self._session, name, module)
+                else:
+                    inner.append((name, weakref.ref(module)))
+        self._inner += inner
+        self._session.sampling.add_hooks(lambda: self._hook_inner(inner))
+
+    def _hook_inner(self, inner: List[Tuple[str, "weakref.ref[torch.nn.Module]"]]) -> List[Any]:
+        return [handle for name, made in inner if (module := made()) is not None for handle in _hook_module(self._session, name, module)]
 
     def _unhook(self) -> None:
         """What looks at ops is the thread's that began; where another closes, it stays there and, muted, looks at nothing."""
@@ -333,6 +346,12 @@ class _Ends(_Hook):
         session = self._session_of(module, False)
         if session is not None:
             session.module_ends(self._number, module, args, output)
+
+
+def _compiled_in_place(models: List[Tuple[str, torch.nn.Module]]) -> Set[int]:
+    """The ids of modules that are compiled in place, and of what is in them."""
+    return {id(inside) for _, model in models for module in model.modules() if getattr(module, "_compiled_call_impl", None)
+            for inside in module.modules()}
 
 
 def _hook_module(session: Session, name: str, module: torch.nn.Module) -> List[Any]:

@@ -79,6 +79,11 @@ class Sampling:
         session.steps.is_looking = True
         self._scaled, self._scaler = [], None
 
+    def add_hooks(self, hook: Callable[[], List[Any]]) -> None:
+        """Hooks modules that the models have got, where ops are looked at."""
+        if self.is_looking:
+            self._handles += hook()
+
     def _unhook(self) -> None:
         for handle in self._handles:
             handle.remove()

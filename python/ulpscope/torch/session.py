@@ -26,6 +26,10 @@ COVERAGE = "recording."  # names of metrics begin so that say what was recorded
 _OPTIMIZER = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
 
 
+# Keeps the address of a tensor, and nothing of its memory; PyTorch's declarations lack it.
+_address_of: Callable[[torch.Tensor], Any] = getattr(torch._C, "_WeakTensorRef")
+
+
 def named_models(model: Any) -> List[Tuple[str, torch.nn.Module]]:
     """The models given, each with what its names begin with."""
     if isinstance(model, dict):
@@ -111,7 +115,12 @@ class Session:
         self._trigger = ""  # before the file was open
         self.refusals: "Counter[str]" = Counter()
         self.unseen: "Counter[str]" = Counter()  # by names of coverage
-        self._names: Dict[int, str] = {}  # of parameters, by id
+        self._names: Dict[int, str] = {}  # of parameters, by the address that stands for them in the library
+        # The named tensors, so that no other has such an address; those that the program put away as weak references, which keep the
+        # address alone. Not all of them, since tensors that have these cannot be swapped (torch.utils.swap_tensors).
+        self._held: Dict[int, Any] = {}
+        self.is_renamed = False  # a module has another parameter or module than when names were given
+        self.hook_new_modules: Callable[[], None] = lambda: None
         self._modules: Dict[str, str] = {}
         self._sourced = False
         self._arrays: Dict[Tuple[str, ...], Any] = {}  # of names of optimizers' states
@@ -132,25 +141,49 @@ class Session:
     # Names.
 
     def _name_parameters(self, optimizers: Iterable[Any]) -> None:
+        there: Set[int] = set()
         for prefix, model in self._models:
             for name, module in self.modules_of(prefix, model):
                 for own, parameter in module.named_parameters(recurse=False):
                     full = f"{name}.{own}" if name else own
-                    self._name_parameter(parameter, full, name)
+                    there.update(self._name_parameter(parameter, full, name))
         for number, optimizer in enumerate(optimizers):
             for index, (tensor, _) in enumerate(updates.parameters_of(optimizer)):
-                self._name_parameter(tensor, f"optimizer{number}.parameter{index}", "")
+                there.update(self._name_parameter(tensor, f"optimizer{number}.parameter{index}", ""))
+        for address in self._held.keys() - there:
+            self._let_go(address)
 
-    def _name_parameter(self, parameter: torch.Tensor, full: str, module: str) -> None:
-        if id(parameter) in self._names:
-            return
-        self._names[id(parameter)] = full
-        self._modules.setdefault(full, module)
-        self.tracker.name_parameter(parameter._cdata, self.tracker.name(full), self.tracker.name(module))
+    def _name_parameter(self, parameter: torch.Tensor, full: str, module: str) -> List[int]:
+        """Names a parameter that has no name, and this process's part of it; their addresses."""
         part = updates.local(parameter)
-        if part is not parameter:
-            self.parts[full] = part
-            self.tracker.name_parameter(part._cdata, self.tracker.name(full), self.tracker.name(module))
+        both = [parameter] if part is parameter else [parameter, part]
+        if parameter._cdata not in self._names:
+            self._names[parameter._cdata] = full
+            self._modules.setdefault(full, module)
+            for each in both:
+                self._held[each._cdata] = each
+                self.tracker.name_parameter(each._cdata, self.tracker.name(full), self.tracker.name(module))
+            if part is not parameter:
+                self.parts[full] = part
+        return [each._cdata for each in both]
+
+    def _let_go(self, address: int) -> None:
+        """The program put a named tensor away, whose memory is free from then on."""
+        held = self._held[address]
+        if isinstance(held, torch.Tensor):
+            self._held[address] = _address_of(held) if held._cdata == address else None
+
+    def registered(self, module: torch.nn.Module, name: str, what: Any) -> None:
+        """A module of the program got a parameter or a module."""
+        if isinstance(what, torch.nn.Module) or (isinstance(what, torch.Tensor) and what._cdata not in self._names):
+            self.is_renamed = True
+
+    def _rename(self) -> None:
+        """Names what modules have now, where that may be other parameters and modules than before."""
+        if self.is_renamed:
+            self.is_renamed = self._sourced = False
+            self._name_parameters(self.steps.expected)
+            self.hook_new_modules()
 
     def unsharded(self, name: str, module: torch.nn.Module) -> None:
         """Parameters that a module has while it runs, in the place of this process's parts of them (FSDP)."""
@@ -162,7 +195,8 @@ class Session:
                 part = self.parts.get(full)
                 if part is None or updates.local(parameter) is not parameter:
                     continue
-                self._name_parameter(parameter, full, name)
+                for address in self._name_parameter(parameter, full, name):
+                    self._let_go(address)
                 described = self.adapter.describe([parameter, part])
                 self.tracker.unsharded(described.at(0), described.at(1))
 
@@ -175,13 +209,13 @@ class Session:
             yield ".".join(part for part in (prefix, name) if part), module
 
     def name_of(self, parameter: Any) -> Optional[str]:
-        return self._names.get(id(parameter))
+        return None if parameter is None else self._names.get(parameter._cdata)
 
     def module_of(self, parameter: str) -> str:
         return self._modules.get(parameter, "")
 
     def reaches_parameter(self, roots: Tuple[torch.Tensor, ...]) -> bool:
-        return reaches(roots, lambda parameter: id(parameter) in self._names)
+        return reaches(roots, lambda parameter: self.name_of(parameter) is not None)
 
     def is_of_thread(self) -> bool:
         return threading.get_ident() == self.thread
@@ -368,6 +402,7 @@ class Session:
         self.steps.forward(evaluating)
         if before != at.state or evaluating:
             self.tracker.begin_pass(self.steps.current[0])
+        self._rename()
         if not self._sourced and not self.steps.is_left_out:
             self._sourced = True
             self._sources()
@@ -392,6 +427,7 @@ class Session:
 
     def _sources(self) -> None:
         """Rows for parameters and buffers whose makers are not known: at the beginning, and where a pause changed them."""
+        self._name_parameters(self.steps.expected)
         seen: Set[int] = set()
         for prefix, model in self._models:
             for name, module in self.modules_of(prefix, model):
@@ -405,7 +441,7 @@ class Session:
             for parameter, _ in updates.parameters_of(optimizer):
                 if id(parameter) not in seen:
                     seen.add(id(parameter))
-                    self._source(parameter, "weight", self._names[id(parameter)], "", "")
+                    self._source(parameter, "weight", str(self.name_of(parameter)), "", "")
 
     def _source(self, tensor: torch.Tensor, role: str, parameter: str, module: str, name: str) -> None:
         tracker = self.tracker
@@ -628,14 +664,14 @@ class Session:
     def _concerns(self, optimizer: Any) -> bool:
         if any(each is optimizer for each in self.steps.expected):
             return True
-        names = [self.name_of(parameter) for parameter, _ in updates.parameters_of(optimizer)]
-        return any(name is not None for name in names)
+        return any(self.name_of(parameter) is not None for parameter, _ in updates.parameters_of(optimizer))
 
     def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self.is_over:
             return
         with self.guard(), torch._C._DisableTorchDispatch():
             at = self.tracker.state
+            self._rename()
             if not self._concerns(optimizer):
                 return
             has_closure = (args[1] if len(args) > 1 else kwargs.get("closure")) is not None
