@@ -45,13 +45,6 @@ class _Records:
         return {**self.__dict__, "recording": None}
 
 
-def _bare(optimizer: Any) -> Any:
-    """The optimizer of PyTorch in wrappers, as of Accelerate, whose own class derives from it."""
-    while hasattr(optimizer, "optimizer"):
-        optimizer = optimizer.optimizer
-    return optimizer
-
-
 def _scaler(scaler: Any) -> Any:
     return scaler if hasattr(scaler, "is_enabled") and hasattr(scaler, "get_scale") else None
 
@@ -73,7 +66,7 @@ def _lightning() -> Any:
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             precision = getattr(trainer, "precision_plugin", None)
-            self.begin(pl_module, [_bare(optimizer) for optimizer in trainer.optimizers], _scaler(getattr(precision, "scaler", None)),
+            self.begin(pl_module, list(trainer.optimizers), _scaler(getattr(precision, "scaler", None)),
                        precision={"bf16-mixed": "bf16", "16-mixed": "fp16"}.get(str(trainer.precision), ""))
 
         def on_train_end(self, trainer: Any, pl_module: Any) -> None:
@@ -104,7 +97,7 @@ def _trainer() -> Any:
             if optimizer is None:
                 warn("ulpscope records no optimizer: the Trainer told of none")
             # Trainer gives each micro-batch its part of the step's loss: divided by their number, or by the tokens of all of them.
-            self.begin(model, [] if optimizer is None else [_bare(optimizer)], _scaler(getattr(optimizer, "scaler", None)), accumulate="sum",
+            self.begin(model, [] if optimizer is None else [optimizer], _scaler(getattr(optimizer, "scaler", None)), accumulate="sum",
                        precision="fp16" if args.fp16 else "bf16" if args.bf16 else "")
 
         def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:

@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import backward, device
 from .adapter import Adapter, Described
+from .leaves import tensors_in
 from .tracker import (
     _ASK, _FUNCTION_OF, _IS_CAPTURING, _IS_EXPIRED, _KEEP, _MEASURE, _RETAIN, _ROW, _WAIT, INTEGER, INTEGERS, NOTHING, OTHER, REAL,
     TENSOR, TENSORS, TEXT, AdapterStruct, ArgumentStruct, EdgeStruct, OpStruct, ParameterStruct, SchemaStruct, TensorStruct)
@@ -71,14 +72,6 @@ def _argument(value: Any, described: ArgumentStruct, keep: List[Any]) -> None:
         described.kind, described.text = TEXT, str(value)[len("torch."):].encode()
     else:
         described.kind = OTHER
-
-
-def _tensors_in(value: Any) -> List[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, (list, tuple)):
-        return [each for item in value for each in _tensors_in(item)]
-    return []
 
 
 class Mode(TorchDispatchMode):
@@ -306,7 +299,7 @@ class Fallback(Adapter):
                     tensors.append(value)
                 elif overload.tensors[index] and isinstance(value, (list, tuple)):
                     if any(isinstance(each, (list, tuple)) for each in value):  # as of all-gathers
-                        value = _tensors_in(value)
+                        value = tensors_in(value)
                     described.kind, described.first, described.count = TENSORS, len(tensors), len(value)
                     tensors += [each if isinstance(each, torch.Tensor) else None for each in value]
                 else:
@@ -336,7 +329,7 @@ class Fallback(Adapter):
         try:
             given = list(result) if isinstance(result, (list, tuple)) else [result]
             if any(isinstance(each, (list, tuple)) for each in given):
-                given = list(_tensors_in(given))
+                given = tensors_in(given)
             results = self.describe([each if isinstance(each, torch.Tensor) else None for each in given])
             structure = op.structure
             op.owner.append(results)

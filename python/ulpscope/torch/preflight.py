@@ -13,6 +13,8 @@ import torch
 
 from .._formats import FP16, FP32, BF16, all_finite, counted, power, said, share, stays
 from .._library import Error
+from .given import bare, unwrapped
+from .leaves import tensors_in
 
 _WIDTH = 120
 _ROWS = 10  # modules that the text lists
@@ -94,8 +96,7 @@ class Preflight:
             raise ValueError(f'cast is neither "autocast" nor "model": {cast}')
         if not (math.isfinite(scale) and scale >= 1 and math.frexp(scale)[0] == 0.5):
             raise ValueError(f"scale is no power of two from 1 on: {scale}")
-        model = getattr(model, "_orig_mod", model)  # where torch.compile made it
-        optimizer = getattr(optimizer, "optimizer", optimizer)
+        model, optimizer = unwrapped(model), bare(optimizer)
         if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
             raise TypeError(f"optimizer is no torch.optim.Optimizer: {type(optimizer).__name__}")
         if isinstance(optimizer, torch.optim.LBFGS):
@@ -444,16 +445,9 @@ def _eager() -> Any:
     return contextlib.nullcontext() if stance is None else stance("force_eager")
 
 
-def _tensors(item: Any) -> Iterator[torch.Tensor]:
-    if isinstance(item, torch.Tensor):
-        if item.is_floating_point() and item.layout is torch.strided:
-            yield item
-    elif isinstance(item, dict):
-        for value in item.values():
-            yield from _tensors(value)
-    elif isinstance(item, (list, tuple)):
-        for value in item:
-            yield from _tensors(value)
+def _floating(item: Any) -> List[torch.Tensor]:
+    """The tensors that have numbers to look at."""
+    return [tensor for tensor in tensors_in(item) if tensor.is_floating_point() and tensor.layout is torch.strided]
 
 
 def _reaches(loss: torch.Tensor, parameters: Set[int]) -> bool:
@@ -485,7 +479,7 @@ def _seen(tensor: torch.Tensor) -> _Seen:
 def _hook(module: torch.nn.Module, name: str, step: _Step) -> List[Any]:
     def begins(_: Any, args: Any, kwargs: Any) -> None:
         # Masks hold -Inf, and no NaN or +Inf.
-        step.running.append((name, not all(bool((tensor.detach() < math.inf).all()) for tensor in _tensors((args, kwargs)))))
+        step.running.append((name, not all(bool((tensor.detach() < math.inf).all()) for tensor in _floating((args, kwargs)))))
 
     def ends(_: Any, args: Any, output: Any) -> None:
         place = 0
@@ -498,7 +492,7 @@ def _hook(module: torch.nn.Module, name: str, step: _Step) -> List[Any]:
             step.makers[name, place] = maker
         step.running.pop()
         total = _Seen()
-        for tensor in _tensors(output):
+        for tensor in _floating(output):
             total = total.and_(_seen(tensor))
             if tensor.requires_grad:
                 tensor.register_hook(gradient)

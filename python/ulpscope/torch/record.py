@@ -22,8 +22,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from .._library import Recorder, load_library
 from .choice import WAYS, choose
+from .given import listed_optimizers, named_models, unwrapped
 from .sampling import Sampling
-from .session import COVERAGE, Session, listed_optimizers, named_models, unwrapped, warn
+from .session import COVERAGE, Session, warn
 from .signals import Signals
 
 _METRIC_KINDS = ("other", "evaluation_loss", "evaluation_accuracy")

@@ -8,12 +8,12 @@ import functools
 import operator
 import weakref
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 from torch.utils.data import IterableDataset, dataloader
 
+from .leaves import tensors_in
 from .patch import Patch
 
 _KEPT = 256  # batches that no pass has read yet, the newest
@@ -121,7 +121,7 @@ def _delivery(iterator: Any, reader: _Reader, batch: Any) -> Delivery:
     numbers = _numbers(index)
     if numbers is None:
         return nothing._replace(why="their sampler gives no numbers from 0 on")
-    tensors = [weakref.ref(tensor) for tensor in _tensors(batch)]
+    tensors = [weakref.ref(tensor) for tensor in tensors_in(batch, in_objects=True)]
     in_rows = bool(iterator._auto_collation) and getattr(iterator._collate_fn, "__module__", "") in _IN_ROWS
     return Delivery(tensors, numbers, iterator._dataset, in_rows)
 
@@ -135,21 +135,6 @@ def _numbers(index: Any) -> Optional[List[int]]:
     except TypeError:
         return None
     return numbers if numbers and min(numbers) >= 0 else None
-
-
-def _tensors(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
-    """The tensors of a batch, in whatever holds them."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif depth < 5 and not isinstance(value, (str, bytes, int, float)):
-        if isinstance(value, Mapping):
-            items = list(value.values())
-        elif isinstance(value, (list, tuple)):
-            items = list(value)
-        else:
-            items = list(getattr(value, "__dict__", {}).values())
-        for item in items:
-            yield from _tensors(item, depth + 1)
 
 
 class Samples:

@@ -15,6 +15,8 @@ import torch
 from .._library import Refused
 from . import backward, scalers, updates
 from .adapter import Adapter, line_of_user
+from .given import unwrapped
+from .leaves import tensors_in
 from .reached import Reached
 from .samples import Samples
 from .sampling import Sampling, reaches
@@ -28,41 +30,6 @@ _OPTIMIZER = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
 
 # Keeps the address of a tensor, and nothing of its memory; PyTorch's declarations lack it.
 _address_of: Callable[[torch.Tensor], Any] = getattr(torch._C, "_WeakTensorRef")
-
-
-def named_models(model: Any) -> List[Tuple[str, torch.nn.Module]]:
-    """The models given, each with what its names begin with."""
-    if isinstance(model, dict):
-        given = [(str(name), each) for name, each in model.items()]
-    elif isinstance(model, (list, tuple)):
-        given = [(str(index), each) for index, each in enumerate(model)]
-    else:
-        given = [("", model)]
-    for _, each in given:
-        if not isinstance(each, torch.nn.Module):
-            raise TypeError(f"model is no torch.nn.Module, and no list or dict of them: {type(each).__name__}")
-    return given
-
-
-def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
-    """The module, where torch.compile made the model from one."""
-    inner = getattr(model, "_orig_mod", None)
-    return inner if isinstance(inner, torch.nn.Module) else model
-
-
-def listed_optimizers(given: Any) -> List[Any]:
-    """The optimizers given; wrappers, as of Accelerate, by what they wrap."""
-    if given is None:
-        return []
-    optimizers = []
-    for each in given if isinstance(given, (list, tuple)) else [given]:
-        # A wrapper may be an Optimizer itself.
-        while isinstance(getattr(each, "optimizer", None), torch.optim.Optimizer):
-            each = each.optimizer
-        if not hasattr(each, "param_groups"):
-            raise TypeError(f"optimizer has no param_groups: {type(each).__name__}")
-        optimizers.append(each)
-    return optimizers
 
 
 class _Scale(NamedTuple):
@@ -568,7 +535,7 @@ class Session:
                 self.sampling.leave()
                 if self.is_over or not self.sampling.is_looking:
                     return
-                given = self.adapter.describe(_leaves((args, kwargs)))
+                given = self.adapter.describe(tensors_in((args, kwargs)))
                 tracker.inputs(given.address, given.count)
             tracker.begin_module(number, evaluating, is_compiled, task)
 
@@ -580,7 +547,7 @@ class Session:
             tracker.end_module(number)
             return
         with self.guard():
-            outputs = _leaves(output)
+            outputs = tensors_in(output)
             given = self.adapter.describe(outputs)
             if tracker.is_opaque(given.address, given.count):
                 self._opaque(number, module, args, outputs)
@@ -589,7 +556,7 @@ class Session:
     def _opaque(self, number: int, module: torch.nn.Module, args: Any, outputs: List[torch.Tensor]) -> None:
         """What a module returned, and no op made."""
         tracker, of_class = self.tracker, type(unwrapped(module)).__name__
-        reads = [*_leaves(args), *module.parameters(), *module.buffers()]
+        reads = [*tensors_in(args), *module.parameters(), *module.buffers()]
         described = self.adapter.describe([*reads, *outputs])
         nodes = [-1 if each.grad_fn is None else each.grad_fn._sequence_nr() for each in outputs]
         slots = [index if each.grad_fn is None else each.output_nr for index, each in enumerate(outputs)]
@@ -771,16 +738,6 @@ def _optimizers_stepping() -> int:
         count += frame.f_code.co_filename == _OPTIMIZER and frame.f_code.co_name == "wrapper"
         frame = frame.f_back
     return count
-
-
-def _leaves(value: Any) -> List[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        return [each for item in value.values() for each in _leaves(item)]
-    if isinstance(value, (list, tuple)):
-        return [each for item in value for each in _leaves(item)]
-    return []
 
 
 def warn(text: str) -> None:
