@@ -259,6 +259,25 @@ class Preflight(unittest.TestCase):
         self.assertIn("FP16  BROKEN: The step raises", made.text)
         self.assertIsNone(made.scale)
 
+    def test_sparse_gradients(self):
+        """Rows that are read twice are added, and optimizers get gradients as the program gives them."""
+        for make in (torch.optim.SparseAdam, torch.optim.SGD):
+            rows = {}
+            for sparse in (True, False):
+                torch.manual_seed(0)
+                model = torch.nn.Sequential(torch.nn.Embedding(8, 4, sparse=sparse))
+                optimizer = None if (make, sparse) == (torch.optim.SparseAdam, False) else make(model.parameters(), 0.01)
+                for cast in ("autocast", "model"):
+                    with self.subTest(make=make.__name__, sparse=sparse, cast=cast):
+                        tried = ulpscope.preflight(model, torch.tensor([1, 2, 2]), lambda model, batch: model(batch).square().sum(), optimizer,
+                                                   cast=cast)
+                        self.assertEqual(tried.verdict, {"fp32": "ok", "bf16": "ok", "fp16": "ok"})
+                        row = tried.modules[0]
+                        self.assertEqual((row["gradients"], row["updates"]), (8, None if optimizer is None else 8))
+                        rows[sparse, cast] = [{key: value for key, value in row.items() if "updates" not in key} for row in tried.modules]
+            for cast in ("autocast", "model"):
+                self.assertEqual(rows[True, cast], rows[False, cast])
+
     def test_formats(self):
         made = ulpscope.preflight(self.model(), self.batch, classify, formats=["bf16"])
         self.assertEqual(list(made.verdict), ["fp32", "bf16"])

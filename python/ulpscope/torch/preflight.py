@@ -58,6 +58,7 @@ class _Step:
         self.output_gradients: Dict[str, _Seen] = {}
         self.unscaled: Dict[str, torch.Tensor] = {}  # gradients without a loss scale, by the names of parameters
         self.gradients: Dict[str, torch.Tensor] = {}  # with it, as they were before they were unscaled
+        self.sparse: Dict[str, torch.Tensor] = {}  # those of the last pass that are sparse, as optimizers expect them
         self.scale: Optional[float] = None  # the first one of the given one and its halves at which they are finite; None: none
         self.changes: Dict[str, _Change] = {}
 
@@ -188,7 +189,7 @@ class Preflight:
     def _update(self, optimizer: torch.optim.Optimizer, parameters: Dict[str, torch.nn.Parameter], step: _Step) -> None:
         assert step.scale is not None
         for key, gradient in step.gradients.items():
-            parameters[key].grad = gradient / step.scale
+            parameters[key].grad = step.sparse.get(key, gradient) / step.scale
         before = {key: parameter.detach().clone() for key, parameter in parameters.items()}
         optimizer.step()
         step.changes = {key: _Change(before[key], parameter.detach()) for key, parameter in parameters.items()}
@@ -512,6 +513,8 @@ def _backward(loss: torch.Tensor, scale: float, parameters: Dict[str, torch.nn.P
     scaled = loss if scale == 1 else loss * torch.tensor(scale, dtype=torch.float32, device=loss.device)
     scaled.backward(retain_graph=True)
     gradients = {key: parameter.grad.detach() for key, parameter in parameters.items() if parameter.grad is not None}
+    step.sparse = {key: gradient for key, gradient in gradients.items() if gradient.layout is not torch.strided}
+    gradients.update({key: gradient.to_dense() for key, gradient in step.sparse.items()})
     for parameter in parameters.values():
         parameter.grad = None
     return gradients
