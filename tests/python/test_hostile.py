@@ -1,6 +1,7 @@
 """Recordings that are given nonsense, forked, or closed from elsewhere: training goes on, and nothing is lost."""
 
 import os
+import tempfile
 import threading
 import unittest
 from unittest import mock
@@ -103,6 +104,37 @@ class Hostile(Case):
         with recording(self.model, self.optimizer) as run:
             train(self.model, self.optimizer, 1)
         self.assertEqual(len(run.made[0].steps), 1)
+
+    def test_optimizers_that_cannot_be_read(self):
+        """There are four recordings at most through callbacks: one that did not begin is none."""
+
+        class Strange:
+            param_groups = [{}]
+
+        for _ in range(5):
+            with self.assertRaises(KeyError):
+                recording(self.model, Strange())
+        with recording(self.model, self.optimizer) as run:
+            losses = train(self.model, self.optimizer, 2)
+        self.assertEqual([step.result.loss for step in run.made[0].steps], losses)
+        way = os.environ.get("ULPSCOPE_ADAPTER", "callbacks")
+        self.assertIn("callbacks" if way == "callbacks" else "dispatch", run.made[0].way.split(",")[0])
+
+    def test_a_working_folder_that_is_gone(self):
+        from ulpscope.torch import adapter
+
+        here = os.getcwd()
+        self.addCleanup(os.chdir, here)
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            with recording(self.model, self.optimizer, path="run.h5") as run, mock.patch.dict(adapter._shown, clear=True):
+                os.rmdir(folder)
+                losses = train(self.model, self.optimizer, 2)
+            os.chdir(here)
+            os.mkdir(folder)
+        self.assertEqual(run._session.failed, "")
+        self.assertEqual([step.result.loss for step in run.made[0].steps], losses)
+        self.assertTrue(any(call.call.location.startswith("test_hostile.py:") for call in run.made[0].steps[0].calls))
 
     def test_another_thread_evaluates_and_closes(self):
         with recording(self.model, self.optimizer) as run:

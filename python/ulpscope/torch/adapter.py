@@ -85,10 +85,14 @@ _shown: Dict[str, str] = {}  # by file: how its lines are named, or an empty tex
 
 
 def _show(path: str) -> str:
-    whole = os.path.abspath(path)
+    whole = os.path.normpath(path)
+    try:
+        whole = os.path.abspath(path)
+        below = os.path.relpath(whole)
+    except (OSError, ValueError):  # the working folder is gone, or the file is on another drive
+        below = os.pardir
     if path.startswith("<frozen") or whole.startswith((_TORCH, _PACKAGE)) or os.path.basename(path) in _WRAPPERS:
         return ""
-    below = os.path.relpath(whole)
     return os.path.basename(path) if below.startswith(os.pardir) else below
 
 

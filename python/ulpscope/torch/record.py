@@ -93,7 +93,12 @@ class Recording:
                        overwrite=int(overwrite), stop_on=stop_on, keep_last=keep_last, after=after, on=triggers)
         self._signals = Signals(signals if keep_last else [], self)
         self.path = path
-        self._session = Session(models, optimizers, scaler, options, run, accumulate, sample, make_recorder, *choose(adapter))
+        seen_by, way = choose(adapter)
+        try:
+            self._session = Session(models, optimizers, scaler, options, run, accumulate, sample, make_recorder, seen_by, way)
+        except BaseException:
+            seen_by.close()
+            raise
         self._handles: List[Any] = []
         self._hooked: "weakref.WeakValueDictionary[int, torch.nn.Module]" = weakref.WeakValueDictionary()  # by id
         self._inner: List[Tuple[str, "weakref.ref[torch.nn.Module]"]] = []  # those that have hooks where ops are looked at

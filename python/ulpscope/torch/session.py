@@ -103,7 +103,11 @@ class Session:
         self.samples = Samples(self)
         self.sampling: Sampling
         self.reached = Reached(self.name_of)
-        self._name_parameters(optimizers)
+        try:
+            self._name_parameters(optimizers)
+        except BaseException:
+            self.tracker.close()
+            raise
 
     # Names.
 
