@@ -14,7 +14,6 @@ TRUTH = {
     "loss_breaks": 6,
     "because": "the mean of an empty tensor is NaN; its gradient goes to no element, so that the weights stay finite",
     "fix": "the sum divided by the number of samples, which is at least 1",
-    "untold": "the mean of an empty tensor is recorded as data, of the name target, and the report says NaN in the data",
 }
 
 
