@@ -81,6 +81,24 @@ class Reference(InFolder):
         listed = {name.strip() for table in tables for row in re.findall(r"^\| ([a-z_, ]+) \|", table, re.M) for name in row.split(",")}
         self.assertEqual(given, listed)
 
+    def test_signatures(self):
+        """The functions that programs call have each argument by name, with its default, and say what it is."""
+        from ulpscope.torch.preflight import Preflight
+        from ulpscope.torch.record import Recording
+
+        def arguments(function):
+            return {name: (each.kind, each.default) for name, each in inspect.signature(function).parameters.items()
+                    if name not in ("self", "make_recorder")}
+
+        for function, made in ((ulpscope.record, Recording), (ulpscope.preflight, Preflight)):
+            self.assertEqual(arguments(function), arguments(made.__init__))
+            for name in arguments(function):
+                self.assertRegex(function.__doc__, rf"\b{name}\b")
+            with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'lvel'"):
+                function(None, None, None, lvel="stats")
+        for function in (ulpscope.record, ulpscope.preflight, ulpscope.report, ulpscope.findings, ulpscope.load):
+            self.assertRegex(function.__doc__, r"(?i)\braises?\b")
+
 
 @unittest.skipIf(torch is None, NEEDS_TORCH)
 @unittest.skipIf(not BUILT, NOT_BUILT)

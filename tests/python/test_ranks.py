@@ -234,6 +234,8 @@ class Ranks(Case):
 
     def test_a_folder_is_one_run(self):
         """As where processes share nothing; the one of rank 1 meets a NaN."""
+        from ulpscope.torch.record import Recording
+
         with tempfile.TemporaryDirectory() as folder:
             for rank in (0, 1):
 
@@ -242,7 +244,7 @@ class Ranks(Case):
 
                 model = model_of()
                 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-                with self.watch(ulpscope.record(os.path.join(folder, f"rank{rank}.h5"), model, optimizer, make_recorder=make)):
+                with self.watch(Recording(os.path.join(folder, f"rank{rank}.h5"), model, optimizer, make_recorder=make)):
                     for step in range(4):
                         x = torch.randn(8, 4)
                         if rank == 1 and step == 3:
