@@ -77,6 +77,19 @@ class Hostile(Case):
         run.close()
         self.assertEqual(len(run.made[0].steps), 2)
 
+    def test_a_signal_closes_while_an_op_is_told(self):
+        """Handlers run where Python does, as where the line of an op is looked for."""
+        with recording(self.model, self.optimizer) as run:
+            def line():
+                run.close()
+                return "train.py:1"
+
+            with mock.patch("ulpscope.torch.session.line_of_user", side_effect=line):
+                train(self.model, self.optimizer, 3)
+        self.assertTrue(run.made[0].closed)
+        self.assertEqual(run._session.failed, "")
+        self.assertFalse(run._session.tracker.handle)
+
     def test_a_hook_closes_in_the_backward_pass(self):
         with recording(self.model, self.optimizer) as run:
             train(self.model, self.optimizer, 1)

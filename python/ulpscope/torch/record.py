@@ -185,7 +185,8 @@ class Recording:
     def close(self) -> None:
         """Ends the recording; the file then has all that was recorded."""
         if self._closed:
-            if threading.get_ident() == self._thread and self._session.tracker.handle:  # where another thread closed it
+            # Where another thread closed it, or a handler of a signal.
+            if threading.get_ident() == self._thread and self._session.tracker.handle and not self._session.tracker.state.muted:
                 self._session.sampling.close(False)
                 self._exits.close()
                 self._session.free()

@@ -277,8 +277,8 @@ class Session:
         try:
             self._close()
         finally:
-            # Another thread may be in an op just now: what it uses is its own to free.
-            if threading.get_ident() == self.thread:
+            # Another thread may be in an op just now, or this one, where a handler of a signal closes: what it uses is freed later.
+            if threading.get_ident() == self.thread and not self.tracker.state.muted:
                 self.free()
 
     def free(self) -> None:
@@ -510,7 +510,7 @@ class Session:
 
     def on_failed(self, _: Any, why: bytes) -> None:
         with self.guard():
-            if not self.failed:
+            if not self.tracker.state.is_stopped:  # an op may go on while a handler of a signal closes
                 self._stop(why.decode("utf-8", "replace"))
 
     # Modules.

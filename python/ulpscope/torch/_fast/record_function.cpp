@@ -160,19 +160,20 @@ class Recording {
   // Several threads run one backward pass where there are several devices. A thread that waits leaves Python's lock to the others.
   class Lock {
    public:
-    explicit Lock(Recording& recording) : recording_(recording) {
+    explicit Lock(Recording& recording) : recording_(recording), aten_(recording.aten_) {
       const Functions& functions = recording.functions_;
       if (functions.try_lock(recording.aten_) != 0) return;
       void* const left = functions.has_python() != 0 ? functions.leave_python() : nullptr;
       functions.lock(recording.aten_);
       if (left != nullptr) functions.return_to_python(left);
     }
-    ~Lock() { recording_.functions_.unlock(recording_.aten_); }
+    ~Lock() { recording_.functions_.unlock(aten_); }
     Lock(const Lock&) = delete;
     Lock& operator=(const Lock&) = delete;
 
    private:
     Recording& recording_;
+    ulpscope_aten* const aten_;  // the recording may be closed while it is locked
   };
   // An optimizer steps: what is asked of every op in it takes no lock.
   bool is_quiet() const { return aten_ != nullptr && state_->is_quiet != 0; }
