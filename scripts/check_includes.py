@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Checks the direction of includes: a folder may include only what docs/architecture.md allows it.
+"""Checks the direction of includes, and of imports in the Python package: a folder may include only what docs/architecture.md allows it.
 
 usage: check_includes.py [ROOT]      exit 0: clean, 1: bad includes, each on a line
 """
 
+import ast
 import pathlib
 import re
 import sys
@@ -35,6 +36,22 @@ FLOORS = {
     "core": [("tensor", "settings"), ("engine",), ("ops",), ("nn", "optim"), ("data", "observe"), ("run",)],
     "analyzers": [("report",), ("subject",), ("totals",), ("history", "judgements"), ("findings",), ("tables",), ("verbs",)],
 }
+
+# Floors of the Python package, for what a file imports when it is loaded or later.
+PYTHON_FLOORS = [
+    ("_library", "_formats"),
+    ("_report", "_checkpoint"),
+    ("_judgements",),
+    ("check",),
+    ("torch/backward", "torch/given", "torch/leaves", "torch/patch", "torch/scalers", "torch/signals", "torch/tracker"),
+    ("torch/adapter", "torch/device", "torch/preflight", "torch/samples", "torch/steps", "torch/updates"),
+    ("torch/fallback", "torch/fast", "torch/reached", "torch/sampling"),
+    ("torch/choice", "torch/session"),
+    ("torch/record",),
+    ("torch/automatic", "torch/callbacks", "torch/observe"),
+    ("_script",),
+    ("__init__", "__main__", "torch/__init__"),
+]
 
 # Others than findings include these of them: how findings are asked for, what their rules are, and what they come to.
 FINDINGS = tuple(f"analyzers/findings/{name}.h" for name in ("all", "checked", "finding_rule", "followed_run", "not_tried", "verdict"))
@@ -176,9 +193,37 @@ def check(root):
     return problems
 
 
+def imports_of(path, package):
+    """(line, file of the package without .py) of each import of the package itself; those for type checkers alone are left out."""
+    tree = ast.parse(path.read_text())
+    for_checkers = {id(inner) for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+                    for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or not node.level or id(node) in for_checkers:
+            continue
+        folder = path.relative_to(package).parents[node.level - 1]
+        names = [node.module.replace(".", "/")] if node.module else [name.name for name in node.names]
+        for name in names:
+            yield node.lineno, (folder / name).as_posix()
+
+
+def check_python(root):
+    package, problems = root / "python/ulpscope", []
+    floors = {name: rank for rank, floor in enumerate(PYTHON_FLOORS) for name in floor}
+    for path in sorted(package.rglob("*.py")):
+        source = path.relative_to(package).with_suffix("").as_posix()
+        if source not in floors:
+            problems.append(f"python/ulpscope/{source}.py lies on no floor that scripts/check_includes.py knows")
+            continue
+        for line, target in imports_of(path, package):
+            if target in floors and floors[target] >= floors[source]:
+                problems.append(f"python/ulpscope/{source}.py:{line}: {source} may not import {target}")
+    return problems
+
+
 def main():
     root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent
-    problems = check(root)
+    problems = check(root) + check_python(root)
     for problem in problems:
         print(problem)
     return 1 if problems else 0

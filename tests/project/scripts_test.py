@@ -98,6 +98,26 @@ class Includes(Tree):
             self.assertEqual(result.returncode, 1, f"{path} {include} was let through")
             self.assertIn(said, result.stdout)
 
+    def test_imports_of_the_package_go_down(self):
+        def check(name, text):
+            self.write(f"python/ulpscope/{name}.py", text)
+            return run(sys.executable, ROOT / "scripts/check_includes.py", self.root)
+
+        for name, text in [("torch/session", "from .steps import Steps\nfrom .._library import Error\n"),
+                           ("torch/adapter", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .session import Session\n")]:
+            self.assertEqual((check(name, text).returncode, check(name, text).stdout), (0, ""))
+        for name, text, said in [
+            ("torch/steps", "from .session import Session\n", "steps.py:1: torch/steps may not import torch/session"),
+            ("torch/steps", "def f():\n    from . import record\n", "steps.py:2: torch/steps may not import torch/record"),
+            ("torch/steps", "from ..check import check\n", ""),
+            ("_library", "from .torch.tracker import Tracker\n", "_library.py:1: _library may not import torch/tracker"),
+            ("torch/other", "", "torch/other.py lies on no floor"),
+        ]:
+            result = check(name, text)
+            self.assertIn(said, result.stdout)
+            self.assertEqual(result.returncode, 1 if said else 0, result.stdout)
+            (self.root / f"python/ulpscope/{name}.py").unlink()
+
     def test_slow_headers_stay_in_few_files(self):
         for name in ("a", "b"):
             self.write(f"cli/{name}.cpp", "#include <CLI/CLI.hpp>\n")
