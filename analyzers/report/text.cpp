@@ -634,7 +634,7 @@ std::string key_text(const RowKey& key) {
     if (key.slot && *key.slot > 0) add(fmt::format("output {}", *key.slot));
     if (!key.parameter.empty()) add(fmt::format("({})", key.parameter));
   }
-  if (!key.location.empty()) add(fmt::format("({})", key.location));
+  if (!key.location.empty()) add("at " + key.location);
   if (key.element) add(fmt::format("element {}", *key.element));
   if (key.step) add(fmt::format("step {}", *key.step), ", ");
   if (key.micro_batch && *key.micro_batch > 0) add(fmt::format("micro-batch {}", *key.micro_batch), ", ");

@@ -34,7 +34,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 EXPERIMENTS = HERE.parent.parent / "experiments"
 
 # docs/findings.md, for programs
-CAUSE_FIELDS = ("code", "severity", "title", "module", "op", "step", "steps", "value", "advice", "snippets", "consequences")
+CAUSE_FIELDS = ("code", "severity", "title", "module", "op", "location", "step", "steps", "value", "advice", "snippets", "consequences")
 
 NO_LIMIT = str(10**9)  # seconds of trials: how fast the machine is decides nothing
 SHOWN = re.compile(r"^## (\S+)$|^\*Shown by\.\* `ulpscope train (.+)`$", re.M)
