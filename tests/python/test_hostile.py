@@ -38,6 +38,14 @@ class Hostile(Case):
                 recording(self.model, self.optimizer, **options)
         with self.assertRaisesRegex(TypeError, "scaler is no GradScaler: str"):
             recording(self.model, self.optimizer, "scaler")
+        with self.assertRaisesRegex(ValueError, "model is an empty list"):
+            recording([], self.optimizer)
+        with self.assertRaisesRegex(TypeError, "overwrite is neither True nor False: 'no'"):
+            recording(self.model, self.optimizer, overwrite="no")
+        with self.assertRaisesRegex(TypeError, "path is no str and no os.PathLike: int"):
+            ulpscope.record(5, self.model)
+        with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(IsADirectoryError, "is a folder; expected the name of a file"):
+            ulpscope.record(folder, self.model)
         self.assertEqual(len(self.model._forward_pre_hooks), 0)
 
     def test_a_class_that_extends_an_optimizer(self):
@@ -86,7 +94,8 @@ class Hostile(Case):
 
             with mock.patch("ulpscope.torch.session.line_of_user", side_effect=line):
                 train(self.model, self.optimizer, 3)
-        self.assertTrue(run.made[0].closed)
+            self.assertTrue(run.made[0].closed)
+            self.assertEqual(len(run.made[0].steps), 1, "it ends with the step in which the signal came")
         self.assertEqual(run._session.failed, "")
         self.assertFalse(run._session.tracker.handle)
 

@@ -58,6 +58,10 @@ class Adapter:
         """Whether end() may be called just now."""
         return True
 
+    def is_suspended(self) -> bool:
+        """Whether PyTorch has put away just now what looks at ops, for a while."""
+        return False
+
     def close(self) -> None:
         """Frees what the adapter holds, when the library knows the recording no longer."""
 

@@ -137,6 +137,9 @@ class Fallback(Adapter):
     def end(self) -> None:
         self._mode.__exit__(None, None, None)
 
+    def is_suspended(self) -> bool:
+        return torch._C._len_torch_dispatch_stack() == 0
+
     def can_end(self) -> bool:
         # A mode that the program entered later lies above, and would be left in the place of this one.
         depth = torch._C._len_torch_dispatch_stack()

@@ -13,6 +13,8 @@ def named_models(model: Any) -> List[Tuple[str, torch.nn.Module]]:
         given = [(str(index), each) for index, each in enumerate(model)]
     else:
         given = [("", model)]
+    if not given:
+        raise ValueError(f"model is an empty {type(model).__name__}")
     for _, each in given:
         if not isinstance(each, torch.nn.Module):
             raise TypeError(f"model is no torch.nn.Module, and no list or dict of them: {type(each).__name__}")

@@ -13,7 +13,7 @@ import sys
 import threading
 import weakref
 from collections import Counter
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Type, Union
 
 import torch
@@ -76,15 +76,21 @@ class Recording:
             raise ValueError(f'accumulate is neither "mean" nor "sum": {accumulate}')
         given, optimizers = named_models(model), listed_optimizers(optimizer)
         models = [(prefix, unwrapped(each)) for prefix, each in given]
+        if not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"path is no str and no os.PathLike: {type(path).__name__}")
         named = os.fspath(path)
         if not isinstance(named, str) or not named or "\0" in named:
             raise ValueError(f"path is no name of a file: {named!r}")
+        if not isinstance(overwrite, bool):
+            raise TypeError(f"overwrite is neither True nor False: {overwrite!r}")
         path, run = _of_rank(os.path.abspath(named))
         if make_recorder is Recorder:
             load_library()
         folder = os.path.dirname(os.path.abspath(path))
         if not os.path.isdir(folder):
             raise FileNotFoundError(f"{folder} is no folder, so that {os.path.basename(path)} cannot be written")
+        if os.path.isdir(path):
+            raise IsADirectoryError(f"{path} is a folder; expected the name of a file in it")
         if not overwrite and os.path.exists(path):
             raise FileExistsError(f"{path} exists; overwrite=True replaces it")
         run.update(producer="torch", producer_version=torch.__version__, name=name, precision=precision,
@@ -103,7 +109,7 @@ class Recording:
         self._hooked: "weakref.WeakValueDictionary[int, torch.nn.Module]" = weakref.WeakValueDictionary()  # by id
         self._inner: List[Tuple[str, "weakref.ref[torch.nn.Module]"]] = []  # those that have hooks where ops are looked at
         self._exits = contextlib.ExitStack()
-        self._closed = False
+        self._closed = self._closes_soon = False
         self._thread = threading.get_ident()
         _recordings.add(self)
         self._begin(given, models, compile)
@@ -140,7 +146,7 @@ class Recording:
             self._handles.append(register(session.registered))
         self._handles.append(register_optimizer_step_pre_hook(
             lambda optimizer, args, kwargs: session.optimizer_begins(optimizer, args, kwargs)))
-        self._handles.append(register_optimizer_step_post_hook(lambda optimizer, args, kwargs: session.optimizer_ends(optimizer)))
+        self._handles.append(register_optimizer_step_post_hook(lambda optimizer, args, kwargs: self._optimizer_ends(optimizer)))
         session.sampling.begin()
         self._handles.append(session.samples.listen())
 
@@ -183,7 +189,20 @@ class Recording:
         self.close()
 
     def close(self) -> None:
-        """Ends the recording; the file then has all that was recorded."""
+        """Ends the recording; the file then has all that was recorded. Called by a signal's handler in the middle of what records, it takes
+        effect with the optimizer's step, or when it is called again, as by the end of the block."""
+        session = self._session
+        if not self._closed and (_is_recording() or (session.sampling.is_looking and session.adapter.is_suspended())):
+            self._closes_soon = True
+            return
+        self._close()
+
+    def _optimizer_ends(self, optimizer: Any) -> None:
+        self._session.optimizer_ends(optimizer)
+        if self._closes_soon and not self._closed:
+            self._close()
+
+    def _close(self) -> None:
         if self._closed:
             # Where another thread closed it, or a handler of a signal.
             if threading.get_ident() == self._thread and self._session.tracker.handle and not self._session.tracker.state.muted:
@@ -269,6 +288,23 @@ class Recording:
             yield
         finally:
             session.resume()
+
+
+# These record in the middle of a program's own code; what of it runs between their frames, as a hook, does not matter.
+_RECORDERS = tuple(os.path.join(os.path.dirname(__file__), name + ".py")
+                   for name in ("adapter", "device", "fallback", "fast", "observe", "samples", "session", "steps", "tracker", "updates"))
+_OWN = (__file__, ("__call__", "step", "trigger", "metric"))  # of this file
+
+
+def _is_recording() -> bool:
+    """Whether this thread is in the middle of recording, as where the handler of a signal runs."""
+    frame: Optional[FrameType] = sys._getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename in _RECORDERS or (code.co_filename == _OWN[0] and code.co_name in _OWN[1]):
+            return True
+        frame = frame.f_back
+    return False
 
 
 # Recordings that go on, for children of a fork: the file and its writer are the parent's.
