@@ -45,12 +45,18 @@ if(ULPSCOPE_SANITIZE)
     -fsanitize=${ULPSCOPE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
     $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   target_link_options(ulpscope_flags INTERFACE -fsanitize=${ULPSCOPE_SANITIZE})
-  # A process of Python loads the library without its runtime, which has to come first, and leaks what Python never frees.
+  # A process of Python loads the library without its runtime, which has to come first, with what it intercepts of the library of C++
+  # behind it; and it leaks what Python never frees.
   if(ULPSCOPE_SANITIZE MATCHES "address")
-    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libasan.so OUTPUT_VARIABLE runtime OUTPUT_STRIP_TRAILING_WHITESPACE
-      COMMAND_ERROR_IS_FATAL ANY)
-    file(REAL_PATH ${runtime} runtime)
-    set(ULPSCOPE_PYTHON_ENVIRONMENT "LD_PRELOAD=${runtime}" "ASAN_OPTIONS=detect_leaks=0")
+    set(preloaded "")
+    foreach(library libasan.so libstdc++.so)
+      execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=${library} OUTPUT_VARIABLE file OUTPUT_STRIP_TRAILING_WHITESPACE
+        COMMAND_ERROR_IS_FATAL ANY)
+      file(REAL_PATH ${file} file)
+      list(APPEND preloaded ${file})
+    endforeach()
+    list(JOIN preloaded ":" preloaded)
+    set(ULPSCOPE_PYTHON_ENVIRONMENT "LD_PRELOAD=${preloaded}" "ASAN_OPTIONS=detect_leaks=0")
   endif()
 else()
   # A part of a library that a program does not call is left out of it.
