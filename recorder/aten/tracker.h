@@ -225,7 +225,7 @@ class Tracker {
   void put_together_written(const Schema& schema, const Bound& bound);
   // Follows what an op outside of any step makes of the samples of batches, and of values that are finite.
   void prepare(const Schema& schema, const Bound& bound, std::span<const Tensor* const> results);
-  // What is to be told of the output; nullptr: nothing.
+  // Gives what is to be told of the output; nullptr: nothing.
   MadePointer prepared_by(const Schema& schema, const Bound& bound, std::span<const Read> reads,
                           std::span<const Tensor* const> results);
   // Tells that op where the tensor holds what it made, as what the model or the loss reads; nullptr: there is none.

@@ -293,7 +293,7 @@ TEST(Compare, ALongRunHasColumnsOfSeveralSteps) {
   EXPECT_EQ(plot.marks[0].from, 333);
 }
 
-// Of runs that are read as one an output is a tensor for each type and arithmetic that it had.
+// An output of runs that are read as one is a tensor for each type and arithmetic that it had.
 TEST(Compare, AnOutputIsOneRowWhateverItsTypesAndArithmetic) {
   SyntheticTrace first, second;
   const OpInfo linear{1, 0, "linear", "fc", Phase::forward, "", {}};
@@ -349,7 +349,7 @@ TEST(Compare, SaysWhereTheLibraryTookOtherAlgorithms) {
   second.sink().add_product({"5 x 5 x 5", "algorithm 1"});
   third.sink().add_product(products[2]);
   third.sink().add_product(products[0]);
-  // Of two algorithms for one product, both are told.
+  // Both of two algorithms for one product are told.
   fourth.sink().add_product(products[0]);
   fourth.sink().add_product({products[0].product, "algorithm 9"});
   for (SyntheticTrace* trace : {&first, &second, &third, &fourth, &none}) trace->end_step(SyntheticTrace::default_step(1.0));
@@ -404,7 +404,7 @@ TEST(Compare, MeanLossIsThatOfTheLastFiftySteps) {
     return std::pair(cell(summary, row, "a"), cell(summary, row, "b"));
   };
   EXPECT_EQ(means(analyze_compare(a, a), "mean_loss_of_last_50_steps"), std::pair(Cell((70 + 119) / 2.0), Cell((70 + 119) / 2.0)));
-  // Of as many in both: those that the shorter run has.
+  // As many steps count in both: those that the shorter run has.
   EXPECT_EQ(means(analyze_compare(a, b), "mean_loss_of_last_30_steps"), std::pair(Cell((90 + 119) / 2.0), Cell(29 / 2.0)));
 }
 

@@ -1,4 +1,4 @@
-"""What a program gives to be recorded: models and optimizers, each perhaps in wrappers."""
+"""Models and optimizers that a program gives to be recorded, each perhaps in wrappers."""
 
 from typing import Any, List, Set, Tuple
 

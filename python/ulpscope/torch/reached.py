@@ -15,7 +15,7 @@ def _told(names: List[str]) -> str:
 
 
 class _Stepped:
-    """What is known of an optimizer that stepped, also when it is gone."""
+    """An optimizer that stepped, as far as it is known also when it is gone."""
 
     def __init__(self, optimizer: Any) -> None:
         self.kind = type(optimizer).__name__

@@ -204,8 +204,7 @@ class Recording:
 
     def _close(self) -> None:
         if self._closed:
-            # Where another thread closed it, or a handler of a signal.
-            if threading.get_ident() == self._thread and self._session.tracker.handle and not self._session.tracker.state.muted:
+            if threading.get_ident() == self._thread and self._session.tracker.handle:  # where another thread closed it
                 self._session.sampling.close(False)
                 self._exits.close()
                 self._session.free()

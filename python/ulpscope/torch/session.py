@@ -277,8 +277,8 @@ class Session:
         try:
             self._close()
         finally:
-            # Another thread may be in an op just now, or this one, where a handler of a signal closes: what it uses is freed later.
-            if threading.get_ident() == self.thread and not self.tracker.state.muted:
+            # Another thread may be in an op just now: what it uses is its own to free.
+            if threading.get_ident() == self.thread:
                 self.free()
 
     def free(self) -> None:
