@@ -132,13 +132,6 @@ MadePointer Tracker::prepared_input(const Tensor& tensor, std::string_view name_
   if (before == nullptr || before->prepared == nullptr) return nullptr;
   Prepared& prepared = *before->prepared;
   const Phase phase = is_evaluation_ ? Phase::evaluation : Phase::data;
-  const auto remember = [&](const std::vector<MadePointer>& told) {
-    for (const MadePointer& each : told) {
-      each->prepared = before->prepared;
-      inputs_.push_back(each->value);
-    }
-    return told.empty() ? nullptr : told[0];
-  };
   if (prepared.made == nullptr || prepared.made->step != state_.step) {
     Call call;
     call.name = prepared.name;
@@ -189,7 +182,11 @@ MadePointer Tracker::prepared_input(const Tensor& tensor, std::string_view name_
   call.inputs = {&prepared.made->value, 1};
   call.inputs_unknown = true;
   const LabelledOutput output{0, &tensor, {Role::input, 0, name(name_of_tensor), 1}, false};
-  return remember(emit(call, {&output, 1}));
+  const std::vector<MadePointer> told = emit(call, {&output, 1});
+  if (told.empty()) return nullptr;
+  told[0]->prepared = before->prepared;
+  inputs_.push_back(told[0]->value);
+  return told[0];
 }
 
 }  // namespace ulpscope::aten
