@@ -18,6 +18,7 @@ inline constexpr ulpscope_value kNothing{0, 0};  // in the place of an output th
 inline bool is_same(const ulpscope_value& a, const ulpscope_value& b) { return a.op == b.op && a.slot == b.slot; }
 
 struct Prepared;
+struct Overwritten;
 
 // An output of an op that was recorded, or one that may be told later.
 struct Made {

@@ -157,6 +157,7 @@ void Tracker::before(const ulpscope_aten_op& op) {
     source_buffers(schema, bound);
     source_written(schema, bound);
   }
+  keep_overwritten(schema, op, bound);
   if (state_.state != ULPSCOPE_ATEN_BACKWARD || state_.optimizing > 0 || op.task != -1 || !schema.writes() ||
       !contains(kClips, schema.base()))
     return;

@@ -225,8 +225,10 @@ class Tracker {
   void put_together_written(const Schema& schema, const Bound& bound);
   // Follows what an op outside of any step makes of the samples of batches, and of values that are finite.
   void prepare(const Schema& schema, const Bound& bound, std::span<const Tensor* const> results);
+  // Keeps what such an op is about to change in place, where it may make NaN or infinities of it.
+  void keep_overwritten(const Schema& schema, const ulpscope_aten_op& op, const Bound& bound);
   // Gives what is to be told of the output; nullptr: nothing.
-  MadePointer prepared_by(const Schema& schema, const Bound& bound, std::span<const Read> reads,
+  MadePointer prepared_by(const Schema& schema, const Bound& bound, std::span<const Read> given,
                           std::span<const Tensor* const> results);
   // Tells that op where the tensor holds what it made, as what the model or the loss reads; nullptr: there is none.
   MadePointer prepared_input(const Tensor& tensor, std::string_view name_of_tensor);
@@ -332,6 +334,7 @@ class Tracker {
   std::unordered_map<uint64_t, std::shared_ptr<Collective>> in_flight_;  // by storage that one writes
   std::vector<ulpscope_value> inputs_;                                   // in this pass
   bool is_evaluation_ = false;                                           // this pass
+  std::shared_ptr<Overwritten> overwritten_;                             // by an op that goes on
   std::array<std::vector<const Tensor*>, 3> tensors_;  // of the op that is told: reads, written arguments, and results
   std::unordered_map<Name, Number> unclipped_;         // squares of norms, by parameter
   std::unordered_map<uint64_t, Kept> kept_;            // by handle of the parameter

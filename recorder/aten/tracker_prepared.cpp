@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <numeric>
+#include <thread>
+#include <utility>
 
 #include "ulpscope/recorder/aten/captures.h"
 #include "ulpscope/recorder/aten/tracker.h"
@@ -32,6 +34,13 @@ struct PreparedTensor {
   }
 };
 
+// The values of a tensor that an op is about to change in place.
+struct Overwritten {
+  std::thread::id thread;
+  const void* data = nullptr;
+  PreparedTensor tensor;
+};
+
 struct Prepared {
   Name name = 0, attributes = 0, location = 0;
   OpFunction function = OpFunction::other;
@@ -52,6 +61,12 @@ bool writes_what_it_is_told(OpFunction function) {
          function == OpFunction::copy || function == OpFunction::cast;
 }
 
+// Updates of averages and weights by hand are sums and products: a copy before each of them would cost as much as they do.
+bool may_make_nonfinite(OpFunction function) {
+  return !writes_what_it_is_told(function) && function != OpFunction::add && function != OpFunction::sub &&
+         function != OpFunction::mul;
+}
+
 bool is_float(const Tensor& tensor) {
   const std::optional<DType> dtype = dtype_of(tensor);
   return dtype && ulpscope::is_float(*dtype);
@@ -60,6 +75,23 @@ bool is_float(const Tensor& tensor) {
 bool is_finite(const Tensor& tensor) { return first_nonfinite(folded(host_tensor(tensor, tensor.data))) < 0; }
 
 }  // namespace
+
+void Tracker::keep_overwritten(const Schema& schema, const ulpscope_aten_op& op, const Bound& bound) {
+  const bool is_outside = state_.state == ULPSCOPE_ATEN_IDLE || state_.state == ULPSCOPE_ATEN_ENDED;
+  if (!is_outside || state_.optimizing > 0 || op.task != -1 || !schema.writes() || schema.overwrites() || schema.is_list() ||
+      !schema.is_pointwise() || !may_make_nonfinite(schema.function(bound)))
+    return;
+  overwritten_.reset();
+  for (size_t i = 0; i < schema.parameters().size(); ++i) {
+    if (!schema.parameters()[i].is_written || schema.parameters()[i].is_out) continue;
+    bound.visit(i, [&](const Tensor& tensor) {
+      const bool is_kept = tensor.unreadable == nullptr && tensor.is_on_host && is_float(tensor) && has_statistics(tensor) &&
+                           count_of_elements(tensor) * element_size(tensor) <= kMostBytes;
+      if (is_kept)
+        overwritten_ = std::make_shared<Overwritten>(Overwritten{std::this_thread::get_id(), tensor.data, PreparedTensor(tensor)});
+    });
+  }
+}
 
 void Tracker::prepare(const Schema& schema, const Bound& bound, std::span<const Tensor* const> results) {
   const std::vector<Read> reads = schema.reads(bound);
@@ -82,24 +114,36 @@ void Tracker::prepare(const Schema& schema, const Bound& bound, std::span<const 
   }
 }
 
-MadePointer Tracker::prepared_by(const Schema& schema, const Bound& bound, std::span<const Read> reads,
+MadePointer Tracker::prepared_by(const Schema& schema, const Bound& bound, std::span<const Read> given,
                                  std::span<const Tensor* const> results) {
   const auto made = std::make_shared<Made>();
   made->role = Role::input;
-  for (const Read& read : reads)
+  for (const Read& read : given)
     if (const MadePointer last = memory_.last(*read.tensor); last != nullptr && last->prepared != nullptr) {
       made->prepared = last->prepared;
       return made;
     }
+  const std::shared_ptr<Overwritten> overwritten = std::exchange(overwritten_, nullptr);
   const OpFunction function = schema.function(bound);
-  if (results.size() != 1 || reads.empty() || writes_what_it_is_told(function)) return nullptr;
+  if (results.size() != 1 || given.empty() || writes_what_it_is_told(function)) return nullptr;
   const Tensor& output = *results[0];
   if (!output.is_on_host || !is_float(output) || is_finite(output)) return nullptr;
+  std::vector<Read> reads(given.begin(), given.end());
+  Tensor before;
+  for (Read& read : reads) {
+    const Tensor& tensor = *read.tensor;
+    if (!tensor.is_on_host || !has_statistics(tensor) || memory_.last(tensor) == unmade()) return nullptr;
+    if (tensor.storage != output.storage) continue;
+    const bool is_kept = overwritten != nullptr && overwritten->thread == std::this_thread::get_id() &&
+                         overwritten->data == tensor.data && tensor.data == output.data &&
+                         have_one_shape(tensor, overwritten->tensor.described());
+    if (!is_kept) return nullptr;
+    before = overwritten->tensor.described();
+    read.tensor = &before;
+  }
   int64_t bytes = count_of_elements(output) * element_size(output);
   for (const Read& read : reads) {
     const Tensor& tensor = *read.tensor;
-    if (!tensor.is_on_host || !has_statistics(tensor) || tensor.storage == output.storage || memory_.last(tensor) == unmade())
-      return nullptr;
     if (is_float(tensor) && !is_finite(tensor)) return nullptr;
     bytes += count_of_elements(tensor) * element_size(tensor);
   }
