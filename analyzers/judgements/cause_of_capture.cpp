@@ -95,9 +95,10 @@ NonfiniteExplanation explain_running_variance(const OriginFacts& origin) {
 
 bool divides_by_second(OpFunction function) { return reads_as(function, 1, Meaning::divisor); }
 
-// Of finite x and y; NaN: there is none.
+// Of x and y that are finite, or infinite constants; NaN: there is none.
 NonfiniteCause cause_by_function(const OriginFacts& origin, double x, double y) {
   const bool is_nan = std::isnan(origin.capture->element().value);
+  if (!is_nan && (std::isinf(x) || std::isinf(y))) return NonfiniteCause::unknown;  // the infinity goes through
   switch (origin.op.function) {
     case OpFunction::log:
       return x == 0 ? NonfiniteCause::log_of_zero : NonfiniteCause::log_of_negative;
@@ -123,7 +124,7 @@ NonfiniteCause cause_by_function(const OriginFacts& origin, double x, double y) 
     default:
       break;
   }
-  if (is_nan && x == 0 && std::isinf(y)) return NonfiniteCause::zero_times_infinity;
+  if (is_nan && ((x == 0 && std::isinf(y)) || (std::isinf(x) && y == 0))) return NonfiniteCause::zero_times_infinity;
   if (is_nan) return NonfiniteCause::unknown;
   return origin.op.kind == OpKind::cast ? NonfiniteCause::overflow_on_cast : NonfiniteCause::overflow_in_arithmetic;
 }
@@ -289,13 +290,16 @@ NonfiniteExplanation explain_operands(const OriginFacts& origin) {
   std::vector<Sentence> arguments;
   std::vector<double> read;  // by the op, which may take subnormals as zero
   for (const CaptureRow* const operand : operands) {
-    if (operand->overwritten || operand->row.count > 0 || !std::isfinite(operand->value)) return {};
+    if (operand->overwritten || operand->row.count > 0 || std::isnan(operand->value)) return {};
+    const bool is_constant = operand->made_by < 0;
+    if (!std::isfinite(operand->value) && !is_constant) return {};
     const bool as_zero = is_read_as_zero(origin, *operand);
     read.push_back(as_zero ? std::copysign(0.0, operand->value) : operand->value);
     const bool is_behind_sign = !arguments.empty() && operand->value < 0;
-    arguments.push_back((as_zero          ? words::kOperandReadAsZero
-                         : is_behind_sign ? words::kNegativeOperand
-                                          : words::kOperand)({{"value", operand->value}}));
+    arguments.push_back((std::isinf(operand->value) ? words::kSpecialOperand
+                         : as_zero                  ? words::kOperandReadAsZero
+                         : is_behind_sign           ? words::kNegativeOperand
+                                                    : words::kOperand)({{"value", operand->value}}));
   }
   const bool is_scaled = origin.op.function == OpFunction::scale && attribute(origin.op, "factor").has_value();
   const bool is_power = origin.op.function == OpFunction::pow && read.size() == 1 && attribute(origin.op, "exponent").has_value();

@@ -141,6 +141,9 @@ inline constexpr Template kKeepArgument{"advice.keep_argument",
                                         "Keep the argument of {function} above 0: clamp it, or add an eps."};
 inline constexpr Template kKeepPositive{"advice.keep_positive",
                                         "Keep the argument of {function} at 0 or above: clamp it, or find what made it negative."};
+inline constexpr Template kKeepPowerReal{
+    "advice.keep_power_real",
+    "Keep the base of {function} at 0 or above: clamp it, or take its magnitude and put the sign back afterwards."};
 inline constexpr Template kKeepBase{"advice.keep_base", "Keep the base of {function} away from 0: clamp it, or add an eps."};
 inline constexpr Template kKeepDivisor{"advice.keep_divisor", "Keep the divisor away from 0: clamp it, or add an eps."};
 inline constexpr Template kEpsTooSmall{"advice.eps_too_small", "In {format} an eps up to {flushed} is 0."};

@@ -32,6 +32,10 @@ Sentences domain_advice(const OriginFacts& origin, NonfiniteCause cause) {
     case NonfiniteCause::log_of_negative:
     case NonfiniteCause::sqrt_of_negative:
       return of_function(cause_words::kKeepPositive);
+    case NonfiniteCause::power_domain:
+      return of_function(cause_words::kKeepPowerReal);
+    case NonfiniteCause::zero_times_infinity:
+      return Sentences(cause_words::kFillFinite());
     case NonfiniteCause::overflow_of_exp:
       return cause_words::kClampExponent({{"limit", static_cast<int64_t>(std::log(origin.format().largest_finite()))}});
     case NonfiniteCause::division_by_zero:

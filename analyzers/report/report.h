@@ -40,7 +40,7 @@ struct RowKey {
   std::string parameter;
   std::optional<int64_t> element;
   std::string name;      // of a tensor, as texts call it
-  std::string location;  // of the op in the user's program, "train.py:41"
+  std::string location;  // of the op in the user's program, or of its forward op: "train.py:41"
 };
 
 struct Quantity {

@@ -28,6 +28,8 @@ bool is_wanted(const std::vector<T>& wanted, T value) {
 Selection::Selection(const Snapshot& reader, const AnalysisOptions& options)
     : reader_(reader), ops_(reader_.ops()), tensors_(reader_.tensors()) {
   only_rank_ = only_rank(reader);
+  for (uint32_t i = 0; i < ops_.size(); ++i)
+    if (!ops_[i].location.empty()) located_.emplace(ops_[i].id, i);
   for (const TracePart& part : reader.parts()) runs_.push_back({part.run.rank, part.steps, part.run.run_id});
   selected_.reserve(tensors_.size());
   for (const TensorInfo& tensor : tensors_) {
@@ -64,6 +66,12 @@ bool Selection::contains(uint32_t tensor) const {
   return selected_[tensor];
 }
 
+const std::string& Selection::location(uint32_t tensor) const {
+  const OpInfo& made_by = op(tensor);
+  const auto forward = made_by.location.empty() ? located_.find(made_by.forward_id) : located_.end();
+  return forward == located_.end() ? made_by.location : ops_[forward->second].location;
+}
+
 RowKey Selection::key(uint32_t index) const {
   const TensorInfo& info = tensor(index);
   const OpInfo& made_by = op(index);
@@ -78,7 +86,7 @@ RowKey Selection::key(uint32_t index) const {
   key.role = name_of(info.role);
   key.parameter = info.parameter;
   key.name = name(index);
-  key.location = made_by.location;
+  key.location = location(index);
   return key;
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "ulpscope/analyzers/subject/analysis.h"
@@ -54,6 +55,8 @@ class Selection {
   bool contains(uint32_t tensor) const;  // throws Error (unreadable) for an index that the trace does not have
   const TensorInfo& tensor(uint32_t index) const { return tensors_[index]; }
   const OpInfo& op(uint32_t tensor) const { return ops_[tensors_[tensor].op]; }
+  // The line of the user's program that called the op, or the forward op that a backward op belongs to; empty: not known.
+  const std::string& location(uint32_t tensor) const;
   OutputId output(uint32_t tensor) const { return {op(tensor).id, tensors_[tensor].slot}; }
   size_t count_outputs(std::span<const uint32_t> tensors) const;  // that the tensors are
   // Weights, the loss, and what is kept for scaling and the optimizer: neither activations nor gradients as they were computed.
@@ -89,6 +92,7 @@ class Selection {
   std::vector<PartRun> runs_;
   std::optional<int32_t> only_rank_;
   std::vector<bool> selected_;
+  std::unordered_map<uint64_t, uint32_t> located_;  // ops that have a line, by id
   mutable std::once_flag named_;
   mutable std::vector<TensorName> names_;
 };

@@ -77,7 +77,7 @@ void NanTables::add_story(const NonfiniteOrigin& origin, Report& report) const {
   report.add_fact("made_by", op.name);
   report.add_fact("module", text_or_none(op.module));
   report.add_fact("phase", std::string(name_of(op.phase)));
-  if (!op.location.empty()) report.add_fact("line", op.location);
+  if (const std::string& line = facts_.selection.location(origin.tensor); !line.empty()) report.add_fact("line", line);
   report.add_fact("step", count_cell(origin.position.step), Unit::count);
   if (facts_.context.trace.ranks().size() > 1) report.add_fact("rank", count_cell(static_cast<uint64_t>(origin.position.rank)));
   report.add_fact("type", std::string(info(made.dtype).name));

@@ -19,17 +19,20 @@ namespace ulpscope {
 
 namespace {
 
-constexpr Template kNoProblem{"verdict.no_problem", "no numerical problem in {steps:count step}{skipped}."};
+constexpr Template kNoProblem{"verdict.no_problem", "no {lasting}numerical problem in {steps:count step}{skipped}{losses}."};
 constexpr Template kNoProblemInRecorded{"verdict.no_problem_in_recorded",
-                                        "no numerical problem in the {recorded} of {steps:count step} whose tensors were "
-                                        "recorded{skipped}."};
-constexpr Template kNoProblemOfResults{"verdict.no_problem_of_results",
-                                       "no numerical problem in the losses of {steps:count step}, of which no tensors were "
-                                       "recorded{skipped}."};
+                                        "no {lasting}numerical problem in the {recorded} of {steps:count step} whose tensors were "
+                                        "recorded{skipped}{losses}."};
+constexpr Template kNoProblemOfResults{
+    "verdict.no_problem_of_results",
+    "no {lasting}numerical problem in the losses of {steps:count step}, of which no tensors were "
+    "recorded{skipped}{losses}."};
 constexpr Template kUntilEnd{"verdict.until_end", "{end}; {said}"};
 constexpr Template kSkipped{"verdict.skipped", ", {skipped} skipped"};
+constexpr Template kLasting{"verdict.lasting", "lasting "};
+constexpr Template kLossesWere{"verdict.losses_were", ", but the loss was NaN or Inf in {losses:count step} (first: step {step})"};
 constexpr Template kNoProblemUntilEnd{"verdict.no_problem_until_end",
-                                      "{end}; no numerical problem in {steps:count recorded step}{skipped}."};
+                                      "{end}; no {lasting}numerical problem in {steps:count recorded step}{skipped}{losses}."};
 constexpr Template kStopped{"verdict.stopped", "stopped after {done}{of}"};
 constexpr Template kCutShort{"verdict.cut_short", "the recording was cut short at step {step}"};
 constexpr Template kTraceEnds{"verdict.trace_ends", "the trace ends after {done}{of}"};
@@ -73,12 +76,19 @@ Sentence no_problem(const RunFacts& facts) {
   const AnalysisOptions& options = facts.context.options;
   const uint64_t skipped = steps.skipped.size();
   const Value of_skipped = skipped > 0 ? kSkipped({{"skipped", skipped}}) : Sentence();
-  const Argument count{"steps", steps.count}, some_skipped{"skipped", of_skipped};
+  // They did no harm, else there were a problem.
+  const StepSet& nonfinite = steps.nonfinite_losses;
+  const Value of_losses =
+      nonfinite.empty() ? Sentence() : kLossesWere({{"losses", nonfinite.size()}, {"step", ordinal(nonfinite.first())}});
+  const Argument count{"steps", steps.count}, some_skipped{"skipped", of_skipped}, losses{"losses", of_losses};
+  const Argument lasting{"lasting", nonfinite.empty() ? Sentence() : kLasting()};
   const Sentence end = options.restricts_steps() ? Sentence() : early_end(facts.context.trace, steps.last.step + 1);
   if (steps.with_ops == steps.count)
-    return end.empty() ? kNoProblem({count, some_skipped}) : kNoProblemUntilEnd({{"end", end}, count, some_skipped});
-  const Sentence said = steps.with_ops == 0 ? kNoProblemOfResults({count, some_skipped})
-                                            : kNoProblemInRecorded({{"recorded", steps.with_ops}, count, some_skipped});
+    return end.empty() ? kNoProblem({lasting, count, some_skipped, losses})
+                       : kNoProblemUntilEnd({{"end", end}, lasting, count, some_skipped, losses});
+  const Sentence said = steps.with_ops == 0
+                            ? kNoProblemOfResults({lasting, count, some_skipped, losses})
+                            : kNoProblemInRecorded({{"recorded", steps.with_ops}, lasting, count, some_skipped, losses});
   return end.empty() ? said : kUntilEnd({{"end", end}, {"said", said}});
 }
 

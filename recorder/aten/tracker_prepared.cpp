@@ -53,6 +53,7 @@ struct Prepared {
 
 namespace {
 
+constexpr std::string_view kFills[] = {"full", "full_like", "new_full", "fill", "scalar_tensor"};
 constexpr int64_t kMostBytes = int64_t{1} << 26;  // of values that are kept
 
 // Infinities that these write were put there on purpose, as into a mask; that a cast overflowed is told of the data.
@@ -73,6 +74,11 @@ bool is_float(const Tensor& tensor) {
 }
 
 bool is_finite(const Tensor& tensor) { return first_nonfinite(folded(host_tensor(tensor, tensor.data))) < 0; }
+
+// The program put an infinity there itself, as for a mask: a constant, as is the number in `x * -inf`, and no data.
+bool puts_infinity(const Schema& schema, const Tensor& output) {
+  return contains(kFills, schema.base()) && output.is_on_host && is_float(output) && !is_finite(output);
+}
 
 }  // namespace
 
@@ -103,7 +109,7 @@ void Tracker::prepare(const Schema& schema, const Bound& bound, std::span<const 
   const MadePointer prepared = state_.optimizing > 0 ? nullptr : prepared_by(schema, bound, reads, results);
   for (const Tensor* const tensor : results) {
     const MadePointer made = memory_.last(*tensor);
-    if (schema.base() == "zero")
+    if (schema.base() == "zero" || puts_infinity(schema, *tensor))
       memory_.write(*tensor, constant());
     else if (state_.optimizing > 0 && is_recorded(made) && is_kept(made->role))
       continue;

@@ -601,6 +601,24 @@ TEST(RanksInReports, OneThatEndsInNanBreaksTheRun) {
   EXPECT_THAT(find_finding(all, "run.loss_nonfinite")->title, HasSubstr("The loss was NaN or Inf in 1 of 2 steps"));
 }
 
+// A run that is well all the same does not say that nothing was wrong.
+TEST(Losses, OneThatWasNanAndSkippedIsInTheVerdict) {
+  const auto verdict_of = [](uint64_t nonfinite) {
+    SyntheticTrace trace;
+    for (uint64_t step = 0; step < 20; ++step) {
+      StepRow row = SyntheticTrace::default_step(step == nonfinite ? NAN : 3 - 0.1 * static_cast<double>(step));
+      row.skipped = step == nonfinite;
+      trace.end_step(row);
+    }
+    const Report report = analyze_all(trace.read(), {});
+    EXPECT_EQ(report.verdict, Verdict::ok);
+    return report.verdict_text.text();
+  };
+  EXPECT_THAT(verdict_of(20), HasSubstr("no numerical problem in"));
+  EXPECT_THAT(verdict_of(7), HasSubstr("no lasting numerical problem in"));
+  EXPECT_THAT(verdict_of(7), HasSubstr("1 skipped, but the loss was NaN or Inf in 1 step (first: step 7)."));
+}
+
 TEST(RanksInReports, AShorterOneIsSaid) {
   const Report report = analyze_all(RankedRun({{3, 2, 1}, {6}, {1, 2}}).read(), {});
   const Finding* const finding = find_finding(report, "recording.ranks_differ");

@@ -12,6 +12,7 @@ TRUTH = {
     "op": "div",
     "step": 4,
     "loss_breaks": 5,
+    "says": ["distance_at_zero.py:22"],
     "because": "the backward of sqrt divides by 2 * sqrt(0), and Inf * 0 is NaN in the gradient of the difference",
     "fix": "sqrt of the sum plus 1e-12",
 }

@@ -647,6 +647,7 @@ SAID = {
         "advice.keep_modules_wide",
         "advice.keep_module_in_fp32",
         "advice.keep_positive",
+        "advice.keep_power_real",
         "advice.leave_targets",
         "advice.masters_have_moments",
         "advice.masters_or_fp32_update",

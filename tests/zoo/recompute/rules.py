@@ -152,6 +152,16 @@ def not_read(case, said):
     return {"not_read": left, "calls": left + left_out(case, "recording.calls") - left_out(case, "recording.calls_of_other_threads")}
 
 
+def no_problem(case, said, **values):
+    """What a verdict of OK says of the steps: those that were skipped, and losses that were not finite, are told."""
+    steps = case.f.steps
+    return Claim(
+        {"steps": steps.n, **values},
+        it_says_what_was_skipped=bool(said["skipped"]) == bool(steps.skipped.any()),
+        it_says_what_was_nonfinite=bool(said["losses"]) == bool(said["lasting"]) == bool(steps.nonfinite.any()),
+    )
+
+
 # What any finding may say, by the ids of templates.
 SAID = {
     "checked.calls_not_read": not_read,
@@ -161,14 +171,15 @@ SAID = {
     "checked.paused": lambda case, said: {"blocks": left_out(case, "recording.paused_blocks")},
     "checked.filtered": lambda case, said: {},  # patterns, as they were given
     "finding.judged_before_break": lambda case, said: {"step": case.f.steps.broken_from},
-    "verdict.no_problem": lambda case, said: Claim({"steps": case.f.steps.n}, it_says_what_was_skipped=bool(said["skipped"]) == bool(case.f.steps.skipped.any())),
-    "verdict.no_problem_in_recorded": lambda case, said: Claim(
-        {"recorded": int((case.f.tables.steps["level"] != 0).sum()), "steps": case.f.steps.n},
-        it_says_what_was_skipped=bool(said["skipped"]) == bool(case.f.steps.skipped.any()),
-    ),
+    "verdict.no_problem": no_problem,
+    "verdict.no_problem_in_recorded": lambda case, said: no_problem(case, said, recorded=int((case.f.tables.steps["level"] != 0).sum())),
     "verdict.no_problem_of_results": lambda case, said: Claim(
         {"steps": case.f.steps.n}, no_step_has_tensors=not (case.f.tables.steps["level"] != 0).any()
     ),
+    "verdict.losses_were": lambda case, said: {
+        "losses": int(case.f.steps.nonfinite.sum()),
+        "step": int(case.f.steps.step[case.f.steps.nonfinite][0]),
+    },
     "verdict.skipped": lambda case, said: {"skipped": int(case.f.steps.skipped.sum())},
     "place.module_of_cast": cast_for,
     "advice.momentum_of_one": lambda case, said: Claim(it_is_one_or_more=float(setting_of(case, "momentum")[1]) >= 1),

@@ -6,7 +6,7 @@ import re
 import numpy
 
 from .facts import median
-from .rules import Rule, Step
+from .rules import Rule, Step, no_problem
 from .sentences import Claim, general
 
 ENDS = 10  # losses at the end of a run
@@ -606,9 +606,7 @@ SAID = {
     "recording.memory_changed.bits": bits_changed,
     "recording.memory_changed.times": lambda case, said: {"times": len(case.f.events("memory_changed"))},
     "recording.other_ranks": lambda case, said: {"rank": int(case.f.trace.run("rank")), "ranks": int(case.f.trace.run("world_size"))},
-    "verdict.no_problem_until_end": lambda case, said: Claim(
-        {"steps": case.f.steps.n}, it_says_what_was_skipped=bool(said["skipped"]) == bool(case.f.steps.skipped.any())
-    ),
+    "verdict.no_problem_until_end": no_problem,
     "verdict.stopped": lambda case, said: {"done": int(case.f.steps.step[-1]) + 1},
     "verdict.trace_ends": lambda case, said: {"done": int(case.f.steps.step[-1]) + 1},
     "verdict.steps": lambda case, said: {"done": int(case.f.steps.step[-1]) + 1},
