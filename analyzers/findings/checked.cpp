@@ -27,6 +27,8 @@ constexpr Template kUnseen{"checked.unseen_roundings", "{unseen} of {roundings} 
 constexpr Template kScale{"checked.loss_scale", "loss scale"};
 constexpr Template kUpdates{"checked.updates", "lost updates"};
 constexpr Template kNoUpdates{"checked.no_updates", "lost updates (no update was recorded)"};
+constexpr Template kOtherUpdates{"checked.other_updates",
+                                 "lost updates of {parameters:count parameter} that the program changes itself ({first})"};
 constexpr Template kNoUpdatesBeforeBreak{"checked.no_updates_before_break",
                                          "lost updates (no update was recorded before the run broke)"};
 constexpr Template kNotRead{"checked.calls_not_read", "{not_read} of {calls} calls (on tensors that are {kinds:and})"};
@@ -53,6 +55,20 @@ void add_left_out(const Snapshot& trace, Value::List& unseen) {
   if (coverage.compiled_modules > 0) unseen.push_back(kCompiled({{"modules", coverage.compiled_modules}}));
   if (coverage.calls_of_other_threads > 0) unseen.push_back(kThreads({{"calls", coverage.calls_of_other_threads}}));
   if (coverage.paused_blocks > 0) unseen.push_back(kPaused({{"blocks", coverage.paused_blocks}}));
+}
+
+// Names of parameters that ops of the program write, as those of an average of weights: none of these is an update whose rule is
+// known.
+std::vector<std::string> changed_by_program(const RunFacts& facts) {
+  std::vector<std::string> names;
+  for (uint32_t i = 0; i < facts.selection.size(); ++i) {
+    const OpInfo& op = facts.selection.op(i);
+    const TensorInfo& tensor = facts.selection.tensor(i);
+    const bool is_changed = tensor.role == Role::weight && op.phase == Phase::optimizer && op.kind == OpKind::elementwise;
+    if (is_changed && !tensor.parameter.empty() && std::find(names.begin(), names.end(), tensor.parameter) == names.end())
+      names.push_back(tensor.parameter);
+  }
+  return names;
 }
 
 }  // namespace
@@ -87,6 +103,8 @@ Sentences what_was_checked(const RunFacts& facts, std::span<const Part> parts) {
   if (has(Part::updates)) {
     const bool any = !facts.updates().weights().empty();
     (any ? seen : unseen).push_back((any ? kUpdates : facts.broke() ? kNoUpdatesBeforeBreak : kNoUpdates)());
+    if (const std::vector<std::string> others = changed_by_program(facts); !others.empty())
+      unseen.push_back(kOtherUpdates({{"parameters", others.size()}, {"first", Name{NameKind::parameter, others.front()}}}));
   }
   add_left_out(facts.context.trace, unseen);
   if (has(Part::ranges)) unseen.push_back(kSums());

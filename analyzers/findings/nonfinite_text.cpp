@@ -53,6 +53,8 @@ constexpr Template kTensorsEachBeganIt{"nonfinite.tensors_each", "{tensors} tens
 constexpr Template kBecameTooLarge{"overflow.became_too_large",
                                    "{format} overflow {pass}: {place}{rank}, step {step}, {elements} of {count:count element}."};
 constexpr Template kNormalizeData{"advice.normalize_data", "Normalize the inputs: {place} overflows when it is cast."};
+constexpr Template kCastLater{"advice.cast_later",
+                              "Divide or normalize the values before they become {format}, or keep them in FP32."};
 constexpr Template kOneBecameTooLarge{"overflow.one_became_too_large", "{format} overflow {pass}: {place}{rank}, step {step}."};
 
 }  // namespace
@@ -202,6 +204,10 @@ Advice overflow_advice(const RunFacts& facts, const NonfiniteOrigin& origin, con
   if (!is_narrow(made.dtype)) return advice;
   if (has_range_of_fp32(made.dtype)) {
     if (advice.text.empty()) advice.text = kNoTypeHelps({{"format", format_name(*info(made.dtype).format)}});
+    return advice;
+  }
+  if (op.phase == Phase::data) {  // before the model sees it, whatever its own precision is
+    advice.text = kCastLater({{"format", format_name(*info(made.dtype).format)}});
     return advice;
   }
   if (const auto data = data_cast_by(facts, made)) advice.text += kNormalizeData({{"place", tensor_place(facts.selection, *data)}});

@@ -137,6 +137,13 @@ ThrownUp thrown_up(const RunFacts& facts, uint64_t from) {
   return found;
 }
 
+// The update did what it should: two losses or more followed, all below that of its own step.
+bool came_down_after(const RunFacts& facts, uint64_t update) {
+  const std::vector<StepLoss> losses = losses_of(facts, {update, facts.step_facts.broken_from()});
+  if (losses.size() < 3 || losses.front().step != update) return false;
+  return std::all_of(losses.begin() + 1, losses.end(), [&](const StepLoss& later) { return later.loss < losses.front().loss; });
+}
+
 // The run learned all the same, and may have ended better without.
 void add_thrown_up(const RunFacts& facts, const UpdateRatio& ratio, Findings& found) {
   constexpr double kThrown = 2;  // times the first loss: batches vary by less
@@ -181,8 +188,9 @@ void find_divergence(const RunFacts& facts, Findings& found) {
   const RunUpdates& all = facts.updates().whole();
   // Updates as large as the weights are no harm where the loss went down all the same.
   const bool large = all.first_large && all.first_large->step < first_nonfinite;
-  const bool broke_soon =
-      large && all.has_large() && facts.broke() && facts.step_facts.broken_from() - all.first_large->step <= kSoon;
+  const bool broke_soon = large && all.has_large() && facts.broke() &&
+                          facts.step_facts.broken_from() - all.first_large->step <= kSoon &&
+                          !came_down_after(facts, all.first_large->step);
   const bool blinded = large && blind != UINT64_MAX && blind > all.first_large->step && blind - all.first_large->step <= kSoon;
   const bool rose_by_itself = judged->grew_to_nonfinite || judged->peaked || judged->scattered;
   if (broke_soon && !rose_by_itself && rounding_broke_it(facts)) return;  // told as such

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
@@ -12,6 +14,11 @@ constexpr Template kScaleTooLarge{"scale.over_scaled",
                                   "The loss scale of {scale} is too large: gradients overflow above {largest}."};
 constexpr Template kFixedScaleTooLarge{"scale.over_scaled.fixed",
                                        "The fixed loss scale of {scale} is too large: gradients overflow above {largest}."};
+constexpr Template kScaleSetBack{"scale.over_scaled.set_back",
+                                 "The loss scale of {scale} is too large: gradients overflow above {largest}. It backs off, and is "
+                                 "{scale} again in the next step."};
+constexpr Template kMakeScalerOnce{"advice.make_scaler_once",
+                                   "Make the scaler once, before the loop, so that it keeps the scale that it came down to."};
 constexpr Template kSomeSkipped{"scale.over_scaled.skipped",
                                 "{skipped} of {steps:count step} ({share}) {skipped:either was|were} skipped."};
 constexpr Template kSaturates{"scale.over_scaled.saturates",
@@ -26,6 +33,13 @@ constexpr Template kMuchSmallerOrDynamicScale{
     "Use a dynamic loss scale{dynamic:brackets}, which finds what fits, or lower it below "
     "{largest}{initial:brackets}: gradients behind what overflowed may need still less."};
 
+// As where each step makes a scaler of its own.
+bool backs_off_each_time_anew(const std::vector<ScaleChange>& changes) {
+  return changes.size() > 1 && std::all_of(changes.begin(), changes.end(), [&](const ScaleChange& change) {
+           return change.before == changes.front().before && change.after < change.before;
+         });
+}
+
 void find_over_scaled(const RunFacts& facts, Findings& found) {
   const ScaleJudgement& scale = facts.scale();
   const StepTotals& steps = facts.steps();
@@ -38,13 +52,15 @@ void find_over_scaled(const RunFacts& facts, Findings& found) {
   for (uint32_t i = 0; i < facts.selection.size(); ++i)
     if (is_computed_gradient(facts.selection.tensor(i).role)) extent.tensors.push_back(i);
   if (!steps.skipped.empty()) extent.steps = steps.skipped.size();
-  extent.value = {"loss_scale", scale.judged_scale, Unit::scale};
   std::vector<Evidence> evidence = blame_evidence(facts);
   evidence.push_back(largest_fitting_evidence(facts));
   // Above it they overflow for sure; that they fit it is another question.
   const Value bound = power_value(largest->upper);
-  Sentences title =
-      (fixed ? kFixedScaleTooLarge : kScaleTooLarge)({{"scale", scale_value(scale.judged_scale)}, {"largest", bound}});
+  const bool is_set_back = fixed && backs_off_each_time_anew(steps.changes);
+  const double used = is_set_back ? steps.changes.front().before : scale.judged_scale;
+  const Template& too_large = is_set_back ? kScaleSetBack : fixed ? kFixedScaleTooLarge : kScaleTooLarge;
+  extent.value = {"loss_scale", used, Unit::scale};
+  Sentences title = too_large({{"scale", scale_value(used)}, {"largest", bound}});
   if (saturated) title += kSaturates();
   // Where none was taken, that is told.
   if (!steps.skipped.empty() && steps.skipped.size() < steps.count)
@@ -52,7 +68,9 @@ void find_over_scaled(const RunFacts& facts, Findings& found) {
         {{"skipped", steps.skipped.size()}, {"steps", steps.count}, {"share", share_value(steps.skipped.size(), steps.count)}});
   Advice advice;
   const Setting initial = advice.lower(settings.now_or_name(SettingKind::scale_initial));
-  if (saturated) {
+  if (is_set_back) {
+    advice.text = kMakeScalerOnce();
+  } else if (saturated) {
     advice.text =
         kSmallerScaleThatStays({{"settings", Value::list({initial, settings.switched(SettingKind::scale_dynamic, false)})}});
   } else {

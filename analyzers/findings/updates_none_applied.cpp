@@ -1,11 +1,16 @@
 #include <algorithm>
+#include <optional>
+#include <span>
+#include <vector>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/judgements/update_judgement.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
+#include "ulpscope/analyzers/subject/tensor_place.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
 
 namespace ulpscope::findings {
@@ -16,6 +21,11 @@ constexpr Template kNoneApplied{"updates.none_applied", "No weight changed in an
 constexpr Template kRateWasZero{"updates.none_applied.rate_was_zero", "The learning rate is 0 in every step."};
 constexpr Template kUpdatesWereZero{"updates.none_applied.were_zero", "Every update is zero."};
 constexpr Template kRoundedAway{"updates.none_applied.rounded_away", "Every nonzero update was rounded away: w + dw == w."};
+constexpr Template kZerosFrom{"updates.none_applied.zeros_from",
+                              "{place} is all zero in step {step}, though the gradient that its op reads is not."};
+constexpr Template kSaturated{"updates.none_applied.saturated", "The `{activation}` is saturated: its slope is 0 there."};
+constexpr Template kLossOfLogits{"advice.loss_of_logits",
+                                 "Compute the loss from what the sigmoid reads, as binary_cross_entropy_with_logits does."};
 constexpr Template kLargerRate{"advice.raise_learning_rate", "Raise the learning rate{rate:brackets}."};
 constexpr Template kScheduleIsZero{"advice.schedule_makes_rate_zero",
                                    "Change the schedule{schedule:brackets}: it makes the learning rate 0."};
@@ -24,9 +34,42 @@ constexpr Template kWhereGradientsVanish{"advice.where_gradients_vanish",
 constexpr Template kMastersOrRate{"advice.masters_or_learning_rate",
                                   "Use FP32 master weights{masters:brackets}, or raise the learning rate{rate:brackets}."};
 
-Sentence why_none(const RunFacts& facts) {
+// The gradient with which they end in the first step: all zeros, made of one that is not.
+std::optional<uint32_t> where_gradients_end(const RunFacts& facts) {
+  const Snapshot& trace = facts.context.trace;
+  const Snapshot of_rank = trace.of_rank(trace.ranks().front());
+  const uint64_t first = facts.steps().first.step;
+  std::vector<bool> has_values(facts.selection.size());  // some that are not zero
+  std::optional<uint32_t> found;
+  of_rank.visit_rows_without_histograms({first, first + 1}, [&](std::span<const TensorRow> rows) {
+    for (const TensorRow& row : rows) {
+      const TensorInfo& made = facts.selection.tensor(row.tensor);
+      if (!is_gradient(made.role) || row.known == StatisticsLevel::none || row.statistics.count == 0) continue;
+      has_values[row.tensor] = row.statistics.zeros < row.statistics.count;
+      if (has_values[row.tensor] || found) continue;
+      const std::span<const uint32_t> read = facts.context.graph.tensors_read_by(made.op, 0);
+      if (std::any_of(read.begin(), read.end(), [&](uint32_t i) { return has_values[i]; })) found = row.tensor;
+    }
+    return true;
+  });
+  return found;
+}
+
+bool is_of_saturating(const OpInfo& op) {
+  return op.function == OpFunction::sigmoid_backward || op.function == OpFunction::tanh_backward;
+}
+
+Sentences why_none(const RunFacts& facts) {
   if (facts.judged_steps().rate_was_zero) return kRateWasZero();
-  return facts.updates().sum().all.nonzero == 0 ? kUpdatesWereZero() : kRoundedAway();
+  if (facts.updates().sum().all.nonzero > 0) return kRoundedAway();
+  Sentences why = kUpdatesWereZero();
+  if (const auto end = where_gradients_end(facts)) {
+    const OpInfo& op = facts.selection.op(*end);
+    why += kZerosFrom({{"place", tensor_place(facts.selection, *end)}, {"step", ordinal(facts.steps().first.step)}});
+    if (is_of_saturating(op))
+      why += kSaturated({{"activation", Name{NameKind::op, op.function == OpFunction::sigmoid_backward ? "sigmoid" : "tanh"}}});
+  }
+  return why;
 }
 
 Advice advice_on_none(const RunFacts& facts) {
@@ -37,6 +80,8 @@ Advice advice_on_none(const RunFacts& facts) {
     if (settings.number(SettingKind::learning_rate).value_or(0) == 0) return kLargerRate({{"rate", rate}});
     return kScheduleIsZero({{"schedule", Value::list(settings.given_beside(SettingKind::warmup))}});
   }
+  const std::optional<uint32_t> end = updates.sum().all.nonzero == 0 ? where_gradients_end(facts) : std::nullopt;
+  if (end && facts.selection.op(*end).function == OpFunction::sigmoid_backward) return kLossOfLogits();
   if (updates.sum().all.nonzero == 0) return kWhereGradientsVanish({{"trace", trace_name(facts.context.trace)}});
   if (Advice why = why_updates_are_short(facts); !why.text.empty()) return why;
   const bool narrow = std::any_of(updates.weights().begin(), updates.weights().end(), [&](const UpdateJudgement::Weight& weight) {
@@ -62,8 +107,8 @@ void find_none_applied(const RunFacts& facts, Findings& found) {
                           {{"updates", count_cell(weight.totals.rows), Unit::count},
                            {"nonzero_updates", count_cell(weight.totals.all.nonzero), Unit::count}}});
   }
-  found.add_judged(Severity::error, {kNoneApplied({{"updates", updates.sum().rows}}), why_none(facts)}, std::move(evidence),
-                   advice_on_none(facts), std::move(extent));
+  found.add_judged(Severity::error, Sentences{kNoneApplied({{"updates", updates.sum().rows}})} + why_none(facts),
+                   std::move(evidence), advice_on_none(facts), std::move(extent));
 }
 
 }  // namespace

@@ -93,6 +93,9 @@ NonfiniteExplanation explain_running_variance(const OriginFacts& origin) {
 
 // ---- functions of a few operands
 
+// Functions that the table of ops does not tell apart, by their names: log(1 + x), and log(x / (1 - x)).
+constexpr std::string_view kLog1p = "log1p", kLogit = "logit", kProduct = "prod", kCumulativeProduct = "cumprod";
+
 bool divides_by_second(OpFunction function) { return reads_as(function, 1, Meaning::divisor); }
 
 // Of x and y that are finite, or infinite constants; NaN: there is none.
@@ -121,6 +124,12 @@ NonfiniteCause cause_by_function(const OriginFacts& origin, double x, double y) 
       break;
     case OpFunction::exp:
       return NonfiniteCause::overflow_of_exp;
+    case OpFunction::other:
+      if (origin.op.name == kLog1p) return x == -1 ? NonfiniteCause::log_of_zero : NonfiniteCause::log_of_negative;
+      if (origin.op.name == kLogit && x == 0) return NonfiniteCause::log_of_zero;
+      if (origin.op.name == kLogit && x == 1) return NonfiniteCause::division_by_zero;
+      if (!is_nan) return NonfiniteCause::unknown;  // it may have a pole there
+      break;
     default:
       break;
   }
@@ -192,11 +201,35 @@ void explain_flushed_addend(const OriginFacts& origin, const CaptureRow& cast, N
       words::kRaiseAddend({{"module", module_name(origin.op)}, {"smallest", smallest}, {"addend", addend}, {"wide", wide}});
 }
 
+// The zero is too small a result: the op that made it gives none for what it read, which was finite and, of factors, without zeros.
+void explain_underflow(const OriginFacts& origin, const CaptureRow& operand, NonfiniteExplanation& found) {
+  if (operand.made_by < 0 || operand.value != 0) return;
+  const Selection& selection = origin.facts.selection;
+  const auto made = static_cast<uint32_t>(operand.made_by);
+  const OpInfo& op = selection.op(made);
+  const bool multiplies = op.name == kProduct || op.name == kCumulativeProduct;
+  const bool is_positive =
+      op.function == OpFunction::exp || op.function == OpFunction::softmax || op.function == OpFunction::sigmoid;
+  if (!multiplies && !is_positive) return;
+  const std::span<const uint32_t> read = origin.facts.context.graph.tensors_read_by(selection.tensor(made).op, 0);
+  const std::optional<TensorRow> row = read.size() == 1 ? origin.last_row(read.front()) : std::nullopt;
+  if (!row || row->known == StatisticsLevel::none || stored_nonfinite(*row, selection.tensor(read.front()).dtype) > 0) return;
+  if (multiplies && row->statistics.zeros > 0) return;
+  const Value name = Name{NameKind::op, op.name};
+  found.story += words::kZeroUnderflowed({{"op", name}});
+  if (op.function == OpFunction::softmax)
+    found.help = Advice(words::kLogSoftmax());
+  else if (multiplies)
+    found.help = Advice(words::kSumOfLogs({{"op", name}}));
+  else
+    found.help = Advice(words::kLogsFromLogits({{"op", name}}));
+}
+
 // Why an operand is zero, where a rounding made it so, and what helps; nothing where that is not known.
 void explain_zero(const OriginFacts& origin, const CaptureRow& operand, NonfiniteExplanation& found) {
   const RunFacts& facts = origin.facts;
   const auto flushed = flushed_element_behind(facts.selection, *origin.capture, operand);
-  if (!flushed) return;
+  if (!flushed) return explain_underflow(origin, operand, found);
   const auto tensor = static_cast<uint32_t>(flushed->node->made_by);
   const TensorInfo& made = facts.selection.tensor(tensor);
   found.story += (flushed->is_bound ? words::kZeroBehindAtMost

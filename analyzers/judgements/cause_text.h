@@ -129,6 +129,13 @@ inline constexpr Template kZeroBehindAtMost{"cause.zero_was_flushed_at_most",
                                             "The 0 is an underflow: before rounding, element {element} of {place} was at most "
                                             "{magnitude:.3g}, and {format} rounds anything "
                                             "up to {flushed} to 0."};
+inline constexpr Template kZeroUnderflowed{"cause.zero_underflowed",
+                                           "The 0 is an underflow: for what `{op}` read, its exact result is not 0."};
+inline constexpr Template kSumOfLogs{
+    "advice.sum_of_logs", "Add up logs in place of taking the log of `{op}`: its factors' product is too small for the type."};
+inline constexpr Template kLogsFromLogits{
+    "advice.logs_from_logits",
+    "Compute with logs, from what `{op}` reads: logsumexp for sums of exp, logsigmoid for the log of a sigmoid."};
 inline constexpr Template kLogSoftmax{"advice.log_softmax", "Replace log(softmax(x)) by log_softmax(x)."};
 inline constexpr Template kFp32Keeps{"advice.fp32_keeps", "{wide}, where this value is {magnitude:.3g}."};
 inline constexpr Template kAddendFlushed{
@@ -141,6 +148,12 @@ inline constexpr Template kKeepArgument{"advice.keep_argument",
                                         "Keep the argument of {function} above 0: clamp it, or add an eps."};
 inline constexpr Template kKeepPositive{"advice.keep_positive",
                                         "Keep the argument of {function} at 0 or above: clamp it, or find what made it negative."};
+inline constexpr Template kKeepLog1p{
+    "advice.keep_log1p",
+    "Keep the argument of log1p above -1: clamp it. Of a probability made by sigmoid, compute the log from its logit: "
+    "log1p(-sigmoid(x)) is logsigmoid(-x)."};
+inline constexpr Template kKeepProbability{"advice.keep_probability",
+                                           "Keep the argument of logit between 0 and 1: clamp it, or pass eps."};
 inline constexpr Template kKeepPowerReal{
     "advice.keep_power_real",
     "Keep the base of {function} at 0 or above: clamp it, or take its magnitude and put the sign back afterwards."};

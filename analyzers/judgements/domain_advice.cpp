@@ -26,6 +26,9 @@ Sentences domain_advice(const OriginFacts& origin, NonfiniteCause cause) {
   const auto of_function = [&](const Template& words) {
     return Sentences(words({{"function", Name{NameKind::op, std::string(name_of(function))}}}));
   };
+  if (origin.op.name == "log1p" && (cause == NonfiniteCause::log_of_zero || cause == NonfiniteCause::log_of_negative))
+    return Sentences(cause_words::kKeepLog1p());
+  if (origin.op.name == "logit") return Sentences(cause_words::kKeepProbability());
   switch (cause) {
     case NonfiniteCause::log_of_zero:
       return of_function(cause_words::kKeepArgument) + smallest_eps(origin);

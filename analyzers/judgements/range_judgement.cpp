@@ -11,6 +11,16 @@
 
 namespace ulpscope {
 
+namespace {
+
+// Values of the forward pass have no loss scale in them, so that no scale that a scaler comes to mends them: two steps are no
+// chance.
+bool recurs(uint64_t skipped, uint64_t steps) {
+  return skipped >= 2 && static_cast<double>(skipped) > 0.02 * static_cast<double>(steps);
+}
+
+}  // namespace
+
 RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& steps, const RangeFacts& facts,
                                FollowedBeginnings& followed)
     : context_(context),
@@ -43,7 +53,7 @@ RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& 
   }
   // Of a run whose last steps were all skipped the first of these need not be where it began.
   const bool only_skips = !broke_ && !reached_weights_ && whole.is_stuck();
-  if ((harm_ == Severity::info || only_skips) && wastes_many(whole.skipped.size(), whole.count)) find_skipped_for_nan(whole.count);
+  if ((harm_ == Severity::info || only_skips) && recurs(whole.skipped.size(), whole.count)) find_skipped_for_nan(whole.count);
   origins_ = find_origins();
   if (harm_ != Severity::info)
     for (NonfiniteOrigin& origin : origins_) origin = where_filled_became_nan(origin);
@@ -155,11 +165,21 @@ NonfiniteHarm RangeJudgement::harm_done(const StepTotals& steps, uint64_t broken
   return {};
 }
 
+bool RangeJudgement::holds_scale(uint32_t tensor) const {
+  const Role role = context_.selection.tensor(tensor).role;
+  const OpInfo& op = context_.selection.op(tensor);
+  const bool is_scaled_loss = role == Role::loss && (op.function == OpFunction::scale || op.function == OpFunction::mul);
+  return is_gradient(role) || is_scaled_loss || !(computes_forward(op.phase) || op.phase == Phase::data);
+}
+
 void RangeJudgement::find_skipped_for_nan(uint64_t steps) {
   for (const NonfiniteBeginning& one : beginnings()) {
-    // A scale that fits keeps a narrow format's infinities away; those of a wide one came of a division by 0 or the like.
+    // A scale that fits keeps a narrow format's infinities away from gradients; those of a wide one came of a division by 0 or the
+    // like.
+    const bool is_scaled = holds_scale(one.tensor);
     const bool may_overflow = one.infinities > 0 && is_plainly_narrow(context_.selection.tensor(one.tensor).dtype);
-    if (may_overflow || one.overflowed > 0 || !wastes_many(one.skipped, steps)) continue;
+    if (is_scaled && (may_overflow || one.overflowed > 0)) continue;
+    if (is_scaled ? !wastes_many(one.skipped, steps) : !recurs(one.skipped, steps)) continue;
     harm_ = std::max(harm_, Severity::warning);
     skipped_for_nan_ = {one.tensor, one.first, 0};
     return;

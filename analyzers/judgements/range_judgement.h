@@ -77,6 +77,7 @@ class RangeJudgement {
   bool divides_by_nonfinite() const;
   // NaN and infinities that no overflow made, which a smaller loss scale keeps no step from.
   void find_skipped_for_nan(uint64_t steps);
+  bool holds_scale(uint32_t tensor) const;  // its values are multiples of the loss scale, or come of such
   NonfiniteHarm harm_done(const StepTotals& steps, uint64_t broken_from) const;
   std::vector<NonfiniteOrigin> find_origins() const;
   // Where infinities that an op filled in became NaN on their way to a loss or a weight; the origin itself of others.

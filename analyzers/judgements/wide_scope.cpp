@@ -17,6 +17,8 @@ namespace {
 constexpr Template kKeepOrBf16{"advice.keep_modules_wide",
                                "Keep `{modules}` in FP32{setting:brackets}, or train in BF16{precision:brackets}."};
 constexpr Template kTrainWide{"advice.train_wide", "Train in BF16 or FP32{precision:brackets}."};
+constexpr Template kCastBefore{
+    "advice.cast_before", "Cast what `{op}` reads to FP32: the program itself makes it {format}, whatever the run's precision is."};
 constexpr Template kKeepModule{"advice.keep_module_in_fp32", "Keep `{module}` in FP32{setting:brackets}"};
 constexpr Template kTrainInFp32{"advice.train_in_fp32", "Train in FP32{precision:brackets}"};
 constexpr Template kOrKeepModule{"advice.or_keep_module_in_fp32", ", or keep `{module}` in FP32{setting:brackets}"};
@@ -79,6 +81,12 @@ Advice widen(const RunFacts& facts, uint32_t tensor) {
   const std::string modules = modules_to_widen(facts, tensor);
   Advice advice;
   const auto train_in = [&](std::string_view type) { advice.note({.kind = SettingKind::precision, .value = std::string(type)}); };
+  const TensorInfo& made = facts.selection.tensor(tensor);
+  if (modules.empty() && facts.context.trace.run().precision == "fp32" && !facts.precision().casts_weights) {
+    advice.text = kCastBefore(
+        {{"op", Name{NameKind::op, facts.selection.op(tensor).name}}, {"format", format_name(*info(made.dtype).format)}});
+    return advice;
+  }
   if (modules.empty()) {
     train_in(settings.words().bf16);
     train_in(settings.words().fp32);

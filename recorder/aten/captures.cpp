@@ -78,7 +78,9 @@ std::vector<int64_t> largest_terms(const ReadValues& first, const ReadValues& se
 
 }  // namespace
 
-bool is_explained(const Schema& schema) { return is_product(schema.base()) || schema.is_pointwise(); }
+bool is_explained(const Schema& schema) {
+  return is_product(schema.base()) || schema.is_pointwise() || schema.base() == "_to_copy";
+}
 
 std::vector<ulpscope_node> nonfinite_element(const Tensor& tensor, const void* data) {
   const int64_t elements = count_of_elements(tensor);

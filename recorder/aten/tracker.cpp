@@ -268,6 +268,11 @@ void Tracker::after(const ulpscope_aten_op& op) {
     return;
   }
   if (schema.name() == "detach_") return;  // changes no value
+  if (schema.name() ==
+      "scalar_tensor") {  // a number in the code of another op, as the NaN that logdet gives for negative determinants
+    for (const Tensor* const tensor : outputs) memory_.write(*tensor, constant());
+    return;
+  }
   if (schema.is_empty()) {
     for (const auto* const list : {&outputs, &written})
       for (const Tensor* const tensor : *list) memory_.write(*tensor, unmade());
@@ -615,7 +620,7 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
     if (parameter != 0) module = module_of(parameter);
   }
   std::vector<ulpscope_value> inputs;
-  const bool inputs_unknown = inputs_of(reads, makers, place.phase, inputs) || is_in_compiled(op);
+  const bool inputs_unknown = inputs_of(schema, reads, makers, place.phase, inputs) || is_in_compiled(op);
   std::vector<LabelledOutput> outputs;
   for (const Output& each : row.outputs) {
     Label of_output = label;
@@ -670,7 +675,7 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
   const auto inputs_are_others = [&](Call& again) {
     if (!tell_unseen({&op, place, reads, makers, outputs})) return false;
     inputs.clear();
-    again.inputs_unknown = inputs_of(reads, makers, place.phase, inputs) || is_in_compiled(op);
+    again.inputs_unknown = inputs_of(schema, reads, makers, place.phase, inputs) || is_in_compiled(op);
     again.inputs = inputs;
     return true;
   };

@@ -281,7 +281,8 @@ class Tracker {
   std::vector<MadePointer> emit_update(const ulpscope_aten_update& update, const Updated& left, const Tensor* asked);
   void updated_on_host(const ulpscope_aten_update& update, const Updated& left, const Kept& copies);
   void updated_on_device(const ulpscope_aten_update& update, const Updated& left, const Kept& copies);
-  bool inputs_of(std::span<const Read> reads, std::vector<Makers>& makers, Phase phase, std::vector<ulpscope_value>& inputs);
+  bool inputs_of(const Schema& schema, std::span<const Read> reads, std::vector<Makers>& makers, Phase phase,
+                 std::vector<ulpscope_value>& inputs);
   bool tell_output(ulpscope_op token, const LabelledOutput& output, const Tensor* cast_from);
   // Tells the recorder of a call that has run; an empty list where it refused it.
   std::vector<MadePointer> emit(const Call& call, std::span<const LabelledOutput> outputs, const Tensor* cast_from = nullptr,
@@ -292,6 +293,8 @@ class Tracker {
   void forget(const Tensor& tensor) { memory_.forget(tensor); }
   bool is_new_input(const MadePointer& made) const;
   MadePointer input(const Tensor& tensor, std::string_view name);
+  // What a loss reads that no recorded op made: a target, or the weights of its classes or elements.
+  MadePointer loss_input(const Tensor& tensor, std::string_view parameter);
   void set_label(Made& made, const Label& label);
   void set_gradient_of(Made& made, const ulpscope_value& value, int32_t input);
   // A node that the program defined ended: gradients that none of its ops made are its own.

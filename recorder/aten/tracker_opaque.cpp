@@ -173,7 +173,7 @@ bool Tracker::tell_unseen(const Reading& reading) {
       return each.is_written && each.tensor->storage == tensor.storage;
     });
     // Values on a device are known once the step ends.
-    if (!has_values(tensor) || !tensor.is_on_host || is_overwritten) continue;
+    if (!has_values(tensor) || !tensor.is_on_host || is_overwritten || makers.last == constant()) continue;
     if (!was_finite(makers.last) || !std::all_of(makers.others.begin(), makers.others.end(), was_finite)) continue;
     const Nonfinite found = nonfinite_in(host_tensor(tensor, tensor.data));
     // Infinities alone in memory that no op wrote are a constant, as of a mask.

@@ -53,13 +53,13 @@ struct Prepared {
 
 namespace {
 
-constexpr std::string_view kFills[] = {"full", "full_like", "new_full", "fill", "scalar_tensor"};
+constexpr std::string_view kFills[] = {"full", "full_like", "new_full", "fill"};
 constexpr int64_t kMostBytes = int64_t{1} << 26;  // of values that are kept
 
-// Infinities that these write were put there on purpose, as into a mask; that a cast overflowed is told of the data.
+// Infinities that these write were put there on purpose, as into a mask.
 bool writes_what_it_is_told(OpFunction function) {
   return function == OpFunction::fill || function == OpFunction::masked_fill || function == OpFunction::where ||
-         function == OpFunction::copy || function == OpFunction::cast;
+         function == OpFunction::copy;
 }
 
 // Updates of averages and weights by hand are sums and products: a copy before each of them would cost as much as they do.
@@ -192,7 +192,7 @@ MadePointer Tracker::prepared_input(const Tensor& tensor, std::string_view name_
     call.phase = phase;
     std::vector<ulpscope_value> inputs;
     for (const auto& [number, read] : prepared.reads) {
-      const Name operand = name("operand");
+      const Name operand = name("data");
       const Tensor described = read.described();
       const LabelledOutput output{0, &described, {Role::input, 0, operand, 1}, false};
       Call source;

@@ -1,9 +1,17 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "ulpscope/recorder/aten/tracker.h"
 
 namespace ulpscope::aten {
+
+namespace {
+
+constexpr std::string_view kWeightsOfLosses[] = {"weight", "pos_weight"};
+
+}  // namespace
 
 // ---- inputs
 
@@ -13,7 +21,15 @@ bool Tracker::is_new_input(const MadePointer& made) const {
          std::none_of(inputs_.begin(), inputs_.end(), [&](const ulpscope_value& value) { return is_same(value, made->value); });
 }
 
-bool Tracker::inputs_of(std::span<const Read> reads, std::vector<Makers>& makers, Phase phase,
+MadePointer Tracker::loss_input(const Tensor& tensor, std::string_view parameter) {
+  const MadePointer before = memory_.last(tensor);
+  const bool is_prepared = before != nullptr && before->prepared != nullptr;
+  // Weights belong to the loss and not to a batch, whose samples a report would send its reader to.
+  if (is_prepared || !contains(kWeightsOfLosses, parameter)) return input(tensor, "target");
+  return source(tensor, Role::buffer, 0, 0, name(fmt::format("loss_{}", parameter)));
+}
+
+bool Tracker::inputs_of(const Schema& schema, std::span<const Read> reads, std::vector<Makers>& makers, Phase phase,
                         std::vector<ulpscope_value>& inputs) {
   std::vector<ulpscope_value> others;
   bool unknown = false;
@@ -26,7 +42,7 @@ bool Tracker::inputs_of(std::span<const Read> reads, std::vector<Makers>& makers
     each.prefer_recorded();
     const Tensor& tensor = *read.tensor;
     if (phase == Phase::loss && is_new_input(each.last)) {
-      const MadePointer target = input(tensor, "target");
+      const MadePointer target = loss_input(tensor, schema.parameters()[read.argument].name);
       each = {target, {}, target != nullptr};
     }
     if (is_recorded(each.last)) {

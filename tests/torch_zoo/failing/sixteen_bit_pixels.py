@@ -7,10 +7,12 @@ import ulpscope
 
 TRUTH = {
     "verdict": "broken",
-    "causes": ["data.nonfinite"],
+    "causes": ["range.nonfinite"],
+    "module": "",
+    "op": "_to_copy",
     "step": 3,
     "loss_breaks": 3,
-    "says": ["Its type is FP16, which ends at 65,504"],
+    "says": ["65,535 exceeds 65,504 (FP16 max)", "before they become FP16", "sixteen_bit_pixels.py:31"],
     "because": "FP16 makes Inf of 65,535, the pixels of one picture",
     "fix": "the pixels are divided before they become FP16",
 }

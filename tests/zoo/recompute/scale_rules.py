@@ -177,11 +177,12 @@ def judged_scale(f):
 
 
 def largest_that_fits(case, said):
-    f, most = case.f, case.fitting.largest[1]
+    f, most, is_set_back = case.f, case.fitting.largest[1], said.id == "scale.over_scaled.set_back"
+    scale = float(f.steps.scale_before[0]) if is_set_back else judged_scale(f)
     return Claim(
-        {"scale": judged_scale(f), "largest": math.ldexp(1, int(most))},
-        the_scale_is_fixed_or_not=(said.id == "scale.over_scaled.fixed") != bool(f.trace.run("dynamic_loss_scale")),
-        it_is_too_large=math.log2(judged_scale(f)) > most,
+        {"scale": scale, "largest": math.ldexp(1, int(most))},
+        the_scale_is_fixed_or_not=(said.id == "scale.over_scaled") == bool(f.trace.run("dynamic_loss_scale")),
+        it_is_too_large=math.log2(scale) > most,
     )
 
 
@@ -341,6 +342,7 @@ SAID = {
     "advice.cap_at": lambda case, said: {"cap": largest_without_overflow(case)},
     "scale.over_scaled": largest_that_fits,
     "scale.over_scaled.fixed": largest_that_fits,
+    "scale.over_scaled.set_back": largest_that_fits,
     "scale.over_scaled.skipped": skips,
     "scale.over_scaled.saturates": saturates,
     "advice.smaller_or_dynamic_scale": lambda case, said: {"largest": math.ldexp(1, int(case.fitting.largest[1]))},
