@@ -4,7 +4,8 @@
 usage: torch_recording.py [--adapter callbacks|dispatch] [--level LEVEL] [--every N] [--threads N] [--rounds N] [--only MODEL]
                           [--peers] [--json FILE]
 
-A round is some steps bare, and as many recorded into a trace on disk after two to warm up; the ratio is the median over rounds. With
+A round is some steps bare, as many recorded into a trace on disk after two to warm up, and as many bare again; the ratio, to the mean of
+the bare ones before and after, is the median over rounds. With
 --peers, what others show of the same training is measured in the same rounds (torch_peers.py).
 """
 
@@ -94,11 +95,11 @@ def measure(name, arguments):
         ratios = {each: [] for each in blocks}
         for _ in range(arguments.rounds):
             for each, block in blocks.items():
-                bare = train(steps)
+                before = train(steps)
                 with block(model) as after:
                     train(2, after)
                     seconds = train(steps, after)
-                bare = min(bare, train(steps))
+                bare = (before + train(steps)) / 2  # the smaller of two would make one that is measured once look slower
                 bare_times.append(bare)
                 ratios[each].append(seconds / bare)
     return statistics.median(bare_times) * 1e3, {each: statistics.median(found) for each, found in ratios.items()}
