@@ -85,7 +85,7 @@ bool puts_infinity(const Schema& schema, const Tensor& output) {
 void Tracker::keep_overwritten(const Schema& schema, const ulpscope_aten_op& op, const Bound& bound) {
   const bool is_outside = state_.state == ULPSCOPE_ATEN_IDLE || state_.state == ULPSCOPE_ATEN_ENDED;
   if (!is_outside || state_.optimizing > 0 || op.task != -1 || !schema.writes() || schema.overwrites() || schema.is_list() ||
-      !schema.is_pointwise() || !may_make_nonfinite(schema.function(bound)))
+      !schema.is_pointwise() || !may_make_nonfinite(schema.function(bound)) || !stack().empty())
     return;
   overwritten_.reset();
   for (size_t i = 0; i < schema.parameters().size(); ++i) {
