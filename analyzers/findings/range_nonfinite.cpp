@@ -68,8 +68,9 @@ Sentences nonfinite_title(const RunFacts& facts, const NonfiniteOrigin& origin, 
   const bool may_be_older = OriginFacts(facts, origin).unrecorded_from().has_value();
   const Argument recorded{"recorded", may_be_older ? kRecorded() : Sentence()};
   if (count < 2) return kFirstNonfiniteOfOne({recorded, kind, harm, in_pass, rank, step}) + story;
-  const bool holds_logs_of_zero =
-      explanation.cause == NonfiniteCause::log_of_zero && nan == 0 && row->statistics.positive_infinity == 0;
+  const bool holds_logs_of_zero = explanation.cause == NonfiniteCause::log_of_zero &&
+                                  facts.selection.op(origin.tensor).function == OpFunction::log && nan == 0 &&
+                                  row->statistics.positive_infinity == 0;
   if (!holds_logs_of_zero) return kFirstNonfinite({recorded, kind, harm, in_pass, rank, step, elements, all}) + story;
   // It says of all elements what the first sentence of the story does of one.
   return kFirstLogOfZero({recorded, harm, in_pass, rank, step, elements, all}) + story.from(1);

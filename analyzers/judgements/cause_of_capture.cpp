@@ -320,6 +320,14 @@ NonfiniteExplanation explain_operands(const OriginFacts& origin) {
   const double filled = attribute(origin.op, "value").value_or(kUnknown);
   if (origin.op.function == OpFunction::masked_fill && !std::isfinite(filled) && element.value == filled)
     return {.story = words::kPutsInfinity({{"value", filled}}), .help = Advice(words::kFillFinite())};
+  if (origin.op.function == OpFunction::where) {
+    for (const CaptureRow* const operand : operands) {
+      const bool is_taken = operand->value == element.value || (std::isnan(operand->value) && std::isnan(element.value));
+      if (operand->made_by >= 0 || operand->row.count > 0 || std::isfinite(operand->value) || !is_taken) continue;
+      return {.story = words::kPutsInfinity({{"value", operand->value}}),
+              .help = Advice(std::isnan(operand->value) ? words::kNanOnPurpose() : words::kFillFinite())};
+    }
+  }
   std::vector<Sentence> arguments;
   std::vector<double> read;  // by the op, which may take subnormals as zero
   for (const CaptureRow* const operand : operands) {

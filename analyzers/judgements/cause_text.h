@@ -189,6 +189,9 @@ inline constexpr Template kZeroTimesInfinity{"cause.zero_times_infinity_by_rows"
                                              "Its inputs held Inf but no NaN, and it holds NaN: 0 * Inf."};
 inline constexpr Template kInfinityMinusInfinity{"cause.infinity_minus_infinity_by_rows",
                                                  "Its inputs held Inf but no NaN, and it holds NaN: Inf - Inf."};
+inline constexpr Template kNanOnPurpose{
+    "advice.nan_on_purpose",
+    "The code there gives NaN on purpose, as logdet does of a negative determinant: check its condition, and what that reads."};
 inline constexpr Template kFillFinite{"advice.fill_finite", "Fill in a large finite number, or select the other elements instead."};
 
 // By rows alone.

@@ -660,6 +660,7 @@ SAID = {
         "advice.moments_underflow",
         "advice.nan_shows_element",
         "advice.nan_shows_operands",
+        "advice.nan_on_purpose",
         "advice.needs_epsilon",
         "advice.end_with_sigmoid",
         "advice.fill_finite",
