@@ -188,12 +188,12 @@ void find_divergence(const RunFacts& facts, Findings& found) {
   const RunUpdates& all = facts.updates().whole();
   // Updates as large as the weights are no harm where the loss went down all the same.
   const bool large = all.first_large && all.first_large->step < first_nonfinite;
-  const bool broke_soon = large && all.has_large() && facts.broke() &&
-                          facts.step_facts.broken_from() - all.first_large->step <= kSoon &&
-                          !came_down_after(facts, all.first_large->step);
+  const bool broke_soon =
+      large && all.has_large() && facts.broke() && facts.step_facts.broken_from() - all.first_large->step <= kSoon;
   const bool blinded = large && blind != UINT64_MAX && blind > all.first_large->step && blind - all.first_large->step <= kSoon;
   const bool rose_by_itself = judged->grew_to_nonfinite || judged->peaked || judged->scattered;
-  if (broke_soon && !rose_by_itself && rounding_broke_it(facts)) return;  // told as such
+  // Told by what broke it.
+  if (broke_soon && !rose_by_itself && (rounding_broke_it(facts) || came_down_after(facts, all.first_large->step))) return;
   const bool is_sure = broke_soon || judged->rose() || blinded || (judged->no_better && judged->is_long);
   if (large && (is_sure || (judged->no_better && all.has_large() && !judged->comes_down))) {
     add_large_update(facts, *all.first_large, is_sure || facts.broke(),

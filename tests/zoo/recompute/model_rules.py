@@ -110,6 +110,22 @@ def died(case, said):
     return Claim({"step": first}, it_is_the_only_one=len(tensors) == 1 and is_called(case, said["activation"]))
 
 
+def elements_of(case, tensor):
+    return int(case.f.rows.count[numpy.flatnonzero(case.f.rows_of(tensor))[0]])
+
+
+def norms_of_one(case):
+    """Norms that take away as many means as they have values."""
+    f, found = case.f, []
+    for i in range(f.tensors.n):
+        if f.tensors.function[i] not in ("layer_norm", "group_norm") or f.tensors.phase[i] != "forward" or f.tensors.slot[i] != 0:
+            continue
+        op = int(f.tables.ops["id"][f.tensors.op[i]])
+        if elements_of(case, i) == elements_of(case, f.trace.tensor_of_output[op, 1]):
+            found.append(i)
+    return found
+
+
 # What tensor cores pad.
 
 
@@ -253,6 +269,7 @@ SAID = {
     "model.dead_output": died,
     "model.dead_output.several": died,
     "advice.look_at_sign_of_inputs": lambda case, said: {},  # 0, below which a relu passes nothing on
+    "model.norm_of_one": lambda case, said: Claim(there_is_one=bool(norms_of_one(case))),
     "model.drops_everything.nearly": keeps_little,
     "model.drops_everything.several_nearly": keeps_little,
     "model.drops_everything.several": lambda case, said: {"dropouts": len(dead(case))},
@@ -271,6 +288,11 @@ RULES = {
         values={"rows_of_zeros_to_the_end": lambda case, tensor, _: len(zeros_to_the_end(case, tensor))},
         place=lambda case, tensor, _: int(zeros_to_the_end(case, tensor)[0]),
         all_of=dead,
+    ),
+    "model.norm_of_one": Rule(
+        values={"elements": lambda case, tensor, _: elements_of(case, tensor)},
+        all_of=norms_of_one,
+        first=lambda case: int(case.f.steps.step[0]),
     ),
     "model.drops_everything": Rule(
         values={

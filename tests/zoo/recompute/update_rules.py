@@ -32,6 +32,20 @@ def none_applied(case, said):
     )
 
 
+def zeros_from(case, said):
+    """In the first step a gradient is all zeros whose op read one that is not."""
+    f, r, has_values, found = case.f, case.f.rows, set(), None
+    first = int(f.steps.step[0])
+    for row in numpy.flatnonzero((r.step == first) & f.tensors.is_gradient[r.tensor] & (r.count > 0)):
+        tensor = int(r.tensor[row])
+        if r.zeros[row] < r.count[row]:
+            has_values.add(tensor)
+        elif found is None:
+            read = [f.trace.tensor_of_output.get((int(f.tables.ops["id"][o]), slot)) for n, o, slot in f.trace.inputs_of(f.tensors.op[tensor]) if n == 0]
+            found = tensor if has_values.intersection(read) else None
+    return Claim({"step": first}, there_is_such_a_gradient=found is not None)
+
+
 def rate_was_zero(case, said):
     return Claim(the_learning_rate_was_0_in_every_step=bool((case.f.steps.learning_rate == 0).all()))
 
@@ -266,6 +280,7 @@ SAID = {
     "updates.none_applied": none_applied,
     "updates.none_applied.rate_was_zero": rate_was_zero,
     "updates.none_applied.were_zero": all_updates_zero,
+    "updates.none_applied.zeros_from": zeros_from,
     "updates.none_applied.rounded_away": all_rounded_away,
     "updates.lost": lost_updates,
     "updates.lost.parameters": parameters_lost,
