@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "ulpscope/analyzers/findings/batch_text.h"
 #include "ulpscope/analyzers/findings/not_tried.h"
 #include "ulpscope/analyzers/findings/overflow_text.h"
 #include "ulpscope/analyzers/judgements/nonfinite_cause.h"
@@ -159,6 +160,9 @@ Extent nonfinite_extent(const RunFacts& facts, const NonfiniteOrigin& origin) {
 
 Sentence advice_on_captures(const RunFacts& facts, const NonfiniteOrigin& origin, const NonfiniteExplanation& explanation) {
   const Name trace = trace_name(facts.context.trace);
+  const bool is_of_data = facts.selection.op(origin.tensor).phase == Phase::data;
+  if (is_of_data && facts.selection.op(origin.tensor).kind != OpKind::source && facts.context.trace.row_count("batches") > 0)
+    return kExportListsBatch({{"trace", trace}, {"step", ordinal(origin.position.step)}});
   if (explanation.capture && facts.ranges().main_origin()->tensor == origin.tensor) {
     const bool has_operands = !explanation.capture->operands(explanation.capture->element()).empty();
     return (has_operands ? kNanShowsOperands : kNanShowsElement)({{"trace", trace}});

@@ -219,6 +219,8 @@ MadePointer Tracker::prepared_input(const Tensor& tensor, std::string_view name_
     prepared.made = told[0];
     inputs_.push_back(told[0]->value);
   }
+  if (const std::optional<BatchPart> part = batches_.find(tensor))
+    session_.batch(session_.context, part->batch, part->first, part->count);
   if (before->is_own_output && have_one_shape(tensor, prepared.output.described())) {
     const auto made = std::make_shared<Made>(*prepared.made);
     made->prepared = before->prepared;
