@@ -11,6 +11,7 @@
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_place.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope::findings {
 
@@ -69,7 +70,7 @@ Sentences nonfinite_title(const RunFacts& facts, const NonfiniteOrigin& origin, 
   const Argument recorded{"recorded", may_be_older ? kRecorded() : Sentence()};
   if (count < 2) return kFirstNonfiniteOfOne({recorded, kind, harm, in_pass, rank, step}) + story;
   const bool holds_logs_of_zero = explanation.cause == NonfiniteCause::log_of_zero &&
-                                  facts.selection.op(origin.tensor).function == OpFunction::log && nan == 0 &&
+                                  facts.selection.op(origin.tensor).name == name_of(OpFunction::log) && nan == 0 &&
                                   row->statistics.positive_infinity == 0;
   if (!holds_logs_of_zero) return kFirstNonfinite({recorded, kind, harm, in_pass, rank, step, elements, all}) + story;
   // It says of all elements what the first sentence of the story does of one.

@@ -137,10 +137,11 @@ ThrownUp thrown_up(const RunFacts& facts, uint64_t from) {
   return found;
 }
 
-// The update did what it should: two losses or more followed, all below that of its own step.
+// The update did what it should: two losses or more followed, all below that of its own step, and the last below half of it.
 bool came_down_after(const RunFacts& facts, uint64_t update) {
   const std::vector<StepLoss> losses = losses_of(facts, {update, facts.step_facts.broken_from()});
   if (losses.size() < 3 || losses.front().step != update) return false;
+  if (!(losses.back().loss < 0.5 * losses.front().loss)) return false;
   return std::all_of(losses.begin() + 1, losses.end(), [&](const StepLoss& later) { return later.loss < losses.front().loss; });
 }
 
@@ -192,7 +193,7 @@ void find_divergence(const RunFacts& facts, Findings& found) {
       large && all.has_large() && facts.broke() && facts.step_facts.broken_from() - all.first_large->step <= kSoon;
   const bool blinded = large && blind != UINT64_MAX && blind > all.first_large->step && blind - all.first_large->step <= kSoon;
   const bool rose_by_itself = judged->grew_to_nonfinite || judged->peaked || judged->scattered;
-  // Told by what broke it.
+  // The rounding or the op that broke it is told by itself.
   if (broke_soon && !rose_by_itself && (rounding_broke_it(facts) || came_down_after(facts, all.first_large->step))) return;
   const bool is_sure = broke_soon || judged->rose() || blinded || (judged->no_better && judged->is_long);
   if (large && (is_sure || (judged->no_better && all.has_large() && !judged->comes_down))) {
@@ -222,7 +223,8 @@ extern constinit const FindingRule run_diverged{
     .part = Part::run,
     .raised =
         "An update exceeded the norm of its weight before anything overflowed, and the loss did not come down, became NaN or Inf "
-        "soon, or activations died soon. Or the loss grew to the end of the run without an overflow, ended far above the first "
+        "soon without having fallen to less than half, or activations died soon. Or the loss grew to the end of the run without an "
+        "overflow, ended far above the first "
         "one, or was 10x the first one before anything was NaN or Inf or activations died. Or it scattered: a tenth of its last 50 "
         "values exceed 10x the first one, two of the last ten and none of the first ten among them. Of a run of fewer than 20 "
         "steps that did not break, it is a warning where such an update stands beside a loss that did not come down, or where all "

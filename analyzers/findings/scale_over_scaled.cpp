@@ -33,11 +33,21 @@ constexpr Template kMuchSmallerOrDynamicScale{
     "Use a dynamic loss scale{dynamic:brackets}, which finds what fits, or lower it below "
     "{largest}{initial:brackets}: gradients behind what overflowed may need still less."};
 
-// As where each step makes a scaler of its own.
-bool backs_off_each_time_anew(const std::vector<ScaleChange>& changes) {
-  return changes.size() > 1 && std::all_of(changes.begin(), changes.end(), [&](const ScaleChange& change) {
-           return change.before == changes.front().before && change.after < change.before;
-         });
+// The scale that a step began with is above the one that the change before left, which no scaler does: another one was made.
+bool is_set_back(const std::vector<ScaleChange>& changes) {
+  const auto is_above = [](const ScaleChange& one, const ScaleChange& next) { return next.before > one.after; };
+  return std::adjacent_find(changes.begin(), changes.end(), is_above) != changes.end();
+}
+
+bool backs_off_in_each_step(const std::vector<ScaleChange>& changes) {
+  const auto differs = [](const ScaleChange& one, const ScaleChange& next) {
+    return next.step != one.step + 1 || next.before != one.before || !(next.after < next.before);
+  };
+  return changes.size() > 1 && std::adjacent_find(changes.begin(), changes.end(), differs) == changes.end();
+}
+
+bool stays(const std::vector<ScaleChange>& changes) {
+  return std::all_of(changes.begin(), changes.end(), [](const ScaleChange& change) { return change.after == change.before; });
 }
 
 void find_over_scaled(const RunFacts& facts, Findings& found) {
@@ -45,8 +55,8 @@ void find_over_scaled(const RunFacts& facts, Findings& found) {
   const StepTotals& steps = facts.steps();
   const SettingNames& settings = facts.context.settings;
   const std::optional<ExponentBounds>& largest = facts.fitting().run.largest;
-  const bool fixed = !facts.context.trace.run().dynamic_loss_scale, saturated = scale.losses().saturated;
-  if (scale.scaling != LossScaling::scaled || !(fixed || saturated)) return;
+  const bool adapts = facts.context.trace.run().dynamic_loss_scale, saturated = scale.losses().saturated;
+  if (scale.scaling != LossScaling::scaled || (adapts && !saturated)) return;
   if (!largest || largest->upper == ExponentBounds::kNoUpper || !(std::log2(scale.judged_scale) > largest->upper)) return;
   Extent extent{{}, steps.skipped.empty() ? steps.first.step : steps.skipped.first()};
   for (uint32_t i = 0; i < facts.selection.size(); ++i)
@@ -56,9 +66,10 @@ void find_over_scaled(const RunFacts& facts, Findings& found) {
   evidence.push_back(largest_fitting_evidence(facts));
   // Above it they overflow for sure; that they fit it is another question.
   const Value bound = power_value(largest->upper);
-  const bool is_set_back = fixed && backs_off_each_time_anew(steps.changes);
-  const double used = is_set_back ? steps.changes.front().before : scale.judged_scale;
-  const Template& too_large = is_set_back ? kScaleSetBack : fixed ? kFixedScaleTooLarge : kScaleTooLarge;
+  const bool fixed = !adapts && stays(steps.changes), anew = !adapts && is_set_back(steps.changes);
+  const bool in_each_step = anew && backs_off_in_each_step(steps.changes);
+  const double used = in_each_step ? steps.changes.front().before : scale.judged_scale;
+  const Template& too_large = in_each_step ? kScaleSetBack : fixed ? kFixedScaleTooLarge : kScaleTooLarge;
   extent.value = {"loss_scale", used, Unit::scale};
   Sentences title = too_large({{"scale", scale_value(used)}, {"largest", bound}});
   if (saturated) title += kSaturates();
@@ -67,13 +78,14 @@ void find_over_scaled(const RunFacts& facts, Findings& found) {
     title += kSomeSkipped(
         {{"skipped", steps.skipped.size()}, {"steps", steps.count}, {"share", share_value(steps.skipped.size(), steps.count)}});
   Advice advice;
-  const Setting initial = advice.lower(settings.now_or_name(SettingKind::scale_initial));
-  if (is_set_back) {
+  if (anew) {
     advice.text = kMakeScalerOnce();
   } else if (saturated) {
+    const Setting initial = advice.lower(settings.now_or_name(SettingKind::scale_initial));
     advice.text =
         kSmallerScaleThatStays({{"settings", Value::list({initial, settings.switched(SettingKind::scale_dynamic, false)})}});
   } else {
+    const Setting initial = advice.lower(settings.now_or_name(SettingKind::scale_initial));
     const Setting dynamic = advice.set(settings.switched(SettingKind::scale_dynamic, true));
     // The trace has only a bound of a step that overflowed: what was computed from an infinity has no magnitude.
     const Template& lower = largest->lower == largest->upper ? kSmallerOrDynamicScale : kMuchSmallerOrDynamicScale;
@@ -88,9 +100,12 @@ void find_over_scaled(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule scale_over_scaled{
     .code = "scale.over_scaled",
     .part = Part::scale,
-    .raised = "Gradients overflow at a fixed loss scale, or at one where the rounding mode saturates, so that no scaler notices.",
+    .raised =
+        "Gradients overflow at a loss scale that no scaler of the run adapts, as one that is made anew again and again, or at one "
+        "where the "
+        "rounding mode saturates, so that no scaler notices.",
     .meaning = "Gradients overflow: steps are skipped, or weights become NaN or Inf.",
-    .help = "A smaller loss scale, or a dynamic one.",
+    .help = "A smaller loss scale, or a dynamic one; one scaler for the whole run.",
     .explains = {"range.nonfinite", "range.gradients_overflow", "range.clipping_hides_infinity", "run.loss_nonfinite",
                  "run.no_better_than_guessing", "scale.collapse", "scale.no_step_taken", "scale.backoffs", "updates.none_applied"},
     .shown_by = "experiments/failures/loss_scale_too_large.toml",

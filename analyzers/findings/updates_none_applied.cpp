@@ -23,7 +23,8 @@ constexpr Template kUpdatesWereZero{"updates.none_applied.were_zero", "Every upd
 constexpr Template kRoundedAway{"updates.none_applied.rounded_away", "Every nonzero update was rounded away: w + dw == w."};
 constexpr Template kZerosFrom{"updates.none_applied.zeros_from",
                               "{place} is all zero in step {step}, though the gradient that its op reads is not."};
-constexpr Template kSaturated{"updates.none_applied.saturated", "The `{activation}` is saturated: its slope is 0 there."};
+constexpr Template kSaturated{"updates.none_applied.saturated",
+                              "The `{activation}` gave nothing but its limits: it is saturated, and its slope is 0 there."};
 constexpr Template kLossOfLogits{"advice.loss_of_logits",
                                  "Compute the loss from what the sigmoid reads, as binary_cross_entropy_with_logits does."};
 constexpr Template kLargerRate{"advice.raise_learning_rate", "Raise the learning rate{rate:brackets}."};
@@ -55,24 +56,51 @@ std::optional<uint32_t> where_gradients_end(const RunFacts& facts) {
   return found;
 }
 
-bool is_of_saturating(const OpInfo& op) {
-  return op.function == OpFunction::sigmoid_backward || op.function == OpFunction::tanh_backward;
+// The activation that this gradient goes back through, where all that it gave was 0 or of magnitude 1; nullptr: it is none.
+const OpInfo* saturated(const RunFacts& facts, uint32_t gradient) {
+  const OpInfo& op = facts.selection.op(gradient);
+  if (op.function != OpFunction::sigmoid_backward && op.function != OpFunction::tanh_backward) return nullptr;
+  const uint64_t step = facts.steps().first.step;
+  const Snapshot& trace = facts.context.trace;
+  for (const uint32_t result : facts.context.graph.tensors_read_by(facts.selection.tensor(gradient).op, 1)) {
+    bool is_saturated = false;
+    trace.of_rank(trace.ranks().front()).visit_history(result, {step, step + 1}, [&](std::span<const TensorRow> rows) {
+      for (const TensorRow& row : rows) {
+        const TensorStatistics& held = row.statistics;
+        const bool has_ones = held.zeros == held.count || (held.smallest == 1 && held.largest == 1);
+        is_saturated = row.known == StatisticsLevel::values && held.count > 0 && has_ones;
+      }
+      return true;
+    });
+    if (is_saturated) return &facts.selection.op(result);
+  }
+  return nullptr;
 }
 
-Sentences why_none(const RunFacts& facts) {
+// Its probabilities are those that a binary cross entropy reads.
+bool feeds_cross_entropy(const RunFacts& facts, const OpInfo& activation) {
+  const std::vector<OpInfo>& ops = facts.context.trace.ops();
+  for (uint32_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].function != OpFunction::binary_cross_entropy) continue;
+    const std::span<const uint32_t> read = facts.context.graph.tensors_read_by(i, 0);
+    if (std::any_of(read.begin(), read.end(), [&](uint32_t tensor) { return &facts.selection.op(tensor) == &activation; }))
+      return true;
+  }
+  return false;
+}
+
+Sentences why_none(const RunFacts& facts, std::optional<uint32_t> end) {
   if (facts.judged_steps().rate_was_zero) return kRateWasZero();
   if (facts.updates().sum().all.nonzero > 0) return kRoundedAway();
   Sentences why = kUpdatesWereZero();
-  if (const auto end = where_gradients_end(facts)) {
-    const OpInfo& op = facts.selection.op(*end);
-    why += kZerosFrom({{"place", tensor_place(facts.selection, *end)}, {"step", ordinal(facts.steps().first.step)}});
-    if (is_of_saturating(op))
-      why += kSaturated({{"activation", Name{NameKind::op, op.function == OpFunction::sigmoid_backward ? "sigmoid" : "tanh"}}});
-  }
+  if (!end) return why;
+  why += kZerosFrom({{"place", tensor_place(facts.selection, *end)}, {"step", ordinal(facts.steps().first.step)}});
+  if (const OpInfo* const activation = saturated(facts, *end))
+    why += kSaturated({{"activation", Name{NameKind::op, activation->name}}});
   return why;
 }
 
-Advice advice_on_none(const RunFacts& facts) {
+Advice advice_on_none(const RunFacts& facts, std::optional<uint32_t> end) {
   const UpdateJudgement& updates = facts.updates();
   const SettingNames& settings = facts.context.settings;
   const SettingMention rate = settings.only_now(SettingKind::learning_rate);
@@ -80,8 +108,9 @@ Advice advice_on_none(const RunFacts& facts) {
     if (settings.number(SettingKind::learning_rate).value_or(0) == 0) return kLargerRate({{"rate", rate}});
     return kScheduleIsZero({{"schedule", Value::list(settings.given_beside(SettingKind::warmup))}});
   }
-  const std::optional<uint32_t> end = updates.sum().all.nonzero == 0 ? where_gradients_end(facts) : std::nullopt;
-  if (end && facts.selection.op(*end).function == OpFunction::sigmoid_backward) return kLossOfLogits();
+  const OpInfo* const activation = end ? saturated(facts, *end) : nullptr;
+  const bool is_sigmoid = activation != nullptr && activation->function == OpFunction::sigmoid;
+  if (is_sigmoid && feeds_cross_entropy(facts, *activation)) return kLossOfLogits();
   if (updates.sum().all.nonzero == 0) return kWhereGradientsVanish({{"trace", trace_name(facts.context.trace)}});
   if (Advice why = why_updates_are_short(facts); !why.text.empty()) return why;
   const bool narrow = std::any_of(updates.weights().begin(), updates.weights().end(), [&](const UpdateJudgement::Weight& weight) {
@@ -97,6 +126,7 @@ Advice advice_on_none(const RunFacts& facts) {
 void find_none_applied(const RunFacts& facts, Findings& found) {
   const UpdateJudgement& updates = facts.updates();
   if (!updates.none_applied()) return;
+  const std::optional<uint32_t> end = updates.sum().all.nonzero == 0 ? where_gradients_end(facts) : std::nullopt;
   Extent extent{.first_step = facts.steps().first.step,
                 .value = Quantity{"recorded_updates", count_cell(updates.sum().rows), Unit::count}};
   std::vector<Evidence> evidence;
@@ -107,8 +137,8 @@ void find_none_applied(const RunFacts& facts, Findings& found) {
                           {{"updates", count_cell(weight.totals.rows), Unit::count},
                            {"nonzero_updates", count_cell(weight.totals.all.nonzero), Unit::count}}});
   }
-  found.add_judged(Severity::error, Sentences{kNoneApplied({{"updates", updates.sum().rows}})} + why_none(facts),
-                   std::move(evidence), advice_on_none(facts), std::move(extent));
+  found.add_judged(Severity::error, Sentences{kNoneApplied({{"updates", updates.sum().rows}})} + why_none(facts, end),
+                   std::move(evidence), advice_on_none(facts, end), std::move(extent));
 }
 
 }  // namespace

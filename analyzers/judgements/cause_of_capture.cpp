@@ -93,12 +93,12 @@ NonfiniteExplanation explain_running_variance(const OriginFacts& origin) {
 
 // ---- functions of a few operands
 
-// Functions that the table of ops does not tell apart, by their names: log(1 + x), and log(x / (1 - x)).
-constexpr std::string_view kLog1p = "log1p", kLogit = "logit", kProduct = "prod", kCumulativeProduct = "cumprod";
+// The table of ops does not have it.
+constexpr std::string_view kCumulativeProduct = "cumprod";
 
 bool divides_by_second(OpFunction function) { return reads_as(function, 1, Meaning::divisor); }
 
-// Of x and y that are finite, or infinite constants; NaN: there is none.
+// x and y are finite, or infinite constants; NaN: there is none.
 NonfiniteCause cause_by_function(const OriginFacts& origin, double x, double y) {
   const bool is_nan = std::isnan(origin.capture->element().value);
   if (!is_nan && (std::isinf(x) || std::isinf(y))) return NonfiniteCause::unknown;  // the infinity goes through
@@ -125,9 +125,9 @@ NonfiniteCause cause_by_function(const OriginFacts& origin, double x, double y) 
     case OpFunction::exp:
       return NonfiniteCause::overflow_of_exp;
     case OpFunction::other:
-      if (origin.op.name == kLog1p) return x == -1 ? NonfiniteCause::log_of_zero : NonfiniteCause::log_of_negative;
-      if (origin.op.name == kLogit && x == 0) return NonfiniteCause::log_of_zero;
-      if (origin.op.name == kLogit && x == 1) return NonfiniteCause::division_by_zero;
+      if (plain_name(origin.op) == kLog1p) return x == -1 ? NonfiniteCause::log_of_zero : NonfiniteCause::log_of_negative;
+      if (plain_name(origin.op) == kLogit && x == 0) return NonfiniteCause::log_of_zero;
+      if (plain_name(origin.op) == kLogit && x == 1) return NonfiniteCause::division_by_zero;
       if (!is_nan) return NonfiniteCause::unknown;  // it may have a pole there
       break;
     default:
@@ -207,14 +207,17 @@ void explain_underflow(const OriginFacts& origin, const CaptureRow& operand, Non
   const Selection& selection = origin.facts.selection;
   const auto made = static_cast<uint32_t>(operand.made_by);
   const OpInfo& op = selection.op(made);
-  const bool multiplies = op.name == kProduct || op.name == kCumulativeProduct;
+  const bool multiplies = plain_name(op) == kCumulativeProduct;
   const bool is_positive =
       op.function == OpFunction::exp || op.function == OpFunction::softmax || op.function == OpFunction::sigmoid;
-  if (!multiplies && !is_positive) return;
+  if ((!multiplies && !is_positive) || !op.inputs_told) return;
+  const std::optional<TensorRow> result = origin.last_row(made);
+  if (!result || result->known == StatisticsLevel::none || result->statistics.zeros == 0) return;  // it was written since
   const std::span<const uint32_t> read = origin.facts.context.graph.tensors_read_by(selection.tensor(made).op, 0);
   const std::optional<TensorRow> row = read.size() == 1 ? origin.last_row(read.front()) : std::nullopt;
   if (!row || row->known == StatisticsLevel::none || stored_nonfinite(*row, selection.tensor(read.front()).dtype) > 0) return;
-  if (multiplies && row->statistics.zeros > 0) return;
+  // Where it read more than that tensor has, the rest may be infinities that the program filled in.
+  if (row->statistics.count != result->statistics.count || (multiplies && row->statistics.zeros > 0)) return;
   const Value name = Name{NameKind::op, op.name};
   found.story += words::kZeroUnderflowed({{"op", name}});
   if (op.function == OpFunction::softmax)

@@ -154,6 +154,8 @@ inline constexpr Template kKeepLog1p{
     "log1p(-sigmoid(x)) is logsigmoid(-x)."};
 inline constexpr Template kKeepProbability{"advice.keep_probability",
                                            "Keep the argument of logit between 0 and 1: clamp it, or pass eps."};
+inline constexpr Template kRaiseLogitEps{"advice.raise_logit_eps",
+                                         "Raise eps of logit (now {eps:g}): in {format} 1 - eps may be 1."};
 inline constexpr Template kKeepPowerReal{
     "advice.keep_power_real",
     "Keep the base of {function} at 0 or above: clamp it, or take its magnitude and put the sign back afterwards."};

@@ -24,11 +24,18 @@ Sentences smallest_eps(const OriginFacts& origin) {
 Sentences domain_advice(const OriginFacts& origin, NonfiniteCause cause) {
   const OpFunction function = origin.function();
   const auto of_function = [&](const Template& words) {
-    return Sentences(words({{"function", Name{NameKind::op, std::string(name_of(function))}}}));
+    // Logarithms to other bases are the same function to the table of ops.
+    const std::string_view name =
+        origin.op.function == OpFunction::log ? plain_name(origin.op) : std::string_view(name_of(function));
+    return Sentences(words({{"function", Name{NameKind::op, std::string(name)}}}));
   };
-  if (origin.op.name == "log1p" && (cause == NonfiniteCause::log_of_zero || cause == NonfiniteCause::log_of_negative))
+  if (plain_name(origin.op) == kLog1p && (cause == NonfiniteCause::log_of_zero || cause == NonfiniteCause::log_of_negative))
     return Sentences(cause_words::kKeepLog1p());
-  if (origin.op.name == "logit") return Sentences(cause_words::kKeepProbability());
+  if (plain_name(origin.op) == kLogit && cause != NonfiniteCause::unknown) {
+    const auto eps = attribute(origin.op, "eps");
+    if (!eps) return Sentences(cause_words::kKeepProbability());
+    return Sentences(cause_words::kRaiseLogitEps({{"eps", *eps}, {"format", format_name(origin.format())}}));
+  }
   switch (cause) {
     case NonfiniteCause::log_of_zero:
       return of_function(cause_words::kKeepArgument) + smallest_eps(origin);

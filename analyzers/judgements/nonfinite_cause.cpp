@@ -162,7 +162,8 @@ NonfiniteExplanation explain_opaque(const OriginFacts& origin) {
   const OpInfo& op = origin.op;
   const Value held = held_by(origin), name = Name{NameKind::op, op.name};
   Value::List where;
-  if (!op.location.empty()) where.push_back(Name{NameKind::file, op.location});
+  if (const std::string& line = origin.facts.selection.location(origin.origin.tensor); !line.empty())
+    where.push_back(Name{NameKind::file, line});
   if (!op.module.empty()) where.push_back(words::kInModule({{"module", Name{NameKind::module, op.module}}}));
   if (op.phase != Phase::forward) where.push_back(Name{NameKind::phase, std::string(name_of(op.phase))});
   const InputsRead read = inputs_read(origin);

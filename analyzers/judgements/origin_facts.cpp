@@ -8,6 +8,12 @@
 
 namespace ulpscope {
 
+std::string_view plain_name(const OpInfo& op) {
+  std::string_view name = op.name;
+  if (name.ends_with('_')) name.remove_suffix(1);
+  return name;
+}
+
 std::optional<TensorRow> row_at(const RunFacts& facts, uint32_t tensor, const RowPosition& position) {
   std::optional<TensorRow> found;
   facts.context.trace.of_rank(position.rank)

@@ -12,6 +12,8 @@ namespace ulpscope {
 class RunFacts;
 
 // One of a tensor, where it was recorded.
+// The op's name without the underscore of ops in place, as PyTorch has them.
+std::string_view plain_name(const OpInfo& op);
 std::optional<TensorRow> row_at(const RunFacts& facts, uint32_t tensor, const RowPosition& position);
 
 class OriginFacts {

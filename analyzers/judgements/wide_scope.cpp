@@ -19,6 +19,8 @@ constexpr Template kKeepOrBf16{"advice.keep_modules_wide",
 constexpr Template kTrainWide{"advice.train_wide", "Train in BF16 or FP32{precision:brackets}."};
 constexpr Template kCastBefore{
     "advice.cast_before", "Cast what `{op}` reads to FP32: the program itself makes it {format}, whatever the run's precision is."};
+constexpr Template kLeaveCastOut{
+    "advice.leave_cast_out", "Scale the values before they are cast to {format}, or leave that cast out: the run itself is FP32."};
 constexpr Template kKeepModule{"advice.keep_module_in_fp32", "Keep `{module}` in FP32{setting:brackets}"};
 constexpr Template kTrainInFp32{"advice.train_in_fp32", "Train in FP32{precision:brackets}"};
 constexpr Template kOrKeepModule{"advice.or_keep_module_in_fp32", ", or keep `{module}` in FP32{setting:brackets}"};
@@ -83,6 +85,11 @@ Advice widen(const RunFacts& facts, uint32_t tensor) {
   const auto train_in = [&](std::string_view type) { advice.note({.kind = SettingKind::precision, .value = std::string(type)}); };
   const TensorInfo& made = facts.selection.tensor(tensor);
   if (modules.empty() && facts.context.trace.run().precision == "fp32" && !facts.precision().casts_weights) {
+    const Value format = format_name(*info(made.dtype).format);
+    if (facts.selection.op(tensor).kind == OpKind::cast) {
+      advice.text = kLeaveCastOut({{"format", format}});
+      return advice;
+    }
     advice.text = kCastBefore(
         {{"op", Name{NameKind::op, facts.selection.op(tensor).name}}, {"format", format_name(*info(made.dtype).format)}});
     return advice;

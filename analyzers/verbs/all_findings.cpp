@@ -76,7 +76,7 @@ Sentence no_problem(const RunFacts& facts) {
   const AnalysisOptions& options = facts.context.options;
   const uint64_t skipped = steps.skipped.size();
   const Value of_skipped = skipped > 0 ? kSkipped({{"skipped", skipped}}) : Sentence();
-  // They did no harm, else there were a problem.
+  // Where a loss that was not finite did harm, there is a problem.
   const StepSet& nonfinite = steps.nonfinite_losses;
   const Value of_losses =
       nonfinite.empty() ? Sentence() : kLossesWere({{"losses", nonfinite.size()}, {"step", ordinal(nonfinite.first())}});

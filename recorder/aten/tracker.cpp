@@ -268,8 +268,8 @@ void Tracker::after(const ulpscope_aten_op& op) {
     return;
   }
   if (schema.name() == "detach_") return;  // changes no value
-  if (schema.name() ==
-      "scalar_tensor") {  // a number in the code of another op, as the NaN that logdet gives for negative determinants
+  // It makes a number in the code of another op, as the NaN that logdet gives for negative determinants.
+  if (schema.name() == "scalar_tensor") {
     for (const Tensor* const tensor : outputs) memory_.write(*tensor, constant());
     return;
   }

@@ -293,8 +293,8 @@ class Tracker {
   void forget(const Tensor& tensor) { memory_.forget(tensor); }
   bool is_new_input(const MadePointer& made) const;
   MadePointer input(const Tensor& tensor, std::string_view name);
-  // What a loss reads that no recorded op made: a target, or the weights of its classes or elements.
-  MadePointer loss_input(const Tensor& tensor, std::string_view parameter);
+  // Tells what a loss reads that no recorded op made: a target, or the weights of its classes.
+  MadePointer loss_input(const Schema& schema, const Read& read);
   void set_label(Made& made, const Label& label);
   void set_gradient_of(Made& made, const ulpscope_value& value, int32_t input);
   // A node that the program defined ended: gradients that none of its ops made are its own.

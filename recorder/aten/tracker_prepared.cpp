@@ -62,10 +62,11 @@ bool writes_what_it_is_told(OpFunction function) {
          function == OpFunction::copy;
 }
 
-// Updates of averages and weights by hand are sums and products: a copy before each of them would cost as much as they do.
+// Updates by hand of averages and weights are none of these: a copy before each of them would cost as much as they do.
 bool may_make_nonfinite(OpFunction function) {
-  return !writes_what_it_is_told(function) && function != OpFunction::add && function != OpFunction::sub &&
-         function != OpFunction::mul;
+  return function == OpFunction::div || function == OpFunction::reciprocal || function == OpFunction::log ||
+         function == OpFunction::sqrt || function == OpFunction::rsqrt || function == OpFunction::exp ||
+         function == OpFunction::pow;
 }
 
 bool is_float(const Tensor& tensor) {
@@ -77,17 +78,21 @@ bool is_finite(const Tensor& tensor) { return first_nonfinite(folded(host_tensor
 
 // The program put an infinity there itself, as for a mask: a constant, as is the number in `x * -inf`, and no data.
 bool puts_infinity(const Schema& schema, const Tensor& output) {
-  return contains(kFills, schema.base()) && output.is_on_host && is_float(output) && !is_finite(output);
+  if (!contains(kFills, schema.base()) || !output.is_on_host || !is_float(output)) return false;
+  const auto bytes = static_cast<uint64_t>(count_of_elements(output) * element_size(output));
+  if (bytes < output.storage_bytes) return false;  // the rest may be data
+  const Nonfinite found = nonfinite_in(host_tensor(output, output.data));
+  return found.infinity && !found.nan;
 }
 
 }  // namespace
 
 void Tracker::keep_overwritten(const Schema& schema, const ulpscope_aten_op& op, const Bound& bound) {
+  overwritten_.reset();  // of an op that raised, too
   const bool is_outside = state_.state == ULPSCOPE_ATEN_IDLE || state_.state == ULPSCOPE_ATEN_ENDED;
   if (!is_outside || state_.optimizing > 0 || op.task != -1 || !schema.writes() || schema.overwrites() || schema.is_list() ||
       !schema.is_pointwise() || !may_make_nonfinite(schema.function(bound)) || !stack().empty())
     return;
-  overwritten_.reset();
   for (size_t i = 0; i < schema.parameters().size(); ++i) {
     if (!schema.parameters()[i].is_written || schema.parameters()[i].is_out) continue;
     bound.visit(i, [&](const Tensor& tensor) {
@@ -122,6 +127,7 @@ void Tracker::prepare(const Schema& schema, const Bound& bound, std::span<const 
 
 MadePointer Tracker::prepared_by(const Schema& schema, const Bound& bound, std::span<const Read> given,
                                  std::span<const Tensor* const> results) {
+  const std::shared_ptr<Overwritten> overwritten = std::exchange(overwritten_, nullptr);
   const auto made = std::make_shared<Made>();
   made->role = Role::input;
   for (const Read& read : given)
@@ -129,7 +135,6 @@ MadePointer Tracker::prepared_by(const Schema& schema, const Bound& bound, std::
       made->prepared = last->prepared;
       return made;
     }
-  const std::shared_ptr<Overwritten> overwritten = std::exchange(overwritten_, nullptr);
   const OpFunction function = schema.function(bound);
   if (results.size() != 1 || given.empty() || writes_what_it_is_told(function)) return nullptr;
   const Tensor& output = *results[0];

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +7,8 @@ namespace ulpscope::aten {
 
 namespace {
 
-constexpr std::string_view kWeightsOfLosses[] = {"weight", "pos_weight"};
+// The program filled a part in; the rest is data.
+bool is_partly_constant(const Makers& makers) { return makers.last == constant() && makers.others.empty() && !makers.is_complete; }
 
 }  // namespace
 
@@ -21,12 +20,15 @@ bool Tracker::is_new_input(const MadePointer& made) const {
          std::none_of(inputs_.begin(), inputs_.end(), [&](const ulpscope_value& value) { return is_same(value, made->value); });
 }
 
-MadePointer Tracker::loss_input(const Tensor& tensor, std::string_view parameter) {
+MadePointer Tracker::loss_input(const Schema& schema, const Read& read) {
+  const Tensor& tensor = *read.tensor;
+  const std::string& parameter = schema.parameters()[read.argument].name;
+  const bool is_of_classes = parameter == "pos_weight" || (parameter == "weight" && schema.base().starts_with("nll_loss"));
   const MadePointer before = memory_.last(tensor);
   const bool is_prepared = before != nullptr && before->prepared != nullptr;
-  // Weights belong to the loss and not to a batch, whose samples a report would send its reader to.
-  if (is_prepared || !contains(kWeightsOfLosses, parameter)) return input(tensor, "target");
-  return source(tensor, Role::buffer, 0, 0, name(fmt::format("loss_{}", parameter)));
+  // Weights of classes belong to the loss and not to a batch, whose samples a report would send its reader to.
+  if (!is_of_classes || is_prepared || batches_.find(tensor)) return input(tensor, "target");
+  return source(tensor, Role::buffer, 0, 0, name("loss_weight"));
 }
 
 bool Tracker::inputs_of(const Schema& schema, std::span<const Read> reads, std::vector<Makers>& makers, Phase phase,
@@ -38,11 +40,12 @@ bool Tracker::inputs_of(const Schema& schema, std::span<const Read> reads, std::
     const Read& read = reads[i];
     Makers& each = makers[i];
     last = std::max(last, read.number);
-    if (each.last == constant() && each.others.empty()) continue;
+    if (each.last == constant() && each.others.empty() && each.is_complete) continue;
+    const bool holds_data = is_partly_constant(each);
     each.prefer_recorded();
     const Tensor& tensor = *read.tensor;
-    if (phase == Phase::loss && is_new_input(each.last)) {
-      const MadePointer target = loss_input(tensor, schema.parameters()[read.argument].name);
+    if (phase == Phase::loss && (is_new_input(each.last) || holds_data)) {
+      const MadePointer target = loss_input(schema, read);
       each = {target, {}, target != nullptr};
     }
     if (is_recorded(each.last)) {
@@ -231,8 +234,11 @@ void Tracker::source_written(const Schema& schema, const Bound& bound) {
 
 void Tracker::inputs(std::span<const Tensor> tensors) {
   for (const Tensor& tensor : tensors) settle(tensor);
-  for (const Tensor& tensor : tensors)
-    if (tensor.is_present && tensor.unreadable == nullptr && is_new_input(makers_of(tensor).last)) input(tensor, "input");
+  for (const Tensor& tensor : tensors) {
+    if (!tensor.is_present || tensor.unreadable != nullptr) continue;
+    const Makers makers = makers_of(tensor);
+    if (is_new_input(makers.last) || is_partly_constant(makers)) input(tensor, "input");
+  }
 }
 
 // ---- backward passes

@@ -10,7 +10,7 @@ TRUTH = {
     "verdict": "broken",
     "causes": ["updates.none_applied"],
     "loss_breaks": None,
-    "says": ["The `sigmoid` is saturated", "Compute the loss from what the sigmoid reads"],
+    "says": ["it is saturated, and its slope is 0 there", "Compute the loss from what the sigmoid reads"],
     "because": "1 - sigmoid(8) is 0.0003, less than half an ulp of BF16 below 1, and p (1 - p) is 0",
     "fix": "binary_cross_entropy_with_logits",
 }
