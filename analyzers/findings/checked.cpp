@@ -61,17 +61,17 @@ void add_left_out(const Snapshot& trace, Value::List& unseen) {
 // known.
 std::vector<std::string> changed_by_program(const RunFacts& facts) {
   std::vector<std::string> names;
+  const std::span<const UpdateJudgement::Weight> judged = facts.updates().weights();
   for (uint32_t i = 0; i < facts.selection.size(); ++i) {
     const OpInfo& op = facts.selection.op(i);
     const TensorInfo& tensor = facts.selection.tensor(i);
     const bool is_changed = tensor.role == Role::weight && op.phase == Phase::optimizer && op.kind == OpKind::elementwise;
+    if (!is_changed || tensor.parameter.empty()) continue;
     const auto is_it = [&](const UpdateJudgement::Weight& weight) {
       return facts.selection.tensor(weight.tensor).parameter == tensor.parameter;
     };
-    const std::span<const UpdateJudgement::Weight> judged = facts.updates().weights();
     if (std::any_of(judged.begin(), judged.end(), is_it)) continue;
-    if (is_changed && !tensor.parameter.empty() && std::find(names.begin(), names.end(), tensor.parameter) == names.end())
-      names.push_back(tensor.parameter);
+    if (std::find(names.begin(), names.end(), tensor.parameter) == names.end()) names.push_back(tensor.parameter);
   }
   return names;
 }

@@ -224,8 +224,8 @@ extern constinit const FindingRule run_diverged{
     .raised =
         "An update exceeded the norm of its weight before anything overflowed, and the loss did not come down, became NaN or Inf "
         "soon without having fallen to less than half, or activations died soon. Or the loss grew to the end of the run without an "
-        "overflow, ended far above the first "
-        "one, or was 10x the first one before anything was NaN or Inf or activations died. Or it scattered: a tenth of its last 50 "
+        "overflow, ended far above the first one, or was 10x the first one before anything was NaN or Inf or activations died. Or "
+        "it scattered: a tenth of its last 50 "
         "values exceed 10x the first one, two of the last ten and none of the first ten among them. Of a run of fewer than 20 "
         "steps that did not break, it is a warning where such an update stands beside a loss that did not come down, or where all "
         "losses of the later half exceed the first one and guessing, and an update exceeds a quarter of its weight's norm; "

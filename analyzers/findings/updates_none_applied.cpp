@@ -89,18 +89,17 @@ bool feeds_cross_entropy(const RunFacts& facts, const OpInfo& activation) {
   return false;
 }
 
-Sentences why_none(const RunFacts& facts, std::optional<uint32_t> end) {
+Sentences why_none(const RunFacts& facts, std::optional<uint32_t> end, const OpInfo* activation) {
   if (facts.judged_steps().rate_was_zero) return kRateWasZero();
   if (facts.updates().sum().all.nonzero > 0) return kRoundedAway();
   Sentences why = kUpdatesWereZero();
   if (!end) return why;
   why += kZerosFrom({{"place", tensor_place(facts.selection, *end)}, {"step", ordinal(facts.steps().first.step)}});
-  if (const OpInfo* const activation = saturated(facts, *end))
-    why += kSaturated({{"activation", Name{NameKind::op, activation->name}}});
+  if (activation != nullptr) why += kSaturated({{"activation", Name{NameKind::op, activation->name}}});
   return why;
 }
 
-Advice advice_on_none(const RunFacts& facts, std::optional<uint32_t> end) {
+Advice advice_on_none(const RunFacts& facts, const OpInfo* activation) {
   const UpdateJudgement& updates = facts.updates();
   const SettingNames& settings = facts.context.settings;
   const SettingMention rate = settings.only_now(SettingKind::learning_rate);
@@ -108,7 +107,6 @@ Advice advice_on_none(const RunFacts& facts, std::optional<uint32_t> end) {
     if (settings.number(SettingKind::learning_rate).value_or(0) == 0) return kLargerRate({{"rate", rate}});
     return kScheduleIsZero({{"schedule", Value::list(settings.given_beside(SettingKind::warmup))}});
   }
-  const OpInfo* const activation = end ? saturated(facts, *end) : nullptr;
   const bool is_sigmoid = activation != nullptr && activation->function == OpFunction::sigmoid;
   if (is_sigmoid && feeds_cross_entropy(facts, *activation)) return kLossOfLogits();
   if (updates.sum().all.nonzero == 0) return kWhereGradientsVanish({{"trace", trace_name(facts.context.trace)}});
@@ -127,6 +125,7 @@ void find_none_applied(const RunFacts& facts, Findings& found) {
   const UpdateJudgement& updates = facts.updates();
   if (!updates.none_applied()) return;
   const std::optional<uint32_t> end = updates.sum().all.nonzero == 0 ? where_gradients_end(facts) : std::nullopt;
+  const OpInfo* const activation = end ? saturated(facts, *end) : nullptr;
   Extent extent{.first_step = facts.steps().first.step,
                 .value = Quantity{"recorded_updates", count_cell(updates.sum().rows), Unit::count}};
   std::vector<Evidence> evidence;
@@ -137,8 +136,8 @@ void find_none_applied(const RunFacts& facts, Findings& found) {
                           {{"updates", count_cell(weight.totals.rows), Unit::count},
                            {"nonzero_updates", count_cell(weight.totals.all.nonzero), Unit::count}}});
   }
-  found.add_judged(Severity::error, Sentences{kNoneApplied({{"updates", updates.sum().rows}})} + why_none(facts, end),
-                   std::move(evidence), advice_on_none(facts, end), std::move(extent));
+  found.add_judged(Severity::error, Sentences{kNoneApplied({{"updates", updates.sum().rows}})} + why_none(facts, end, activation),
+                   std::move(evidence), advice_on_none(facts, activation), std::move(extent));
 }
 
 }  // namespace
