@@ -30,7 +30,8 @@ std::string attributes_text(const Attributes* attributes, AttributesOf what) {
   return text;
 }
 
-void OpTable::begin_step() {
+void OpTable::begin_step(uint64_t number) {
+  step_ = number;
   std::swap(order_, last_order_);
   order_.clear();
   expected_ = 0;
@@ -85,6 +86,8 @@ uint32_t OpTable::add(const OpDescription& op) {
   info.attributes = op.attributes != nullptr ? attributes_text(op.attributes, AttributesOf::op) : std::string(op.attributes_text);
   info.inputs_told = op.inputs_told;
   info.location = op.location;
+  info.first_step = static_cast<int64_t>(step_);
+  info.first_sequence = static_cast<uint32_t>(order_.size());
   if (op.product && op.product->k != ProductShape::kUnknown) info.product = op.product->numbers();
 
   OpEntry entry;

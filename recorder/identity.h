@@ -48,7 +48,7 @@ class OpTable {
  public:
   OpTable(TraceSink& sink, const RecorderOptions& options) : sink_(sink), options_(options) {}
 
-  void begin_step();
+  void begin_step(uint64_t number);
   // The entry's index. Adds what was not seen before to the trace.
   uint32_t find_or_add(const OpDescription& op);
   const OpEntry& operator[](uint32_t entry) const { return entries_[entry]; }
@@ -77,6 +77,7 @@ class OpTable {
   std::vector<OpEntry> entries_;
   std::vector<TensorEntry> tensors_;  // the outputs of an op in one use lie together
   std::unordered_map<uint64_t, uint32_t> by_id_;
+  uint64_t step_ = 0;
   std::vector<uint32_t> order_, last_order_;  // entries in order of execution: of this step, of the one before
   uint32_t expected_ = 0;                     // position in last_order_ of the op that is likely to come next
 };

@@ -306,7 +306,7 @@ void Recorder::begin_step(uint64_t number) {
   step.metric_added = step.is_looked_at = step.leaves_out_ops = false;
   step.first_sequence = 0;
   step.findings = {};
-  state.ops.begin_step();
+  state.ops.begin_step(number);
   state.begin_pass();
   const auto every = static_cast<uint64_t>(std::max<int64_t>(state.options.every, 1));
   step.want_full = step.level >= RecordLevel::stats && number % every == 0 && !state.control.rows_stopped();

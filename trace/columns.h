@@ -166,7 +166,12 @@ struct Table<OpInfo> {
           "known",
           FIELD(product)},
       Column{"inputs_told", "", "1: edges has all that it reads, 0: its producer does not know some of it", FIELD(inputs_told)},
-      Column{"location", "", "where it stands in the user's source, as train.py:41, or empty", FIELD(location)});
+      Column{"location", "", "where it stands in the user's source, as train.py:41, or empty", FIELD(location)},
+      Column{"first_step", "", "the step in which it first ran; -1: not known", FIELD(first_step)}.since(2).known_if(
+          WHERE(row.first_step >= 0)),
+      Column{"first_sequence", "", "its order of execution within that step, as stats/sequence", FIELD(first_sequence)}
+          .since(2)
+          .known_if(WHERE(row.first_step >= 0)));
 };
 
 template <>

@@ -173,6 +173,9 @@ struct OpInfo {
   // The edges have all that it reads. False: its producer does not know some of it, so that where values came from is not known.
   bool inputs_told = true;
   std::string location = {};  // where it stands in the user's source, "train.py:41", or ""
+  // Where its rank or run ran it first: the step, or -1: not known, and its sequence there, as TensorRow has it.
+  int64_t first_step = -1;
+  uint32_t first_sequence = 0;
 };
 
 // A tensor of the experiment, once per distinct (op, slot): what does not change from step to step.

@@ -219,7 +219,7 @@ void RunSet::State::publish() {
     } else {
       read = [part = view.parts.front()] { return held_rows<GraphEdge>(part, 0); };
     }
-    view.graph = std::make_shared<const SharedGraph>(std::move(read), view.ops->size());
+    view.graph = std::make_shared<const SharedGraph>(std::move(read), view.ops);
   }
   newest = std::make_shared<const View>(view);
 }

@@ -17,7 +17,7 @@ namespace ulpscope {
 // Readers read every minor version of their major one. An addition raises the minor: a table, a column or an enumerator, each
 // behind all others of its kind, so that nothing moves. A column has one of the types that ElementType has, and is never the first.
 // Whatever else changes what a file holds or means raises the major: another size of chunks, too.
-inline constexpr uint64_t kSchemaMajor = 14, kSchemaMinor = 1;
+inline constexpr uint64_t kSchemaMajor = 14, kSchemaMinor = 2;
 // "14.3", of the major version that is read.
 std::string schema_version_text(uint64_t minor);
 

@@ -45,15 +45,16 @@ struct PartView {
 // Built where it is first asked for.
 class SharedGraph {
  public:
-  SharedGraph(std::function<std::vector<GraphEdge>()> read, size_t op_count) : read_(std::move(read)), op_count_(op_count) {}
+  SharedGraph(std::function<std::vector<GraphEdge>()> read, std::shared_ptr<const std::vector<OpInfo>> ops)
+      : read_(std::move(read)), ops_(std::move(ops)) {}
   const OpGraph& get() const {
-    std::call_once(built_, [&] { graph_.emplace(read_(), op_count_); });
+    std::call_once(built_, [&] { graph_.emplace(read_(), *ops_); });
     return *graph_;
   }
 
  private:
   std::function<std::vector<GraphEdge>()> read_;
-  size_t op_count_;
+  std::shared_ptr<const std::vector<OpInfo>> ops_;
   mutable std::once_flag built_;
   mutable std::optional<OpGraph> graph_;
 };

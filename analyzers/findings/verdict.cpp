@@ -9,8 +9,7 @@ namespace ulpscope {
 
 namespace {
 
-// Which ops the recorded edges lead to from others. The table has the ops in the order in which they first ran, so an edge to an
-// earlier op, or to itself, leads into a later step.
+// Which ops the recorded edges lead to from others.
 class Reached {
  public:
   Reached(const Snapshot& trace, std::span<const uint32_t> tensors) : ops_(trace.ops().size(), kNever) {
@@ -24,7 +23,8 @@ class Reached {
     while (!open.empty()) {
       const uint32_t op = open.back();
       open.pop_back();
-      for (const GraphEdge& edge : trace.graph().uses(op)) reach(edge.consumer, edge.consumer > op ? ops_[op] : kLater);
+      for (const GraphEdge& edge : trace.graph().uses(op))
+        reach(edge.consumer, trace.graph().is_within_step(edge) ? ops_[op] : kLater);
     }
   }
   bool in_same_step(uint32_t op) const { return ops_[op] == kSameStep; }

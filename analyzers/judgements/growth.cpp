@@ -71,8 +71,7 @@ std::optional<Growth> follow(const Way& kind, const AnalysisContext& context, ui
     const uint32_t op = selection.tensor(here).op;
     double most = 0;
     for (const GraphEdge& edge : context.trace.graph().inputs(op)) {
-      // The table has the ops in the order in which they first ran.
-      if (edge.producer >= op) continue;
+      if (!context.trace.graph().is_within_step(edge)) continue;
       for (const uint32_t made : context.graph.made_by(edge.producer, edge.slot)) {
         if (!kind.leads(selection.tensor(made), selection.tensor(tensor)) || !(largest[made] > most)) continue;
         most = largest[made];

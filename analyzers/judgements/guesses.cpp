@@ -39,7 +39,8 @@ bool is_multiplied(const AnalysisContext& context, uint32_t loss) {
   return std::any_of(uses.begin(), uses.end(), [&](const GraphEdge& edge) {
     const OpInfo& consumer = context.trace.ops()[edge.consumer];
     if (consumer.phase != Phase::loss || edge.slot != 0) return false;
-    return !has_trait(consumer.function, kSameValues) || (edge.consumer > loss && is_multiplied(context, edge.consumer));
+    return !has_trait(consumer.function, kSameValues) ||
+           (context.trace.graph().is_within_step(edge) && is_multiplied(context, edge.consumer));
   });
 }
 

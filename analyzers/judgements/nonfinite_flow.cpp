@@ -103,8 +103,7 @@ class Flow {
       const auto made = context_->graph.made_by(edge.producer, edge.slot);
       if (made.empty()) continue;
       const State& state = outputs_[made.front()];
-      // The table has the ops in the order in which they first ran: what comes from an earlier one is of the same step.
-      if (!state.mark || (edge.producer < op && state.step != step_.number)) continue;
+      if (!state.mark || (context_->trace.graph().is_within_step(edge) && state.step != step_.number)) continue;
       visit(edge, *state.mark);
     }
   }

@@ -81,10 +81,9 @@ std::optional<uint64_t> OriginFacts::unrecorded_from() const {
 }
 
 bool OriginFacts::reads_step_before() const {
-  // The table has the ops in the order in which they first ran.
-  const auto& edges = facts.context.trace.graph().edges();
-  return std::any_of(edges.begin(), edges.end(),
-                     [&](const GraphEdge& edge) { return edge.consumer == made.op && edge.producer >= made.op; });
+  const OpGraph& graph = facts.context.trace.graph();
+  const auto inputs = graph.inputs(made.op);
+  return std::any_of(inputs.begin(), inputs.end(), [&](const GraphEdge& edge) { return !graph.is_within_step(edge); });
 }
 
 bool OriginFacts::was_finite(uint32_t tensor) const {

@@ -57,11 +57,10 @@ bool needs_more_than_fits(const StepFit& fit) {
 
 // Of what several ranks found first in a step, what ran first: the others may have got it from that rank.
 bool ran_before(const AnalysisContext& context, const EventRow& left, const EventRow& right) {
-  const auto place = [&](const EventRow& event) {
-    // The table has the ops in the order in which they first ran.
-    return std::tuple(event.micro_batch, event.loss_index, context.selection.tensor(static_cast<uint32_t>(event.tensor)).op);
-  };
-  return place(left) <= place(right);
+  const auto op_of = [&](const EventRow& event) { return context.selection.tensor(static_cast<uint32_t>(event.tensor)).op; };
+  const auto pass_of = [](const EventRow& event) { return std::pair(event.micro_batch, event.loss_index); };
+  if (pass_of(left) != pass_of(right)) return pass_of(left) < pass_of(right);
+  return !context.trace.graph().runs_before(op_of(right), op_of(left));
 }
 
 }  // namespace

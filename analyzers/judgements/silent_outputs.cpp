@@ -33,9 +33,9 @@ bool hides_batch(const AnalysisContext& context, const std::vector<uint32_t>& op
       for (const TensorInfo& tensor : trace.tensors())
         if (tensor.op == op && tensor.role == Role::input) return false;
     }
-    // Within a step: edges from later ops come from the step before, through the weights.
     for (const GraphEdge& edge : trace.graph().inputs(op))
-      if (edge.producer < op && !reads_as(trace.ops()[op].function, edge.input, Meaning::target)) visit(edge.producer);
+      if (trace.graph().is_within_step(edge) && !reads_as(trace.ops()[op].function, edge.input, Meaning::target))
+        visit(edge.producer);
   }
   return any;
 }

@@ -1,6 +1,8 @@
 // What is written once: ops, tensors, graphs. And the order of rows.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "memory_sink.h"
 
 namespace ulpscope {
@@ -70,6 +72,12 @@ TEST(RecorderIdentity, RowsComeInOrderOfExecutionWhateverTheOrderWasBefore) {
   }
   EXPECT_EQ(sink.ops.size(), 5u);
   EXPECT_EQ(sink.tensors.size(), 5u);
+  for (const OpInfo& op : sink.ops) {
+    size_t step = 0;
+    while (std::count(orders[step].begin(), orders[step].end(), op.id) == 0) ++step;
+    EXPECT_EQ(op.first_step, static_cast<int64_t>(step));
+    EXPECT_EQ(orders[step][op.first_sequence], op.id);
+  }
 }
 
 TEST(RecorderIdentity, GraphsAreWrittenOnceAndNamedBySteps) {

@@ -318,7 +318,7 @@ TEST_F(MinorVersion, WhatAnOlderOneDidNotWriteIsNotKnown) {
   size_t removed = 0;
   for (const TableSpec& table : trace_schema()) {
     for (const ColumnSpec& column : table.columns) {
-      if (column.since == 0) continue;
+      if (column.since <= kSchemaMinor) continue;
       remove_object(path_, column_path(table, column));
       remove_object(path_, tail_path(table, column));
       ++removed;
@@ -428,6 +428,17 @@ TEST_F(MinorVersion, TailsOfAnOlderOneAreRead) {
     }
     return true;
   });
+}
+
+TEST_F(MinorVersion, WhereOpsFirstRanIsNotKnownOfAnOlderOne) {
+  write();
+  for (const char* column : {"first_step", "first_sequence"}) {
+    remove_object(path_, fmt::format("ops/{}", column));
+    remove_object(path_, tail_path(spec(TableId::ops), column));
+  }
+  EXPECT_EQ(error(), "'" + path_ + "': dataset 'ops/first_step' is missing" + hint_);
+  set_minor(path_, 1);
+  for (const OpInfo& op : Snapshot(path_).ops()) EXPECT_EQ(std::pair(op.first_step, op.first_sequence), std::pair(int64_t{-1}, 0u));
 }
 
 // A column that the version of a file has, and the file does not.

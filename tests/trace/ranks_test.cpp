@@ -159,6 +159,42 @@ TEST_F(Ranks, ThatAreFollowedShareWhatDidNotGrow) {
   EXPECT_EQ(before.graph().inputs(1, 1).size(), 0u);
 }
 
+// The table has the op of one rank alone behind all others.
+TEST_F(Ranks, AnOpThatOneRankAloneHasStandsWhereItRan) {
+  const auto write_ops = [&](int32_t rank, const std::vector<uint64_t>& ids, int64_t first_step) {
+    RunInfo info;
+    info.run_id = "a";
+    info.rank = rank;
+    info.world_size = 2;
+    paths_.push_back(folder_.file("ops" + std::to_string(traces_++) + ".h5"));
+    const auto sink = create_trace(paths_.back(), info);
+    for (const uint64_t id : ids) {
+      OpInfo op{id, 0, "op" + std::to_string(id), "", Phase::forward, "", {}};
+      op.first_step = first_step;
+      op.first_sequence = static_cast<uint32_t>(id);
+      TensorInfo tensor;
+      tensor.op = sink->add_op(op);
+      sink->add_tensor(tensor);
+      if (tensor.op > 0) sink->add_edge({0, tensor.op, 0, tensor.op - 1, 0});
+    }
+    end_step(*sink, 0, 0);
+    ASSERT_TRUE(sink->close());
+  };
+  for (const int64_t first_step : {0, -1}) {
+    paths_.clear();
+    write_ops(0, {1, 3}, 0);
+    write_ops(1, {1, 2, 3}, first_step);
+    const Snapshot run = read();
+    ASSERT_EQ(run.ops().back().id, 2u);
+    ASSERT_EQ(run.graph().uses(2).front().consumer, 1u);
+    EXPECT_TRUE(run.graph().is_within_step(run.graph().inputs(2).front()));
+    // Where that is not known, the order of the table is all there is.
+    EXPECT_EQ(run.graph().is_within_step(run.graph().uses(2).front()), first_step == 0);
+    EXPECT_EQ(run.graph().runs_before(2, 1), first_step == 0);
+    EXPECT_FALSE(run.graph().runs_before(2, 2));
+  }
+}
+
 TEST_F(Ranks, ReadAsOneRun) {
   write({.rank = 2});
   write({.rank = 0});

@@ -131,7 +131,7 @@ static std::string line(const RunInfo& r) {
 }
 static std::string line(const OpInfo& r) {
   return joined({SAME(id), SAME(forward_id), SAME(name), SAME(module), SAME(phase), SAME(kind), SAME(function), SAME(attributes),
-                 SAME(product), SAME(inputs_told), SAME(location)});
+                 SAME(product), SAME(inputs_told), SAME(location), SAME(first_step), SAME(first_sequence)});
 }
 static std::string line(const TensorInfo& r) {
   return joined({SAME(op), SAME(slot), SAME(role), SAME(dtype), SAME(stays_wide), SAME(parameter), SAME(shape), SAME(shard_offset),
@@ -291,6 +291,8 @@ std::vector<OpInfo> sample_ops(uint64_t seed) {
     if (i % 2 != 0) op.product = {i, 1 << i, 0, 7, 0};
     op.inputs_told = i != 2;
     if (i == 2) op.location = "train.py:41";
+    op.first_step = i - 1;
+    if (i > 0) op.first_sequence = static_cast<uint32_t>(i);
     ops.push_back(op);
   }
   return ops;
