@@ -32,9 +32,9 @@ namespace {
 
 thread_local std::string last_error;
 
-int failed_with(int code, std::string_view what) {
+int failed_with(int code, const char* function, std::string_view what) {
   try {
-    last_error = what.substr(0, 1000);
+    last_error = fmt::format("{}: {}", function, what).substr(0, 1000);
   } catch (...) {
     last_error.clear();  // no memory for the text
   }
@@ -49,11 +49,11 @@ int guarded(const char* function, Body&& body) noexcept {
     return ULPSCOPE_OK;
   } catch (const Error& error) {
     const bool is_refused = error.kind() == ErrorKind::usage;
-    return failed_with(is_refused ? ULPSCOPE_REFUSED : ULPSCOPE_FAILED, std::string(function) + ": " + error.what());
+    return failed_with(is_refused ? ULPSCOPE_REFUSED : ULPSCOPE_FAILED, function, error.what());
   } catch (const std::exception& error) {
-    return failed_with(ULPSCOPE_FAILED, std::string_view(error.what()));
+    return failed_with(ULPSCOPE_FAILED, function, error.what());
   } catch (...) {
-    return failed_with(ULPSCOPE_FAILED, "an unknown error");
+    return failed_with(ULPSCOPE_FAILED, function, "an unknown error");
   }
 }
 
@@ -67,16 +67,34 @@ int with(ulpscope_recorder* recorder, const char* function, Body&& body) noexcep
   return code;
 }
 
-// A caller of a newer version may have filled in more, which is not known here.
+// What a struct had when ULPSCOPE_ABI became what it is: a caller that was built then has no more. Members that are appended leave
+// it.
 template <typename Struct>
-Struct read(const Struct* given, const char* what) {
+constexpr size_t kFirstSize = sizeof(Struct);
+template <>
+constexpr size_t kFirstSize<ulpscope_options> = offsetof(ulpscope_options, keep_last);
+
+template <typename Struct>
+uint32_t size_of(const Struct* given, const char* what) {
   if (given == nullptr) throw usage_error("expected {}, got NULL", what);
   uint32_t size = 0;
   std::memcpy(&size, given, sizeof size);
-  if (size < sizeof(Struct) || size > 64 * sizeof(Struct))
+  if (size < kFirstSize<Struct> || size > 64 * sizeof(Struct))
     throw usage_error("{} has the size {}; expected sizeof of it, {}", what, size, sizeof(Struct));
+  return size;
+}
+
+// Members that a caller of an older version does not have are zero. A caller of a newer version may have filled in what is not
+// known here: that is refused, since what it asks for would not be done.
+template <typename Struct>
+Struct read(const Struct* given, const char* what) {
+  const size_t size = size_of(given, what);
   Struct copy{};
-  std::memcpy(static_cast<void*>(&copy), given, std::min<size_t>(size, sizeof copy));
+  std::memcpy(static_cast<void*>(&copy), given, std::min(size, sizeof copy));
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(given);
+  const size_t known = std::min(size, sizeof copy);
+  if (std::any_of(bytes + known, bytes + size, [](unsigned char byte) { return byte != 0; }))
+    throw usage_error("{} has members that this version, {}, does not know, and they are not 0", what, ULPSCOPE_VERSION);
   return copy;
 }
 
@@ -243,7 +261,7 @@ OutputRecord record_of(const ulpscope_statistics& given) {
 
 void write(const OutputRecord& record, ulpscope_statistics* statistics) {
   ulpscope_statistics to{};
-  to.size = read(statistics, "statistics").size;
+  to.size = size_of(statistics, "statistics");
   to.known = static_cast<uint8_t>(record.known);
   to.before_rounding = record.before_rounding;
   to.rounding_known = record.rounding_known;
@@ -306,10 +324,8 @@ int ulpscope_close(ulpscope_recorder* recorder) {
 
 int ulpscope_get_status(ulpscope_recorder* recorder, ulpscope_status* status) {
   return with(recorder, "ulpscope_get_status", [&](CallRecorder& calls) {
-    ulpscope_status to = read(status, "a status");
-    const uint32_t size = to.size;
-    to = {};
-    to.size = size;
+    ulpscope_status to{};
+    to.size = size_of(status, "a status");
     const SinkStatus from = calls.status();
     to.failed = from.failed;
     to.stop = calls.stop_requested();
@@ -320,7 +336,7 @@ int ulpscope_get_status(ulpscope_recorder* recorder, ulpscope_status* status) {
     to.queue_fill = from.queue_fill;
     const std::string why = from.failed ? from.failure : calls.stop_reason();
     why.copy(to.why, sizeof to.why - 1);
-    std::memcpy(static_cast<void*>(status), &to, std::min<size_t>(size, sizeof to));
+    std::memcpy(static_cast<void*>(status), &to, std::min<size_t>(to.size, sizeof to));
   });
 }
 

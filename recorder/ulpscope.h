@@ -13,9 +13,10 @@
  *
  * Every call returns ULPSCOPE_OK or one of the codes below, and then ulpscope_last_error() has one line of it. Nothing throws, and
  * nothing ends the program. A call that is refused leaves the recording as it was. Calls may come from several threads; they wait
- * for each other. Texts are UTF-8. Structs begin with their size, as sizeof gives it, so that later versions can append members.
- * Make them zero first: members that are zero have their default, but for enumerations, whose default is -1 where they have one,
- * and for ulpscope_update.learning_rate. Pointers need not stay valid after the call. Texts have at most 1 MiB, calls at most 8,192
+ * for each other. Texts are UTF-8. Structs begin with their size, as sizeof gives it, so that later versions can append members:
+ * those that a program built before does not have are zero, and one that asks for what the library does not know is refused. Make
+ * them zero first: members that are zero have their default, but for enumerations, whose default is -1 where they have one, and for
+ * ulpscope_update.learning_rate. Pointers need not stay valid after the call. Texts have at most 1 MiB, calls at most 8,192
  * outputs.
  *
  * Enumerations (phases, roles, functions, kinds, data types) have the numbers and names of docs/trace_format.md; the functions

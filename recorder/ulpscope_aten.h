@@ -317,7 +317,7 @@ ULPSCOPE_EXPORT int ulpscope_aten_is_opaque(ulpscope_aten *aten, const ulpscope_
 ULPSCOPE_EXPORT void ulpscope_aten_observe(ulpscope_aten *aten, ulpscope_name name, double scale, int64_t task,
                                            const ulpscope_aten_tensor *tensor);
 
-/* Backward passes. `reaches`: a named parameter is below the roots. The loss is the sum of the roots that have one element. */
+/* Backward passes. The loss is the sum of the roots that have one element. */
 typedef struct {
   double scale;   /* that the gradients contain */
   double loss;    /* unscaled */

@@ -39,7 +39,7 @@ FLOORS = {
 
 # Floors of the Python package, for what a file imports when it is loaded or later.
 PYTHON_FLOORS = [
-    ("_library", "_formats"),
+    ("_library", "_formats", "_options"),
     ("_report", "_checkpoint"),
     ("_judgements",),
     ("check",),

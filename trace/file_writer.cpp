@@ -85,7 +85,8 @@ void TraceFileWriter::create_layout(Mode mode) {
     file_.set_attribute(spec.name, kColumnsAttribute, names_of(spec.columns));
     for (const ColumnSpec& column : spec.columns) {
       const std::string path = column_path(spec, column);
-      table.columns.push_back(file_.create_column(path, {column.type, spec.chunk_rows, column.compress, column.fill}));
+      table.columns.push_back(
+          file_.create_column(path, {column.type, spec.chunk_rows, column.compress || mode == Mode::copy, column.fill}));
       if (!column.values.empty()) {
         std::string values;
         for (const std::string& value : column.values) values += (values.empty() ? "" : ",") + value;

@@ -1,7 +1,11 @@
 #include "ulpscope/trace/op_semantics.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <utility>
+#include <vector>
 
 namespace ulpscope {
 
@@ -229,6 +233,34 @@ std::optional<uint32_t> input_of(OpFunction function, Meaning meaning) {
 }
 std::optional<uint32_t> slot_of(OpFunction function, Meaning meaning) {
   return first_place(semantics_of(function).outputs, meaning);
+}
+
+std::string merged_attributes(std::string_view first, std::string_view second) {
+  if (first == second) return std::string(first);
+  std::vector<std::pair<std::string_view, std::string_view>> merged;
+  const auto add = [&](std::string_view text, bool is_second) {
+    while (!text.empty()) {
+      const size_t space = std::min(text.find(' '), text.size());
+      const std::string_view part = text.substr(0, space);
+      text.remove_prefix(std::min(space + 1, text.size()));
+      const size_t equals = part.find('=');
+      const std::string_view name = part.substr(0, equals), value = part.substr(equals + 1);
+      const auto known = std::find_if(merged.begin(), merged.end(), [&](const auto& each) { return each.first == name; });
+      if (known == merged.end())
+        merged.emplace_back(name, is_second ? "varies" : value);
+      else if (known->second != value)
+        known->second = "varies";
+    }
+  };
+  add(first, false);
+  add(second, true);
+  std::string text;
+  for (const auto& [name, value] : merged) {
+    const std::string given = fmt::format("{}=", name);
+    const bool is_in_second = second.starts_with(given) || second.find(" " + given) != std::string_view::npos;
+    text += fmt::format("{}{}{}", text.empty() ? "" : " ", given, is_in_second ? value : "varies");
+  }
+  return text;
 }
 
 }  // namespace ulpscope

@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "ulpscope/emulation/product_shape.h"
@@ -128,5 +129,9 @@ bool makes_as(OpFunction function, uint64_t slot, Meaning meaning);
 // The number of the first input, or the slot of the first output, that is this. There is none: nullopt.
 std::optional<uint32_t> input_of(OpFunction function, Meaning meaning);
 std::optional<uint32_t> slot_of(OpFunction function, Meaning meaning);
+
+// The attributes of an op, "stride=1 padding=1", of which several calls or runs are known: name=varies where two differ, or one
+// does not have it. In the order in which they are first given.
+std::string merged_attributes(std::string_view first, std::string_view second);
 
 }  // namespace ulpscope

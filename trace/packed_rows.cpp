@@ -1,6 +1,7 @@
 #include "ulpscope/trace/packed_rows.h"
 
 #include <bit>
+#include <stdexcept>
 #include <type_traits>
 
 #include "ulpscope/trace/columns.h"
@@ -164,8 +165,11 @@ void PackedRows::write(TraceSink& sink) const {
       case TableId::samples:
         sink.add_sample(from.row<SampleRow>());
         break;
-      default:
+      case TableId::measures:
         sink.add_measure(from.row<MeasureRow>());
+        break;
+      default:
+        throw std::logic_error("rows of this table are not packed");
     }
   }
 }

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <map>
 #include <mutex>
-#include <sstream>
 #include <tuple>
 
 #include "ulpscope/base/error.h"
+#include "ulpscope/trace/op_semantics.h"
 #include "ulpscope/trace/run_order.h"
 #include "ulpscope/trace/view.h"
 
@@ -17,24 +17,6 @@ namespace ulpscope {
 using namespace trace_detail;
 
 namespace {
-
-// Attributes that differ between the runs are said to vary.
-std::string merge_attributes(const std::string& a, const std::string& b) {
-  if (a == b) return a;
-  const auto values_of = [](const std::string& text) {
-    std::vector<std::pair<std::string, std::string>> values;
-    std::istringstream items(text);
-    for (std::string item; items >> item;) values.emplace_back(item.substr(0, item.find('=')), item.substr(item.find('=') + 1));
-    return values;
-  };
-  const auto others = values_of(b);
-  std::string merged;
-  for (const auto& [name, value] : values_of(a)) {
-    const bool same = std::find(others.begin(), others.end(), std::pair(name, value)) != others.end();
-    merged += fmt::format("{}{}={}", merged.empty() ? "" : " ", name, same ? value : "varies");
-  }
-  return merged;
-}
 
 // A copy to change of what snapshots share.
 template <typename T>
@@ -90,7 +72,7 @@ uint32_t RunSet::State::add_op(const PartView& part, const OpInfo& op, std::vect
         "experiment",
         part.file->path(), op.name, op.module, other.name, other.module, view.name);
   }
-  other.attributes = merge_attributes(other.attributes, op.attributes);
+  other.attributes = merged_attributes(other.attributes, op.attributes);
   return known->second;
 }
 

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
 
 from ._library import Error
+from ._options import Options, Trigger
 from ._report import Report, Trace
 from .check import Check, check
 
@@ -25,10 +26,12 @@ _Path = Union[str, "os.PathLike[str]"]
 
 
 def record(path: _Path, model: "Union[torch.nn.Module, Sequence[torch.nn.Module], Mapping[str, torch.nn.Module]]", optimizer: Any = None,
-           scaler: Any = None, *, level: str = "stats", every: int = 1, modules: str = "", ops: str = "", phases: str = "", max_bytes: int = 0,
-           overwrite: bool = False, name: str = "", precision: str = "", accumulate: Optional[str] = None, compile: str = "see",
-           adapter: Optional[str] = None, sample: int = 1, keep_last: int = 0, after: int = 5,
-           on: Union[str, int, Sequence[Union[str, int]]] = ("nan", "skips:8"), stop_on: str = "") -> "Recording":
+           scaler: Any = None, *, level: str = Options.level, every: int = Options.every, modules: str = Options.modules,
+           ops: str = Options.ops, phases: str = Options.phases, max_bytes: int = Options.max_bytes, overwrite: bool = Options.overwrite,
+           name: str = Options.name, precision: str = Options.precision, accumulate: Optional[str] = Options.accumulate,
+           compile: str = Options.compile, adapter: Optional[str] = Options.adapter, sample: int = Options.sample,
+           keep_last: int = Options.keep_last, after: int = Options.after, on: Union[Trigger, Sequence[Trigger]] = Options.on,
+           stop_on: str = Options.stop_on) -> "Recording":
     """Records what happens from here until the block is left, or close() is called. docs/pytorch.md has more on each argument.
 
     path: the file to write; in a run of several processes a folder, in which each writes its own.

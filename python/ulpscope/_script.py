@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import dataclasses
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -13,14 +14,13 @@ import types
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from ._library import Error, load_library
+from ._options import ACCUMULATIONS, COMPILES, LEVELS, PRECISIONS, STOPS, Options
 
 if TYPE_CHECKING:
     from .torch.automatic import Automatic
 
 _USAGE = 2
 _NO_LIBRARY = 4
-_OPTIONS = ("level", "every", "sample", "keep_last", "after", "on", "modules", "ops", "phases", "max_bytes", "stop_on", "overwrite", "name",
-            "precision", "accumulate", "compile")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,8 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     except Error as error:
         print(f"ulpscope record: {error}", file=sys.stderr)
         return _NO_LIBRARY
-    options = {name: getattr(given, name) for name in _OPTIONS}
-    with _recorded(given.output, options):
+    with _recorded(given.output, _options(given)):
         if given.m:
             _run_module(given.script, given.arguments)
         else:
@@ -53,25 +52,25 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-o", "--output", metavar="FILE", default="run.h5",
                         help="the trace to write (default: run.h5); of a run of several processes, a folder")
     parser.add_argument("--overwrite", action="store_true", help="replace a file that exists")
-    parser.add_argument("--level", choices=("health", "stats", "full"), default="stats",
+    parser.add_argument("--level", choices=LEVELS, default=Options.level,
                         help="what is recorded of each tensor (default: stats)")
-    parser.add_argument("--every", type=int, metavar="N", default=1, help="histograms in every Nth step only (default: 1)")
-    parser.add_argument("--sample", type=int, metavar="N", default=1, help="ops in every Nth step only, of the others their results (default: 1)")
-    parser.add_argument("--keep-last", type=int, metavar="N", default=0,
+    parser.add_argument("--every", type=int, metavar="N", default=Options.every, help="histograms in every Nth step only (default: 1)")
+    parser.add_argument("--sample", type=int, metavar="N", default=Options.sample, help="ops in every Nth step only, of the others their results (default: 1)")
+    parser.add_argument("--keep-last", type=int, metavar="N", default=Options.keep_last,
                         help="hold the last N steps in memory, and write them when something of --on happens (default: write all)")
-    parser.add_argument("--after", type=int, metavar="N", default=5, help="with --keep-last: so many steps behind that, too (default: 5)")
-    parser.add_argument("--on", metavar="WHAT", default="nan,skips:8",
+    parser.add_argument("--after", type=int, metavar="N", default=Options.after, help="with --keep-last: so many steps behind that, too (default: 5)")
+    parser.add_argument("--on", metavar="WHAT", default=Options.on,
                         help="nan, skips:N, grad_norm:Nx and names of signals, with commas (default: nan,skips:8)")
-    parser.add_argument("--stop-on", choices=("nan", "overflow", "backoff"), default="",
+    parser.add_argument("--stop-on", choices=STOPS, default=Options.stop_on,
                         help="end the recording, and not the training, with the first step that has it")
     for name, what in (("modules", "GLOB"), ("ops", "GLOB"), ("phases", "NAME")):
         parser.add_argument(f"--{name}", metavar=what, default="", help=f"record these {name} only; several with commas (default: all)")
-    parser.add_argument("--max-bytes", type=int, metavar="N", default=0, help="how large the trace may become (default: no limit)")
+    parser.add_argument("--max-bytes", type=int, metavar="N", default=Options.max_bytes, help="how large the trace may become (default: no limit)")
     parser.add_argument("--name", default="", help="of the run")
-    parser.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="",
+    parser.add_argument("--precision", choices=PRECISIONS, default=Options.precision,
                         help="of the run (default: what autocast and parameters have)")
-    parser.add_argument("--accumulate", choices=("mean", "sum"), help="what the loss of a step is of the losses of its micro-batches")
-    parser.add_argument("--compile", choices=("see", "eager"), default="see",
+    parser.add_argument("--accumulate", choices=ACCUMULATIONS, help="what the loss of a step is of the losses of its micro-batches")
+    parser.add_argument("--compile", choices=COMPILES, default=Options.compile,
                         help="eager runs what torch.compile made op by op (default: see)")
     parser.add_argument("script", metavar="SCRIPT", help="the script, which is not changed")
     parser.add_argument("arguments", metavar="ARGUMENTS", nargs=argparse.REMAINDER, help="those of the script")
@@ -87,7 +86,17 @@ def _refusal(given: argparse.Namespace) -> str:
         return f"{given.output} exists; --overwrite replaces it"
     if not given.m and not os.path.exists(given.script):
         return f"there is no script {given.script}"
+    try:
+        Options(**_options(given))
+    except ValueError as error:
+        option, said = str(error).split(" ", 1)
+        return f"--{option.replace('_', '-')} {said}"
     return ""
+
+
+def _options(given: argparse.Namespace) -> Dict[str, Any]:
+    names = {field.name for field in dataclasses.fields(Options)}
+    return {name: value for name, value in vars(given).items() if name in names}
 
 
 @contextlib.contextmanager

@@ -478,33 +478,4 @@ uint64_t Schema::hash_of_attributes(const Bound& bound) const {
   return hash;
 }
 
-std::string attributes_of_all(std::string_view before, std::string_view attributes) {
-  if (before == attributes) return std::string(before);
-  // In the order in which they are first given.
-  std::vector<std::pair<std::string_view, std::string_view>> merged;
-  const auto add = [&](std::string_view text, bool is_second) {
-    while (!text.empty()) {
-      const size_t space = std::min(text.find(' '), text.size());
-      const std::string_view part = text.substr(0, space);
-      text.remove_prefix(std::min(space + 1, text.size()));
-      const size_t equals = part.find('=');
-      const std::string_view name = part.substr(0, equals), value = part.substr(equals + 1);
-      const auto known = std::find_if(merged.begin(), merged.end(), [&](const auto& each) { return each.first == name; });
-      if (known == merged.end())
-        merged.emplace_back(name, is_second ? "varies" : value);
-      else if (known->second != value)
-        known->second = "varies";
-    }
-  };
-  add(before, false);
-  add(attributes, true);
-  std::string text;
-  for (const auto& [name, value] : merged) {
-    const std::string given = fmt::format("{}=", name);
-    const bool is_in_second = attributes.starts_with(given) || attributes.find(" " + given) != std::string_view::npos;
-    text += fmt::format("{}{}{}", text.empty() ? "" : " ", given, is_in_second ? value : "varies");
-  }
-  return text;
-}
-
 }  // namespace ulpscope::aten

@@ -105,7 +105,4 @@ class Schema {
        reads_values_ = true;
 };
 
-// Attributes of several calls of one op: name=varies where they differ.
-std::string attributes_of_all(std::string_view before, std::string_view attributes);
-
 }  // namespace ulpscope::aten

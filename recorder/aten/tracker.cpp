@@ -756,7 +756,7 @@ Name Tracker::attributes_of(const Schema& schema, const Bound& bound, uint64_t p
   if (!is_new && known.hash == hash) return known.text;
   // A text is kept for good, so that attributes that differ from call to call of an op are told as varying.
   const std::string attributes = schema.attributes(bound);
-  known = {hash, name(is_new ? attributes : attributes_of_all(text(known.text), attributes))};
+  known = {hash, name(is_new ? attributes : merged_attributes(text(known.text), attributes))};
   return known.text;
 }
 

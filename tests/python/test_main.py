@@ -171,6 +171,10 @@ class Record(Scratch):
         for arguments, said in ((["--output", "there.h5", "script.py"], "there.h5 exists; --overwrite replaces it"),
                                 (["--output", "no/run.h5", "script.py"], "no is no folder"),
                                 (["absent.py"], "there is no script absent.py"), (["--level", "all", "script.py"], "--level"),
+                                (["--every", "0", "script.py"], "--every is below 1: 0"),
+                                (["--on", "skips:0", "script.py"], "--on has 'skips:0'; expected"),
+                                (["--phases", "forwards", "script.py"], "--phases has 'forwards'; expected some of data, forward"),
+                                (["--max-bytes", "100", "script.py"], "--max-bytes is 100; a trace has room"),
                                 ([], "SCRIPT")):
             with self.subTest(arguments=arguments):
                 done = self.record(*arguments)

@@ -195,6 +195,46 @@ TEST_F(CInterface, WhatCannotBeIsRefusedInOneLine) {
   expect(ulpscope_begin_step(recorder_, UINT64_MAX), ULPSCOPE_REFUSED, "step 18446744073709551615; expected at most 2^62");
 }
 
+// A program that was built when the flight recorder was not there yet, and one that knows more than this library.
+TEST_F(CInterface, StructsOfOtherVersionsAreRead) {
+  run_.size = sizeof run_;
+  options_.path = path_.c_str();
+  options_.overwrite = 1;
+  options_.keep_last = 50;
+  options_.size = offsetof(ulpscope_options, keep_last);
+  ASSERT_EQ(ulpscope_open(&run_, &options_, &recorder_), ULPSCOPE_OK) << ulpscope_last_error();
+  for (uint64_t step = 0; step < 3; ++step) {
+    ASSERT_EQ(ulpscope_begin_step(recorder_, step), ULPSCOPE_OK);
+    ASSERT_EQ(ulpscope_begin_pass(recorder_, ulpscope_phase("forward"), 0, 0), ULPSCOPE_OK);
+    ulpscope_call call{};
+    call.size = sizeof call;
+    call.function = call.kind = -1;
+    call.name = text("square");
+    ulpscope_op op = 0;
+    ASSERT_EQ(ulpscope_begin_op(recorder_, &call, &op, nullptr), ULPSCOPE_OK) << ulpscope_last_error();
+    const float value = 3;
+    ulpscope_tensor tensor{};
+    tensor.size = sizeof tensor;
+    tensor.data = &value;
+    tensor.dtype = ulpscope_dtype("f32");
+    ASSERT_EQ(ulpscope_output(recorder_, op, 0, &tensor, nullptr, nullptr), ULPSCOPE_OK) << ulpscope_last_error();
+    ASSERT_EQ(ulpscope_end_op(recorder_, op), ULPSCOPE_OK);
+    struct {
+      ulpscope_step known;
+      unsigned char newer[16];
+    } longer{};
+    longer.known.size = sizeof longer;
+    longer.newer[15] = 1;
+    ASSERT_EQ(ulpscope_end_step(recorder_, &longer.known), ULPSCOPE_REFUSED);
+    EXPECT_THAT(ulpscope_last_error(), HasSubstr("ulpscope_end_step: a step has members that this version"));
+    longer.newer[15] = 0;
+    ASSERT_EQ(ulpscope_end_step(recorder_, &longer.known), ULPSCOPE_OK) << ulpscope_last_error();
+  }
+  ASSERT_EQ(ulpscope_close(recorder_), ULPSCOPE_OK);
+  recorder_ = nullptr;
+  EXPECT_EQ(Snapshot(path_).tensor_row_count(), 3u);  // no flight recorder was asked for
+}
+
 TEST_F(CInterface, BatchesNameSamplesOfDataSetsThatMayComeLate) {
   ASSERT_EQ(open(), ULPSCOPE_OK);
   ASSERT_EQ(ulpscope_begin_step(recorder_, 3), ULPSCOPE_OK);

@@ -140,7 +140,7 @@ TEST_F(Resumed, TablesAreJoinedAndInitialValuesLeftOut) {
     const OpInfo batch{1, 0, "source", "", Phase::data, "", {}, OpKind::source, OpFunction::source},
         weight{2, 0, "source", "0", Phase::data, "", {}, OpKind::source, OpFunction::source},
         state{3, 0, "source", "0", Phase::data, "", {}, OpKind::source, OpFunction::source},
-        linear{4, 0, "linear", "0", Phase::forward, resumed ? "a=1 b=2" : "a=1 b=3", {}};
+        linear{4, 0, "linear", "0", Phase::forward, resumed ? "a=1 b=2 c=4" : "a=1 b=3 d=5", {}};
     std::map<uint64_t, uint32_t> tensors, ops;
     const auto add = [&](const OpInfo& op, Role role) {
       TensorInfo tensor;
@@ -204,7 +204,7 @@ TEST_F(Resumed, TablesAreJoinedAndInitialValuesLeftOut) {
   }
   EXPECT_EQ(noted, (std::vector<uint64_t>{0, 2, 3}));
   EXPECT_EQ(reader.ops()[2].name, "linear");
-  EXPECT_EQ(reader.ops()[2].attributes, "a=1 b=varies");
+  EXPECT_EQ(reader.ops()[2].attributes, "a=1 b=varies d=varies c=varies");
   reader.visit_steps({}, [&](std::span<const StepRow> rows) {
     for (const StepRow& row : rows) EXPECT_EQ(row.graph, 0u);
     return true;

@@ -376,9 +376,9 @@ std::string torch_code_of_sentence(const Sentence& advice, const Program& progra
   if (id == "advice.wide_statistics") return fmt::format("{}.float()", module_named(program, text_of(advice, "module")));
   if (id == "advice.clamp_exponent")
     return "x = torch.exp(x - x.amax(dim=dim, keepdim=True))  # dim: over which it is divided by the sum";
-  for (const std::string_view one : {"advice.normalize_inputs", "advice.standardize_these_targets"}) {
+  for (const auto& [one, tensor] : {std::pair{"advice.normalize_inputs", 'x'}, {"advice.standardize_these_targets", 'y'}}) {
     const auto mean = number_in(advice, one, "mean"), deviation = number_in(advice, one, "deviation");
-    if (mean && deviation) return fmt::format("x = (x - {:.3g}) / {:.3g}", *mean, *deviation);
+    if (mean && deviation) return fmt::format("{0} = ({0} - {1:.3g}) / {2:.3g}", tensor, *mean, *deviation);
   }
   return "";
 }

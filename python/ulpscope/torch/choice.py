@@ -4,11 +4,11 @@ import os
 import sys
 from typing import Optional, Tuple
 
+from .._options import WAYS
 from .adapter import Adapter, Unavailable
 from .fallback import Fallback
 from .fast import Fast
 
-WAYS = ("auto", "callbacks", "dispatch")
 _told = False
 
 

@@ -6,9 +6,7 @@ import functools
 import hashlib
 import os
 import platform
-import re
 import secrets
-import signal
 import sys
 import threading
 import weakref
@@ -21,59 +19,26 @@ from torch.nn.modules.module import register_module_module_registration_hook, re
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .._library import Recorder, load_library
-from .choice import WAYS, choose
+from .._options import METRIC_KINDS, Options
+from .choice import choose
 from .given import listed_optimizers, named_models, unwrapped
 from .sampling import Sampling
 from .session import COVERAGE, Session, warn
 from .signals import Signals
 
-_METRIC_KINDS = ("other", "evaluation_loss", "evaluation_accuracy")
-_PHASES = ("data", "forward", "recompute", "loss", "backward", "scaling", "communication", "optimizer", "evaluation")
-_SKIPS, _NORM = re.compile(r"skips:[1-9][0-9]{0,8}"), re.compile(r"grad_norm:([0-9]{1,9}(?:\.[0-9]{1,9})?)x")
 _WAIT_FOR_RANK_0 = datetime.timedelta(seconds=30)
 _shared: "Counter[str]" = Counter()  # recordings that began, by the names of their paths
-_LEAST_BYTES = 2_000_000  # an empty trace has 1.5 MB
 
 
 class Recording:
     """A recording that goes on until its block is left, or close() is called."""
 
     def __init__(self, path: Union[str, "os.PathLike[str]"], model: Any, optimizer: Any = None, scaler: Any = None, *,
-                 level: str = "stats", every: int = 1, modules: str = "", ops: str = "", phases: str = "", max_bytes: int = 0,
-                 overwrite: bool = False, name: str = "", precision: str = "", accumulate: Optional[str] = None,
-                 compile: str = "see", adapter: Optional[str] = None, sample: int = 1, keep_last: int = 0, after: int = 5,
-                 on: Union[str, int, Sequence[Union[str, int]]] = ("nan", "skips:8"), stop_on: str = "",
-                 make_recorder: Callable[..., Any] = Recorder) -> None:
-        for option, text in (("modules", modules), ("ops", ops), ("phases", phases), ("name", name), ("precision", precision),
-                             ("stop_on", stop_on)):
-            if not isinstance(text, str):
-                raise TypeError(f"{option} is no str: {type(text).__name__}")
-        for option, count, least in (("every", every, 1), ("max_bytes", max_bytes, 0), ("sample", sample, 1),
-                                     ("keep_last", keep_last, 0), ("after", after, 0)):
-            if not isinstance(count, int):
-                raise TypeError(f"{option} is no int: {type(count).__name__}")
-            if count < least:
-                raise ValueError(f"{option} is below {least}: {count}")
-        if stop_on not in ("", "nan", "overflow", "backoff"):
-            raise ValueError(f'stop_on is none of "nan", "overflow" and "backoff": {stop_on}')
-        triggers, signals = _triggers(on)
-        if max_bytes != 0 and max_bytes < _LEAST_BYTES:
-            raise ValueError(f"max_bytes is {max_bytes}; a trace has room for steps from {_LEAST_BYTES} on, and 0 is no limit")
-        unknown = [phase for phase in phases.split(",") if phase and phase not in _PHASES]
-        if unknown:
-            raise ValueError(f"phases has {unknown[0]!r}; expected some of {', '.join(_PHASES)}")
-        if precision not in ("", "fp32", "bf16", "fp16"):
-            raise ValueError(f'precision is none of "fp32", "bf16" and "fp16": {precision}')
+                 make_recorder: Callable[..., Any] = Recorder, **options: Any) -> None:
+        chosen = Options(**options)
+        triggers, signals = chosen.triggers()
         if scaler is not None and not (hasattr(scaler, "is_enabled") and hasattr(scaler, "get_scale")):
             raise TypeError(f"scaler is no GradScaler: {type(scaler).__name__}")
-        if compile not in ("see", "eager"):
-            raise ValueError(f'compile is neither "see" nor "eager": {compile}')
-        if level not in ("health", "stats", "full"):
-            raise ValueError(f'level is none of "health", "stats" and "full": {level}')
-        if adapter is not None and adapter not in WAYS:
-            raise ValueError(f"adapter is none of {', '.join(WAYS)}: {adapter}")
-        if accumulate not in (None, "mean", "sum"):
-            raise ValueError(f'accumulate is neither "mean" nor "sum": {accumulate}')
         given, optimizers = named_models(model), listed_optimizers(optimizer)
         models = [(prefix, unwrapped(each)) for prefix, each in given]
         if not isinstance(path, (str, os.PathLike)):
@@ -81,8 +46,6 @@ class Recording:
         named = os.fspath(path)
         if not isinstance(named, str) or not named or "\0" in named:
             raise ValueError(f"path is no name of a file: {named!r}")
-        if not isinstance(overwrite, bool):
-            raise TypeError(f"overwrite is neither True nor False: {overwrite!r}")
         path, run = _of_rank(os.path.abspath(named))
         if make_recorder is Recorder:
             load_library()
@@ -91,17 +54,19 @@ class Recording:
             raise FileNotFoundError(f"{folder} is no folder, so that {os.path.basename(path)} cannot be written")
         if os.path.isdir(path):
             raise IsADirectoryError(f"{path} is a folder; expected the name of a file in it")
-        if not overwrite and os.path.exists(path):
+        if not chosen.overwrite and os.path.exists(path):
             raise FileExistsError(f"{path} exists; overwrite=True replaces it")
-        run.update(producer="torch", producer_version=torch.__version__, name=name, precision=precision,
+        run.update(producer="torch", producer_version=torch.__version__, name=chosen.name, precision=chosen.precision,
                    backend=_device_of(models), machine=_machine(), seed=torch.initial_seed() & (2**64 - 1))
-        options = dict(path=path, level=level, every=every, modules=modules, ops=ops, phases=phases, max_bytes=max_bytes,
-                       overwrite=int(overwrite), stop_on=stop_on, keep_last=keep_last, after=after, on=triggers)
-        self._signals = Signals(signals if keep_last else [], self)
+        written = dict(path=path, level=chosen.level, every=chosen.every, modules=chosen.modules, ops=chosen.ops, phases=chosen.phases,
+                       max_bytes=chosen.max_bytes, overwrite=int(chosen.overwrite), stop_on=chosen.stop_on, keep_last=chosen.keep_last,
+                       after=chosen.after, on=triggers)
+        self._signals = Signals(signals if chosen.keep_last else [], self)
         self.path = path
-        seen_by, way = choose(adapter)
+        seen_by, way = choose(chosen.adapter)
         try:
-            self._session = Session(models, optimizers, scaler, options, run, accumulate, sample, make_recorder, seen_by, way)
+            self._session = Session(models, optimizers, scaler, written, run, chosen.accumulate, chosen.sample, make_recorder, seen_by,
+                                    way)
         except BaseException:
             seen_by.close()
             raise
@@ -112,7 +77,7 @@ class Recording:
         self._closed = self._closes_soon = False
         self._thread = threading.get_ident()
         _recordings.add(self)
-        self._begin(given, models, compile)
+        self._begin(given, models, chosen.compile)
 
     def _begin(self, given: List[Tuple[str, torch.nn.Module]], models: List[Tuple[str, torch.nn.Module]], compile: str) -> None:
         try:
@@ -257,8 +222,8 @@ class Recording:
             raise ValueError(f"the name of a metric is no text: {name!r}")
         if name.startswith(COVERAGE):
             raise ValueError(f"names of metrics that begin with {COVERAGE!r} are the recording's own: {name!r}")
-        if kind not in _METRIC_KINDS:
-            raise ValueError(f"kind is none of {', '.join(_METRIC_KINDS)}: {kind}")
+        if kind not in METRIC_KINDS:
+            raise ValueError(f"kind is none of {', '.join(METRIC_KINDS)}: {kind}")
         try:
             number = float(value)
         except (TypeError, ValueError, RuntimeError) as error:
@@ -399,26 +364,6 @@ def _compiled_in_place(models: List[Tuple[str, torch.nn.Module]]) -> Set[int]:
 def _hook_module(session: Session, name: str, module: torch.nn.Module) -> List[Any]:
     return [module.register_forward_pre_hook(_Begins(session, name, module), with_kwargs=True),
             module.register_forward_hook(_Ends(session, name, module), always_call=True)]
-
-
-def _triggers(on: Any) -> Tuple[str, List[signal.Signals]]:
-    """The triggers of a recording that holds steps, as texts with commas between, and as signals."""
-    texts: List[str] = []
-    signals: List[signal.Signals] = []
-    for given in [on] if isinstance(on, (str, int)) else list(on):
-        if isinstance(given, int):
-            signals.append(signal.Signals(given))
-            continue
-        if not isinstance(given, str):
-            raise TypeError(f"on has {type(given).__name__}; expected texts and numbers of signals")
-        for text in given.split(","):
-            if text in signal.Signals.__members__:
-                signals.append(signal.Signals[text])
-            elif text == "nan" or _SKIPS.fullmatch(text) or ((times := _NORM.fullmatch(text)) and float(times[1]) > 1):
-                texts.append(text)
-            else:
-                raise ValueError(f'on has {text!r}; expected "nan", "skips:8", "grad_norm:10x" or a signal')
-    return ",".join(texts), signals
 
 
 def _device_of(models: List[Tuple[str, torch.nn.Module]]) -> str:
