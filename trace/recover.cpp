@@ -216,7 +216,7 @@ void Salvage::read_chunk(const TableSpec& table, uint64_t first, size_t count, B
     }
   }
   source_.read(table.id, first, count, false, block);
-  read_histograms(block, readable);
+  if (table.id == TableId::stats) read_histograms(block, readable);
 }
 
 void Salvage::read_histograms(Block& block, std::vector<bool>& readable) {

@@ -425,7 +425,14 @@ const hdf5::Dataset& TraceFile::column(const TableSpec& table, size_t index, uin
     return shape[0];
   };
   if (!column.dataset) {
-    hdf5::Dataset opened = open_->file.open_dataset(path, table.columns[index].type);
+    if (column.refused) throw Error(*column.refused);
+    hdf5::Dataset opened;
+    try {
+      opened = open_->file.open_dataset(path, table.columns[index].type);
+    } catch (const Error& error) {
+      if (on_damage_ == OnDamage::read_around || record_.state == RecordingState::closed) column.refused = error;
+      throw;
+    }
     if (opened.chunk_rows() != table.chunk_rows)
       throw unreadable_error("'{}' is damaged: expected '{}' in chunks of {} rows, found {}{}", name_, path, table.chunk_rows,
                              opened.chunk_rows(), hint_);

@@ -53,6 +53,8 @@ struct OpenTrace {
   struct Column {
     hdf5::Dataset dataset, tail;  // opened when first read
     uint64_t extent = 0;
+    // Why it cannot be opened. HDF5 refuses a header whose checksum is wrong once, and has it in its cache the next time (1.10.8).
+    std::optional<Error> refused;
   };
   // A column that a table has in this file.
   struct StoredColumn {
