@@ -495,6 +495,11 @@ void CallRecorder::set_update(CallToken token, uint32_t slot, const UpdateCounts
   row.lost_to_decay = update.lost_to_decay;
   if (const std::string problem = problem_of(row); !problem.empty())
     throw usage_error("{}: the update of output {}: {}", state_->name_of_call(*call), slot, problem);
+  if (const int64_t elements = elements_in(state_->shape_of_output(output)); update.nonzero > static_cast<uint64_t>(elements))
+    throw usage_error("{}: the update of output {}: nonzero is {}; expected at most {}, its elements", state_->name_of_call(*call),
+                      slot, update.nonzero, elements);
+  if (update.weight_squares < 0 || update.update_squares < 0)
+    throw usage_error("{}: the update of output {}: a sum of squares is below 0", state_->name_of_call(*call), slot);
   output.update = std::make_unique<UpdateCounts>(update);
 }
 

@@ -7,12 +7,14 @@
 #include <cctype>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <memory>
 #include <new>
 #include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "ulpscope/base/error.h"
@@ -306,6 +308,9 @@ int ulpscope_open(const ulpscope_run* run, const ulpscope_options* options, ulps
     const RecorderOptions chosen = options_of(given);
     TraceOptions how;
     how.overwrite = given.overwrite != 0;
+    std::error_code error;
+    if (!how.overwrite && std::filesystem::exists(given.path, error))
+      throw usage_error("'{}' exists; options.overwrite replaces it", given.path);
     auto made = std::make_unique<ulpscope_recorder>();
     made->sink = create_trace(given.path, run_of(described, given, chosen), how);
     made->calls = std::make_unique<CallRecorder>(*made->sink, chosen);

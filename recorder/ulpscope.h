@@ -13,11 +13,11 @@
  *
  * Every call returns ULPSCOPE_OK or one of the codes below, and then ulpscope_last_error() has one line of it. Nothing throws, and
  * nothing ends the program. A call that is refused leaves the recording as it was. Calls may come from several threads; they wait
- * for each other. Texts are UTF-8. Structs begin with their size, as sizeof gives it, so that later versions can append members:
- * those that a program built before does not have are zero, and one that asks for what the library does not know is refused. Make
- * them zero first: members that are zero have their default, but for enumerations, whose default is -1 where they have one, and for
- * ulpscope_update.learning_rate. Pointers need not stay valid after the call. Texts have at most 1 MiB, calls at most 8,192
- * outputs.
+ * for each other. Texts are UTF-8: bytes that are not become U+FFFD, the replacement character. Structs begin with their size, as
+ * sizeof gives it, so that later versions can append members: those that a program built before does not have are zero, and one
+ * that asks for what the library does not know is refused. Make them zero first: members that are zero have their default, but for
+ * enumerations, whose default is -1 where they have one, and for ulpscope_update.learning_rate. Pointers need not stay valid after
+ * the call. Texts have at most 1 MiB, calls at most 8,192 outputs.
  *
  * Enumerations (phases, roles, functions, kinds, data types) have the numbers and names of docs/trace_format.md; the functions
  * ulpscope_phase ... ulpscope_dtype return the number of a name.
@@ -100,9 +100,10 @@ typedef struct {
   char why[512];
 } ulpscope_status;
 
-ULPSCOPE_EXPORT uint32_t ulpscope_abi(void);           /* ULPSCOPE_ABI of the library */
-ULPSCOPE_EXPORT const char *ulpscope_version(void);    /* "0.1.0" */
-ULPSCOPE_EXPORT const char *ulpscope_last_error(void); /* of this thread's last call that did not return ULPSCOPE_OK; or "" */
+ULPSCOPE_EXPORT uint32_t ulpscope_abi(void);        /* ULPSCOPE_ABI of the library */
+ULPSCOPE_EXPORT const char *ulpscope_version(void); /* "0.1.0" */
+ULPSCOPE_EXPORT const char *ulpscope_last_error(
+    void); /* of this thread's last call that did not return ULPSCOPE_OK, until the next that does not; or "" */
 
 /* The number of a name, or -1. */
 ULPSCOPE_EXPORT int32_t ulpscope_phase(const char *name);

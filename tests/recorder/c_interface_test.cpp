@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "tests/support/project_files.h"
@@ -131,6 +132,12 @@ TEST_F(CInterface, WhatCannotBeIsRefusedInOneLine) {
   const std::string good = std::exchange(path_, "/nowhere/at/all.h5");
   expect(open(), ULPSCOPE_FAILED, "/nowhere/at/all.h5");
   path_ = good;
+  std::ofstream(path_) << "something";
+  options_.size = sizeof options_;
+  options_.path = path_.c_str();
+  options_.overwrite = 0;
+  expect(ulpscope_open(&run_, &options_, &recorder_), ULPSCOPE_REFUSED, "exists; options.overwrite replaces it");
+  std::filesystem::remove(path_);
   EXPECT_EQ(recorder_, nullptr);
   expect(ulpscope_begin_step(nullptr, 0), ULPSCOPE_REFUSED, "ulpscope_begin_step: expected a recorder, got NULL");
   ASSERT_EQ(open(), ULPSCOPE_OK);

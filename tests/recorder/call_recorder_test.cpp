@@ -350,6 +350,22 @@ TEST_F(Calls, WhatIsLearntLaterIsRecorded) {
   recorder_.set_statistics(gradient, 0, counted);
   const int64_t one[] = {1};
   const float before = 1, after = 1, asked = 0x1p-30f, g = 2;
+  const auto refused = [&](const UpdateCounts& update) {
+    try {
+      recorder_.set_update(forward, 0, update);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  UpdateCounts lie;
+  lie.nonzero = lie.lost = 2;
+  EXPECT_THAT(refused(lie), testing::HasSubstr("the update of output 0: nonzero is 2; expected at most 1, its elements"));
+  lie.nonzero = 1;
+  EXPECT_THAT(refused(lie), testing::HasSubstr("lost is 2; expected at most nonzero"));
+  lie.lost = 0;
+  lie.update_squares = -1;
+  EXPECT_THAT(refused(lie), testing::HasSubstr("a sum of squares is below 0"));
   recorder_.set_update(forward, 0,
                        count_update({.learning_rate = 0.5,
                                      .before = {&before, DType::f32, one, {}},
