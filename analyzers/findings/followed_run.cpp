@@ -7,7 +7,6 @@
 #include "ulpscope/analyzers/totals/fitting_scale.h"
 #include "ulpscope/analyzers/totals/followed.h"
 #include "ulpscope/analyzers/totals/range_facts.h"
-#include "ulpscope/analyzers/totals/scale_facts.h"
 #include "ulpscope/analyzers/totals/update_facts.h"
 #include "ulpscope/analyzers/totals/update_history.h"
 
@@ -15,7 +14,7 @@ namespace ulpscope {
 
 namespace {
 
-using Seen = Together<Wanted<FittingScale>, Wanted<RangeFacts>, Wanted<ScaleFacts>, Wanted<UpdateFacts>, Wanted<UpdateHistory>>;
+using Seen = Together<Wanted<FittingScale>, Wanted<RangeFacts>, Wanted<UpdateFacts>, Wanted<UpdateHistory>>;
 
 template <typename A>
 const A* get(const Seen& seen) {
@@ -32,8 +31,8 @@ struct FollowedRun::State {
             [this, besides, limit = options.flushed_limit] {
               return Seen(Wanted(FittingScale(limit, besides.scale_format), wants(Part::ranges) || wants(Part::scale)),
                           Wanted(RangeFacts(besides.formats),
-                                 wants(Part::run) || wants(Part::ranges) || wants(Part::updates) || wants(Part::tensor_cores)),
-                          Wanted(ScaleFacts(), wants(Part::scale)), Wanted(UpdateFacts(), wants(Part::updates)),
+                                 std::any_of(parts.begin(), parts.end(), [](Part part) { return part != Part::recording; })),
+                          Wanted(UpdateFacts(), wants(Part::updates)),
                           Wanted(UpdateHistory(), besides.update_history));
             },
             options) {}
@@ -58,7 +57,7 @@ bool FollowedRun::update(const Snapshot& trace) {
   if (const FittingScale* const scales = get<FittingScale>(seen)) state.fitting = scales->result();
   state.facts = std::make_unique<RunFacts>(state.seen.context(), state.seen.steps(),
                                            RunFacts::Seen{get<RangeFacts>(seen), state.fitting ? &*state.fitting : nullptr,
-                                                          get<ScaleFacts>(seen), get<UpdateFacts>(seen)},
+                                                          get<UpdateFacts>(seen)},
                                            state.memory);
   return complete;
 }

@@ -17,7 +17,7 @@ void find_above_100000(const RunFacts& facts, Findings& found) {
   if (scale.scaling != LossScaling::scaled || above.steps == 0) return;
   // Trouble where it costs more than a skipped step now and then. Gradients that are flushed in spite of it ask for a higher one
   // still.
-  const bool skips = scale.is_thrashing() && above.skipped > 0, saturated = scale.losses().saturated_above_100000;
+  const bool skips = scale.is_thrashing() && above.skipped > 0, saturated = scale.ranges().saturated_above_100000;
   Advice advice;
   if (saturated) {  // which the scaler does not see
     const Setting initial = advice.lower(facts.context.settings.now_or_name(SettingKind::scale_initial));

@@ -36,8 +36,8 @@ void find_hidden_fit(const RunFacts& facts, Findings& found) {
   const auto worst = std::max_element(fitting.flushed_rows.begin(), fitting.flushed_rows.end());  // the first of equals
   const auto worst_tensor = static_cast<uint32_t>(worst - fitting.flushed_rows.begin());
   // Over the run, as ranges judges.
-  const GradientLosses::Flushed* const losses = facts.scale().losses().flushed.find(worst_tensor);
-  const RoundingBounds worst_seen = losses ? losses->seen : RoundingBounds();
+  const TensorRanges* const ranges = facts.scale().ranges().tensors.find(worst_tensor);
+  const RoundingBounds worst_seen = ranges ? ranges->used : RoundingBounds();
   const bool is_found = share(worst_seen.flushed.lower, worst_seen.base) > limit;
   const SettingMention precision = facts.context.settings.now(SettingKind::precision);
   Advice advice;

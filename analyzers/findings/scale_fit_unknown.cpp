@@ -15,7 +15,7 @@ constexpr Template kRecordMagnitudes{"advice.record_magnitudes", "Record magnitu
 void find_unknown_fit(const RunFacts& facts, Findings& found) {
   const StepFit& fit = facts.fitting().run;
   if (facts.scale().scaling == LossScaling::no_steps || fit.largest || fit.smallest) return;
-  if (facts.scale().losses().rows_without_values == 0) return;
+  if (facts.scale().ranges().gradients_without_values == 0) return;
   found.add(Severity::info, kFitUnknown(), {},
             kRecordMagnitudes({{"level", facts.context.settings.now(SettingKind::recording_level)}}));
 }

@@ -55,7 +55,7 @@ void find_over_scaled(const RunFacts& facts, Findings& found) {
   const StepTotals& steps = facts.steps();
   const SettingNames& settings = facts.context.settings;
   const std::optional<ExponentBounds>& largest = facts.fitting().run.largest;
-  const bool adapts = facts.context.trace.run().dynamic_loss_scale, saturated = scale.losses().saturated;
+  const bool adapts = facts.context.trace.run().dynamic_loss_scale, saturated = scale.saturated();
   if (scale.scaling != LossScaling::scaled || (adapts && !saturated)) return;
   if (!largest || largest->upper == ExponentBounds::kNoUpper || !(std::log2(scale.judged_scale) > largest->upper)) return;
   Extent extent{{}, steps.skipped.empty() ? steps.first.step : steps.skipped.first()};

@@ -79,7 +79,7 @@ const SilentOutputs& RunFacts::silent() const { return once(made_->silent, conte
 const GradientJudgement& RunFacts::gradients() const { return once(made_->gradients, context, ranges()); }
 const QuantizationJudgement& RunFacts::quantized() const { return once(made_->quantized, context, ranges()); }
 const ScaleJudgement& RunFacts::scale() const {
-  return once(made_->scale, context, steps(), judged_steps(), step_facts.broken_from(), *seen_.scale, fitting());
+  return once(made_->scale, context, steps(), judged_steps(), step_facts.broken_from(), *seen_.ranges, fitting());
 }
 bool RunFacts::sees_updates() const { return seen_.updates != nullptr; }
 const UpdateJudgement& RunFacts::updates() const { return once(made_->updates, context, steps(), judged_steps(), *seen_.updates); }

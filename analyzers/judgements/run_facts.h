@@ -14,7 +14,6 @@ struct PrecisionFacts;
 struct RunMemory;
 struct StepTotals;
 class RangeFacts;
-class ScaleFacts;
 class StepFacts;
 class UpdateFacts;
 class Selection;
@@ -35,7 +34,6 @@ class RunFacts {
   struct Seen {
     const RangeFacts* ranges = nullptr;
     const FittingScales* fitting = nullptr;
-    const ScaleFacts* scale = nullptr;
     const UpdateFacts* updates = nullptr;
   };
   // All arguments outlive it.

@@ -66,23 +66,23 @@ bool ran_before(const AnalysisContext& context, const EventRow& left, const Even
 }  // namespace
 
 ScaleJudgement::ScaleJudgement(const AnalysisContext& context, const StepTotals& steps, const StepTotals& judged, uint64_t broke,
-                               const ScaleFacts& facts, const FittingScales& fitting)
+                               const RangeFacts& facts, const FittingScales& fitting)
     : scaling(steps.count == 0 ? LossScaling::no_steps
               : steps.scaled   ? LossScaling::scaled
                                : LossScaling::none),
       zones(judged.zones),
       judged_scale(judged.count > 0 ? judged.last.scale_after : 1.0),
       broken_from(broke),
-      losses_(facts.losses().judged(room_)),
-      flushed_share_(worst_flushed_share()),
-      flushes_(flushed_share_ > context.options.flushed_limit),
+      ranges_(facts.ranges().judged(room_)),
       no_step_was_taken_(took_no_step(context, steps)),
       at_floor_(stands_at_floor(context, steps)),
       collapsed_(scaling == LossScaling::scaled && has_collapsed(context.trace.run(), steps, at_floor_)),
       is_thrashing_(thrashes(context.trace.run(), steps)),
       none_fits_(needs_more_than_fits(fitting.run)),
-      scale_is_missing_(scaling == LossScaling::none && flushes_ && !fitting.what_if && !context.trace.run().dynamic_loss_scale),
       growth_interval_(growth_interval_of(context.trace.run(), steps)) {
+  judge_gradients(context.selection);
+  flushes_ = flushed_share_ > context.options.flushed_limit;
+  scale_is_missing_ = scaling == LossScaling::none && flushes_ && !fitting.what_if && !context.trace.run().dynamic_loss_scale;
   blame_events(context, steps);
 }
 
@@ -113,13 +113,14 @@ void ScaleJudgement::blame_events(const AnalysisContext& context, const StepTota
                    [](const Blamed& a, const Blamed& b) { return a.skipped_steps > b.skipped_steps; });
 }
 
-double ScaleJudgement::worst_flushed_share() const {
-  double worst = 0;
-  for (const uint32_t tensor : losses_.flushed.tensors()) {
-    const auto& [seen, loss] = *losses_.flushed.find(tensor);
-    if (seen.base > 0 && loss.matters()) worst = std::max(worst, share(seen.flushed.lower, seen.base));
+void ScaleJudgement::judge_gradients(const Selection& selection) {
+  for (const uint32_t i : ranges_.tensors.tensors()) {
+    const TensorInfo& tensor = selection.tensor(i);
+    if (!is_gradient(tensor.role) || !is_plainly_narrow(tensor.dtype)) continue;
+    const TensorRanges& facts = *ranges_.tensors.find(i);
+    saturated_ = saturated_ || facts.totals.saturated > 0;
+    if (facts.scaled.flush_loss.matters()) flushed_share_ = std::max(flushed_share_, share(facts.used.flushed.lower, facts.used.base));
   }
-  return worst;
 }
 
 bool ScaleJudgement::took_no_step(const AnalysisContext& context, const StepTotals& steps) const {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ulpscope/analyzers/totals/fitting_scale.h"
-#include "ulpscope/analyzers/totals/scale_facts.h"
+#include "ulpscope/analyzers/totals/range_facts.h"
 
 namespace ulpscope {
 
@@ -16,7 +16,7 @@ class ScaleJudgement {
  public:
   // All arguments outlive it. `judged`: the steps before the run broke, from which step on.
   ScaleJudgement(const AnalysisContext& context, const StepTotals& steps, const StepTotals& judged, uint64_t broken_from,
-                 const ScaleFacts& facts, const FittingScales& fitting);
+                 const RangeFacts& facts, const FittingScales& fitting);
   ScaleJudgement(const ScaleJudgement&) = delete;
 
   const LossScaling scaling;
@@ -24,9 +24,11 @@ class ScaleJudgement {
   const double judged_scale;             // the final one, or the one with which the run broke
   const uint64_t broken_from;
 
-  const GradientLosses& losses() const { return losses_; }  // of the steps before the run broke
-  double flushed_share() const { return flushed_share_; }   // of the worst gradient tensor that flushing hurts
-  bool flushes() const { return flushes_; }                 // more than the options' limit
+  const RunRanges& ranges() const { return ranges_; }  // of the steps before the run broke
+  // A gradient overflowed in them, and the rounding mode kept it at the largest number.
+  bool saturated() const { return saturated_; }
+  double flushed_share() const { return flushed_share_; }  // of the worst gradient tensor that flushing hurts
+  bool flushes() const { return flushes_; }                // more than the options' limit
   // What made a step be skipped, by the steps' changes: names the tensor, where that is known.
   const std::vector<const EventRow*>& blame() const { return blame_; }
   struct Blamed {
@@ -46,16 +48,16 @@ class ScaleJudgement {
 
  private:
   void blame_events(const AnalysisContext& context, const StepTotals& steps);
-  double worst_flushed_share() const;
+  void judge_gradients(const Selection& selection);
   bool took_no_step(const AnalysisContext& context, const StepTotals& steps) const;
 
-  GradientLosses room_;
-  const GradientLosses& losses_;
-  double flushed_share_;
-  bool flushes_;
+  RunRanges room_;
+  const RunRanges& ranges_;
+  double flushed_share_ = 0;
+  bool saturated_ = false, flushes_ = false, scale_is_missing_ = false;
   std::vector<const EventRow*> blame_;
   std::vector<Blamed> blamed_;
-  bool no_step_was_taken_, at_floor_, collapsed_, is_thrashing_, none_fits_, scale_is_missing_;
+  bool no_step_was_taken_, at_floor_, collapsed_, is_thrashing_, none_fits_;
   uint64_t growth_interval_;
 };
 

@@ -105,7 +105,7 @@ Table ScaleTables::fits_table() const {
   if (scale_.broken_from != UINT64_MAX) {
     fits.note += fmt::format(" Judged: the steps before step {}, from which on all losses are NaN or Inf.", scale_.broken_from);
   }
-  if (scale_.losses().rows_without_values > 0) {
+  if (scale_.ranges().gradients_without_values > 0) {
     fits.note += " Rows without magnitudes are left out.";
   }
   std::vector<std::pair<double, uint32_t>> order;

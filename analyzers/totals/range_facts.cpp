@@ -74,6 +74,7 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
     (context_->masks.may_be(row.tensor) && holds_mask(row) ? facts.masked : facts.nonfinite).add(held);
   }
   facts.noise_rows += noise_->fills(row);
+  ranges.gradients_without_values += is_computed_gradient(tensor.role) && row.known == StatisticsLevel::health;
   if (first_rounding_) {
     ++ranges.backward_passes;
     if (!fitted && row.rounding.flushed == share_base(row) && facts.vanished_steps++ == 0) {
@@ -127,7 +128,10 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
     if (!scaled.first_stale && is_stale(*seen, of_own_scale, limit)) scaled.first_stale = position;
   }
   if (is_used) scaled.flush_loss.add(row, format, rounding_of(tensor));
-  if (row.rounding_known && row.rounding.saturated > 0 && !facts.first_saturated) facts.first_saturated = position;
+  if (row.rounding_known && row.rounding.saturated > 0) {
+    if (!facts.first_saturated) facts.first_saturated = position;
+    if (is_gradient(tensor.role) && row.scale > 100000) ranges.saturated_above_100000 = true;
+  }
   if (is_used && seen && !facts.first_flushed && share(seen->flushed.lower, seen->base) > context_->options.flushed_limit)
     facts.first_flushed = position;
   if (row.rounding_known && row.rounding.infinite() > 0) {

@@ -110,12 +110,18 @@ void TensorRanges::beside(const TensorRanges& other) {
 
 void RunRanges::append(const RunRanges& later) {
   tensors.append(later.tensors);
-  backward_passes += later.backward_passes;
+  add_counts(later);
 }
 
 void RunRanges::beside(const RunRanges& other) {
   tensors.beside(other.tensors);
+  add_counts(other);
+}
+
+void RunRanges::add_counts(const RunRanges& other) {
   backward_passes += other.backward_passes;
+  gradients_without_values += other.gradients_without_values;
+  saturated_above_100000 = saturated_above_100000 || other.saturated_above_100000;
 }
 
 }  // namespace ulpscope

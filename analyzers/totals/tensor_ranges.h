@@ -82,10 +82,15 @@ struct TensorRanges {
 
 struct RunRanges {
   PerTensor<TensorRanges> tensors;
-  uint64_t backward_passes = 0;  // that had a rounding
+  uint64_t backward_passes = 0;         // that had a rounding
+  uint64_t gradients_without_values = 0;  // rows of computed gradients, counts of which were taken alone
+  bool saturated_above_100000 = false;  // at such a loss scale a gradient overflowed, and its rounding kept the largest number
 
   void append(const RunRanges& later);
   void beside(const RunRanges& other);
+
+ private:
+  void add_counts(const RunRanges& other);
 };
 
 }  // namespace ulpscope

@@ -21,7 +21,6 @@
 #include "ulpscope/analyzers/totals/fitting_scale.h"
 #include "ulpscope/analyzers/totals/followed.h"
 #include "ulpscope/analyzers/totals/range_facts.h"
-#include "ulpscope/analyzers/totals/scale_facts.h"
 #include "ulpscope/analyzers/totals/update_facts.h"
 #include "ulpscope/analyzers/verbs/all_findings.h"
 #include "ulpscope/analyzers/verbs/info.h"
@@ -35,7 +34,7 @@
 namespace ulpscope::analyzers_test {
 namespace {
 
-using All = Together<FittingScale, RangeFacts, ScaleFacts, UpdateFacts, UpdateHistory, WhatIfFacts>;
+using All = Together<FittingScale, RangeFacts, UpdateFacts, UpdateHistory, WhatIfFacts>;
 
 WhatIfOptions what_if_options() {
   WhatIfOptions options;
@@ -48,7 +47,7 @@ WhatIfOptions what_if_options() {
 
 All make_all() {
   const WhatIfOptions options = what_if_options();
-  return All(FittingScale(0.01), RangeFacts({&binary16, &bfloat16}), ScaleFacts(), UpdateFacts(), UpdateHistory(),
+  return All(FittingScale(0.01), RangeFacts({&binary16, &bfloat16}), UpdateFacts(), UpdateHistory(),
              WhatIfFacts(options.formats, options.exponents, replayed_exponents(options.scalings)));
 }
 
@@ -63,7 +62,7 @@ AnalysisOptions every_row(StepRange steps = {}) {
 std::string analyzed(const AnalysisContext& context, const StepFacts& steps, const All& all, RunMemory& memory) {
   Report report = info_for_report(context, steps);
   const FittingScales fitting = all.get<FittingScale>().result();
-  const RunFacts facts(context, steps, {&all.get<RangeFacts>(), &fitting, &all.get<ScaleFacts>(), &all.get<UpdateFacts>()}, memory);
+  const RunFacts facts(context, steps, {&all.get<RangeFacts>(), &fitting, &all.get<UpdateFacts>()}, memory);
   find_all(kPartsOnRun, facts, report);
   RangeTables(context, {}, all.get<RangeFacts>(), facts.ranges()).add_to(report);
   ScaleTables(context, facts.steps(), facts.scale(), fitting).add_to(report);
