@@ -30,10 +30,9 @@ struct FollowedRun::State {
         seen(
             [this, besides, limit = options.flushed_limit] {
               return Seen(Wanted(FittingScale(limit, besides.scale_format), wants(Part::ranges) || wants(Part::scale)),
-                          Wanted(RangeFacts(besides.formats),
+                          Wanted(RangeFacts(besides.range_formats),
                                  std::any_of(parts.begin(), parts.end(), [](Part part) { return part != Part::recording; })),
-                          Wanted(UpdateFacts(), wants(Part::updates)),
-                          Wanted(UpdateHistory(), besides.update_history));
+                          Wanted(UpdateFacts(), wants(Part::updates)), Wanted(UpdateHistory(), besides.update_history));
             },
             options) {}
   bool wants(Part part) const { return std::find(parts.begin(), parts.end(), part) != parts.end(); }
@@ -55,10 +54,9 @@ bool FollowedRun::update(const Snapshot& trace) {
   const bool complete = state.seen.update(trace);
   const Seen& seen = state.seen.analysis();
   if (const FittingScale* const scales = get<FittingScale>(seen)) state.fitting = scales->result();
-  state.facts = std::make_unique<RunFacts>(state.seen.context(), state.seen.steps(),
-                                           RunFacts::Seen{get<RangeFacts>(seen), state.fitting ? &*state.fitting : nullptr,
-                                                          get<UpdateFacts>(seen)},
-                                           state.memory);
+  state.facts = std::make_unique<RunFacts>(
+      state.seen.context(), state.seen.steps(),
+      RunFacts::Seen{get<RangeFacts>(seen), state.fitting ? &*state.fitting : nullptr, get<UpdateFacts>(seen)}, state.memory);
   return complete;
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,8 +25,8 @@ inline constexpr std::span<const Part> kPartsOnRun = std::span(kReportParts).fir
 
 // What is asked besides what findings need.
 struct AskedBesides {
-  std::vector<const FloatFormat*> formats = {};  // of what-ifs on ranges
-  const FloatFormat* scale_format = nullptr;     // whose fitting scales are asked for, instead of the run's own
+  std::optional<std::vector<const FloatFormat*>> range_formats = {};  // of what-ifs, where the tables of ranges are made
+  const FloatFormat* scale_format = nullptr;  // whose fitting scales are asked for, instead of the run's own
   bool update_history = false;
 };
 

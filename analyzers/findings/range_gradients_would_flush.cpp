@@ -27,12 +27,11 @@ void find_what_would_flush(const RunFacts& facts, Findings& found) {
     if (is_narrow(tensor.dtype)) return;  // the roundings themselves were recorded
     const RangeTotals& totals = judged.totals;
     if (totals.rows == 0 || tensor.stays_wide) continue;
-    const WhatIfTotals& what_if = totals.what_if[facts.ranges().what_if_fp16()].as_true;
-    if (what_if.rows == 0) continue;
+    if (judged.in_fp16.rows == 0) continue;
     // A sum that is zero but for rounding, as that of a bias before batch_norm, asks for nothing.
     if (judged.noise_rows == totals.rows) continue;
     judged_tensors.push_back(i);
-    const RoundingBounds &rounded = what_if.bounds, &read = judged.read_in_fp16;
+    const RoundingBounds &rounded = judged.in_fp16.bounds, &read = judged.read_in_fp16;
     const double lost = std::max(share(rounded.flushed.lower, rounded.base), share(read.flushed.lower, read.base));
     if (lost <= limit) continue;
     std::vector<Quantity> values{{"flushed_in_fp16", share_cell(rounded.flushed, rounded.base), Unit::share}};

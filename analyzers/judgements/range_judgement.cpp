@@ -26,8 +26,7 @@ RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& 
     : context_(context),
       followed_(followed),
       judged_(facts.ranges().judged(judged_room_)),
-      broken_(facts.ranges().broken(broken_room_)),
-      what_if_fp16_(facts.what_if_index(binary16)) {
+      broken_(facts.ranges().broken(broken_room_)) {
   static const TensorRanges kNone;
   for (uint32_t i = 0; i < context.selection.size(); ++i) {
     const TensorRanges *const judged = judged_.tensors.find(i), *const broken = broken_.tensors.find(i);
@@ -53,7 +52,8 @@ RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& 
   }
   // Of a run whose last steps were all skipped the first of these need not be where it began.
   const bool only_skips = !broke_ && !reached_weights_ && whole.is_stuck();
-  if ((harm_ == Severity::info || only_skips) && recurs(whole.skipped.size(), whole.count)) find_skipped_for_nan(whole.count);
+  if ((harm_ == Severity::info || only_skips) && recurs(whole.skipped.size(), whole.count))
+    find_skipped_for_nan(whole.count);
   origins_ = find_origins();
   if (harm_ != Severity::info)
     for (NonfiniteOrigin& origin : origins_) origin = where_filled_became_nan(origin);

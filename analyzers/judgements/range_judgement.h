@@ -36,7 +36,6 @@ class RangeJudgement {
   const std::vector<Tensor>& tensors() const { return tensors_; }  // of which there were rows, by their indices
   const Tensor* find(uint32_t tensor) const;                       // nullptr: there were none
   uint64_t backward_passes() const { return judged_.backward_passes; }
-  size_t what_if_fp16() const { return what_if_fp16_; }  // in RangeTotals::what_if
 
   // Of all steps, of a tensor of which there were rows.
   NonfiniteRows nonfinite(uint32_t tensor) const;
@@ -87,7 +86,6 @@ class RangeJudgement {
   FollowedBeginnings& followed_;
   RunRanges judged_room_, broken_room_;
   const RunRanges &judged_, &broken_;
-  const size_t what_if_fp16_;
   std::vector<Tensor> tensors_;
   std::vector<bool> is_mask_;
   std::vector<uint32_t> nonfinite_in_order_;

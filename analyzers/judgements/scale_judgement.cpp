@@ -119,7 +119,8 @@ void ScaleJudgement::judge_gradients(const Selection& selection) {
     if (!is_gradient(tensor.role) || !is_plainly_narrow(tensor.dtype)) continue;
     const TensorRanges& facts = *ranges_.tensors.find(i);
     saturated_ = saturated_ || facts.totals.saturated > 0;
-    if (facts.scaled.flush_loss.matters()) flushed_share_ = std::max(flushed_share_, share(facts.used.flushed.lower, facts.used.base));
+    if (facts.scaled.flush_loss.matters())
+      flushed_share_ = std::max(flushed_share_, share(facts.used.flushed.lower, facts.used.base));
   }
 }
 

@@ -11,12 +11,12 @@
 
 namespace ulpscope {
 
-RangeFacts::RangeFacts(const std::vector<const FloatFormat*>& formats) : what_ifs_(formats) {
-  if (what_if_index(binary16) == what_ifs_.size()) what_ifs_.push_back(&binary16);
+RangeFacts::RangeFacts(std::optional<std::vector<const FloatFormat*>> tabled) : tabled_(std::move(tabled)) {
+  if (tabled_ && what_if_index(binary16) == tabled_->size()) tabled_->push_back(&binary16);
 }
 
 size_t RangeFacts::what_if_index(const FloatFormat& format) const {
-  return std::find(what_ifs_.begin(), what_ifs_.end(), &format) - what_ifs_.begin();
+  return std::find(tabled_->begin(), tabled_->end(), &format) - tabled_->begin();
 }
 
 void RangeFacts::begin(const AnalysisContext& context) {
@@ -58,7 +58,7 @@ void RangeFacts::see(const TensorRow& row) {
 void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges) {
   TensorRanges& facts = ranges.tensors[row.tensor];
   const TensorInfo& tensor = context_->selection.tensor(row.tensor);
-  facts.totals.add(row, tensor, what_ifs_);
+  facts.totals.add(row, tensor, tabled_);
   if (row.known == StatisticsLevel::none) return;
   const bool knows_rounding = row.rounding_known || !is_narrow(tensor.dtype);
   facts.zeros.add(row.statistics.count > 0 && row.statistics.zeros == row.statistics.count && knows_rounding &&
@@ -91,6 +91,11 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
   if (row.known == StatisticsLevel::values && !skipped && row.statistics.largest > facts.kept_largest) {
     facts.kept_largest = row.statistics.largest;
     facts.kept_headroom = headroom(format, facts.kept_largest);
+  }
+  if (is_computed_gradient(tensor.role)) {
+    // What FP16 would have made of gradients says nothing where one was rounded.
+    rounds_gradients_ = rounds_gradients_ || is_narrow(tensor.dtype);
+    if (!rounds_gradients_) facts.in_fp16.add(what_if(row, tensor, binary16, row.scale));
   }
   if (read_in_fp16_ && is_computed_gradient(tensor.role) && read_in_fp16_->contains(block.part, row.tensor)) {
     Rounding flushing = rounding_of(tensor, binary16);

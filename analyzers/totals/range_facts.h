@@ -12,24 +12,25 @@ namespace ulpscope {
 
 class RangeFacts {
  public:
-  // `formats`: of the what-if tables.
-  explicit RangeFacts(const std::vector<const FloatFormat*>& formats);
+  // `tabled`: the formats of the what-if tables; nothing: only findings are asked for.
+  explicit RangeFacts(std::optional<std::vector<const FloatFormat*>> tabled = {});
   void begin(const AnalysisContext& context);
   void update(const Block& block);
   void merge(RangeFacts&& other) { ranges_.merge(std::move(other.ranges_)); }
   TablesRead reads() const { return {}; }
 
   const ByRank<RunRanges>& ranges() const { return ranges_; }
-  // In RangeTotals::what_if.
+  // In RangeTotals::what_if, of one that tables or plots have.
   size_t what_if_index(const FloatFormat& format) const;
 
  private:
   void see(const TensorRow& row);
   void add(const TensorRow& row, const Block& block, RunRanges& ranges);
 
-  std::vector<const FloatFormat*> what_ifs_;  // that are answered: the tables', and FP16, which a finding asks for
+  std::optional<std::vector<const FloatFormat*>> tabled_;  // with FP16, against which plots stand
   const AnalysisContext* context_ = nullptr;
   bool delays_scales_ = false;              // FP8 tensors take theirs from a history
+  bool rounds_gradients_ = false;           // some computed gradient is in a narrow type
   std::optional<ReadAsZero> read_in_fp16_;  // where the gradients were not rounded
   std::optional<RoundingNoise> noise_;
   ByRank<RunRanges> ranges_;

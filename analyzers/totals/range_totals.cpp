@@ -9,15 +9,6 @@ namespace ulpscope {
 
 namespace {
 
-void add_bounds(WhatIfTotals& totals, const std::optional<RoundingBounds>& bounds) {
-  if (!bounds) {
-    ++totals.unknown;
-    return;
-  }
-  totals.bounds += *bounds;
-  ++totals.rows;
-}
-
 // The row's rounding was into `format` itself, and was counted: then nothing has to be asked of the histogram.
 std::optional<RoundingBounds> counted(const TensorRow& row, const TensorInfo& tensor, const FloatFormat& format) {
   if (info(tensor.dtype).format != &format || row.quantization_scale != 1.0) return std::nullopt;
@@ -71,6 +62,11 @@ void merge_histogram(std::unique_ptr<ExponentHistogram>& into, const std::unique
 
 }  // namespace
 
+void WhatIfTotals::add(const std::optional<RoundingBounds>& row) {
+  if (row) bounds += *row;
+  ++(row ? rows : unknown);
+}
+
 WhatIfTotals& WhatIfTotals::operator+=(const WhatIfTotals& other) {
   bounds += other.bounds;
   rows += other.rows;
@@ -84,8 +80,8 @@ void MagnitudeRange::add(double least, double most) {
   largest = std::max(largest, most);
 }
 
-void RangeTotals::add(const TensorRow& row, const TensorInfo& tensor, std::span<const FloatFormat* const> formats) {
-  what_if.resize(formats.size());
+void RangeTotals::add(const TensorRow& row, const TensorInfo& tensor, std::optional<std::span<const FloatFormat* const>> tabled) {
+  if (tabled) what_if.resize(tabled->size());
   ++rows;
   const TensorStatistics& statistics = row.statistics;
   if (row.known == StatisticsLevel::none) return;
@@ -93,14 +89,15 @@ void RangeTotals::add(const TensorRow& row, const TensorInfo& tensor, std::span<
   nan += statistics.nan;
   infinities += stored_infinities(row, tensor.dtype);
   zeros += statistics.zeros;
-  if (const auto rounding = as_seen(row)) {
+  const auto rounding = as_seen(row);
+  const bool uncounted = !rounding && is_narrow(tensor.dtype);
+  if (rounding) {
     seen += *rounding;
     rescued += row.rounding.rescued;
     saturated += row.rounding.saturated;
     ++rows_seen;
-  } else if (is_narrow(tensor.dtype)) {
-    ++rows_unseen;
   }
+  rows_unseen += uncounted;
   const bool has_scale = row.scale != 1.0;
   scaled = scaled || has_scale;
   quantized = quantized || is_quantized(tensor.dtype);
@@ -116,24 +113,24 @@ void RangeTotals::add(const TensorRow& row, const TensorInfo& tensor, std::span<
       least_headroom = std::fmin(least_headroom, headroom(*info(tensor.dtype).format, statistics.largest));
     }
     // Until a row contains a loss scale, the true histogram is the recorded one.
-    if (has_scale && !true_histogram) {
+    if (tabled && has_scale && !true_histogram) {
       true_histogram = histogram ? std::make_unique<ExponentHistogram>(*histogram) : std::make_unique<ExponentHistogram>();
     }
-    merge_histogram(histogram, statistics, quantization);
+    if (tabled || uncounted) merge_histogram(histogram, statistics, quantization);
     if (is_quantized(tensor.dtype)) {
-      merge_histogram(quantized_histograms[fp8_place(tensor.dtype)], statistics, 1.0);
+      if (tabled) merge_histogram(quantized_histograms[fp8_place(tensor.dtype)], statistics, 1.0);
       quantization_scales.add(quantization, quantization);
       amax.add(statistics.largest / quantization, statistics.largest / quantization);
     }
     if (true_histogram) merge_histogram(true_histogram, statistics, both);
   }
-  if (!is_float(tensor.dtype)) return;
-  for (size_t i = 0; i < formats.size(); ++i) {
-    const FloatFormat& format = *formats[i];
+  if (!tabled || !is_float(tensor.dtype)) return;
+  for (size_t i = 0; i < tabled->size(); ++i) {
+    const FloatFormat& format = *(*tabled)[i];
     const auto exact = counted(row, tensor, format);
     const auto bounds = exact ? exact : ulpscope::what_if(row, tensor, format, 1.0);
-    add_bounds(what_if[i].as_scaled, bounds);
-    add_bounds(what_if[i].as_true, has_scale ? true_what_if(row, tensor, format) : bounds);
+    what_if[i].as_scaled.add(bounds);
+    what_if[i].as_true.add(has_scale ? true_what_if(row, tensor, format) : bounds);
   }
 }
 

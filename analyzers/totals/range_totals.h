@@ -3,6 +3,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ struct WhatIfTotals {
   uint64_t rows = 0;     // answered
   uint64_t unknown = 0;  // rows that cannot be answered: no histogram, or stored in a narrow type and not counted
 
+  void add(const std::optional<RoundingBounds>& row);
   WhatIfTotals& operator+=(const WhatIfTotals& other);
 };
 
@@ -49,17 +51,18 @@ struct RangeTotals {
   double least_headroom = kUnknown;         // against the stored format, of the row that has least
   bool scaled = false;                      // some row contained a loss scale other than 1
   bool quantized = false;                   // some row is of a tensor in FP8
-  std::vector<FormatTotals> what_if;        // for each of the formats that `add` was given
-  // Of values without their quantization scale. Made when first needed. The true one, divided by the loss scale, exists once a row
-  // contained one. Rows whose scale is no power of two are missing, in the first where the quantization scale is none.
+  std::vector<FormatTotals> what_if;        // for each of the formats that tables have
+  // Of values without their quantization scale. Made when first needed, and for tables; the first also of what a rounding made that
+  // nobody counted. The true one, divided by the loss scale, exists once a row contained one. Rows whose scale is no power of two
+  // are missing, in the first where the quantization scale is none.
   std::unique_ptr<ExponentHistogram> histogram, true_histogram;
   // Of rows in E4M3 and of those in E5M2: of the values times their quantization scale, which is what was rounded.
   std::array<std::unique_ptr<ExponentHistogram>, 2> quantized_histograms;
   // Of rows in FP8: their quantization scales, and the largest magnitudes of rows without them (amax).
   MagnitudeRange quantization_scales, amax;
 
-  // `formats`: those to answer what-ifs for, the same at every call.
-  void add(const TensorRow& row, const TensorInfo& tensor, std::span<const FloatFormat* const> formats = {});
+  // `tabled`: the formats to answer what-ifs for, the same at every call; nothing: no tables are made.
+  void add(const TensorRow& row, const TensorInfo& tensor, std::optional<std::span<const FloatFormat* const>> tabled = {});
   void add(const RangeTotals& other);
   void append(const RangeTotals& later) { add(later); }
   void beside(const RangeTotals& other) { add(other); }

@@ -101,6 +101,7 @@ void TensorRanges::beside(const TensorRanges& other) {
   input.flushed += other.input.flushed;
   starved_rows += other.starved_rows;
   least_scale = std::min(least_scale, other.least_scale);
+  in_fp16 += other.in_fp16;
   read_in_fp16 += other.read_in_fp16;
   raised += other.raised;
   kept_headroom = std::fmin(kept_headroom, other.kept_headroom);

@@ -70,6 +70,7 @@ struct TensorRanges {
   InputFlushCounts input;             // of its op, over its rows
   uint64_t starved_rows = 0;          // those in which all of an input was read as zero
   double least_scale = INFINITY;      // the least loss scale that its rows contained
+  WhatIfTotals in_fp16;               // of computed gradients, without their scale, as long as none was in a narrow type
   RoundingBounds read_in_fp16;      // of rows that an op would read as zero where they were subnormal in FP16, without their scale
   CountBounds raised;               // elements that to nearest would be zero, and are not
   double kept_headroom = kUnknown;  // the least, of steps that were not skipped
@@ -82,9 +83,9 @@ struct TensorRanges {
 
 struct RunRanges {
   PerTensor<TensorRanges> tensors;
-  uint64_t backward_passes = 0;         // that had a rounding
+  uint64_t backward_passes = 0;           // that had a rounding
   uint64_t gradients_without_values = 0;  // rows of computed gradients, counts of which were taken alone
-  bool saturated_above_100000 = false;  // at such a loss scale a gradient overflowed, and its rounding kept the largest number
+  bool saturated_above_100000 = false;    // at such a loss scale a gradient overflowed, and its rounding kept the largest number
 
   void append(const RunRanges& later);
   void beside(const RunRanges& other);

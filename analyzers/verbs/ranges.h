@@ -14,7 +14,7 @@ struct RangeOptions : AnalysisOptions, RangeTableOptions {};
 // Of a trace each time it is asked, which may have grown: reads only what is new.
 class RangeAnalysis {
  public:
-  explicit RangeAnalysis(const RangeOptions& options) : options_(options), run_(options_, {.formats = options_.formats}) {}
+  explicit RangeAnalysis(const RangeOptions& options) : options_(options), run_(options_, {.range_formats = options_.formats}) {}
   RangeAnalysis(const RangeAnalysis&) = delete;
   Report report(const Snapshot& trace);
 

@@ -47,7 +47,7 @@ WhatIfOptions what_if_options() {
 
 All make_all() {
   const WhatIfOptions options = what_if_options();
-  return All(FittingScale(0.01), RangeFacts({&binary16, &bfloat16}), UpdateFacts(), UpdateHistory(),
+  return All(FittingScale(0.01), RangeFacts(std::vector{&binary16, &bfloat16}), UpdateFacts(), UpdateHistory(),
              WhatIfFacts(options.formats, options.exponents, replayed_exponents(options.scalings)));
 }
 
@@ -363,7 +363,7 @@ TEST(Analysis, SegmentsAreRevisedWhileARunGoesOn) {
     uint64_t judged = 0, broken = 0, nonfinite = 0;
     for (uint64_t step = 0; step < end; ++step) (step < broken_from ? judged : broken) += step + 1;
     for (uint64_t step = 0; step < end; ++step) nonfinite += losses[step] != kNone && !std::isfinite(losses[step]);
-    Followed<RangeFacts> seen([] { return RangeFacts({}); }, every_row({0, end}));
+    Followed<RangeFacts> seen([] { return RangeFacts(); }, every_row({0, end}));
     ASSERT_TRUE(seen.update(reader));
     EXPECT_EQ(seen.steps().broken_from(), broken_from == end ? UINT64_MAX : broken_from) << end;
     EXPECT_EQ(seen.steps().whole().nonfinite_losses.size(), nonfinite);
@@ -387,7 +387,7 @@ TEST(Analysis, OneMoreSkippedStepBreaksNoRun) {
       trace.end_step(row);
     }
     const Snapshot reader = trace.read();
-    Followed<RangeFacts> seen([] { return RangeFacts({}); }, every_row());
+    Followed<RangeFacts> seen([] { return RangeFacts(); }, every_row());
     EXPECT_TRUE(seen.update(reader));
     EXPECT_EQ(
         seen.steps().judged().count + (seen.steps().broken_from() == UINT64_MAX ? 0 : losses.size() - seen.steps().broken_from()),
