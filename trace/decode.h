@@ -139,6 +139,10 @@ class Decoder {
  private:
   template <typename Row, typename Column>
   void decode_column(const Block& block, size_t row, const Column& column, size_t index, Row& out) const;
+  // Throws: the row's column of that name is not as expected.
+  template <typename Row>
+  [[noreturn, gnu::noinline, gnu::cold]] void fail_rule(const Block& block, size_t row, const Row& out, const char* name,
+                                                        const char* expected) const;
   // Throws where fields of the row do not fit together.
   template <typename Row>
   void check_rules(const Block& block, size_t row, const Row& out) const;
@@ -231,21 +235,25 @@ void Decoder::decode_rows(const Block& block, size_t first, std::span<Row> out) 
 }
 
 template <typename Row>
+void Decoder::fail_rule(const Block& block, size_t row, const Row& out, const char* name, const char* expected) const {
+  const auto& columns = block.table->columns;
+  const auto column = std::find_if(columns.begin(), columns.end(), [&](const ColumnSpec& spec) { return spec.name == name; });
+  std::string value;
+  for_each_column<Row>([&](const auto& candidate, auto) {
+    const auto& field = candidate.get(out);
+    using Field = std::remove_cvref_t<decltype(field)>;
+    if (candidate.name != std::string_view(name)) return;
+    if constexpr (std::is_arithmetic_v<Field>) value = fmt::format("has the value {}; ", field);
+    if constexpr (std::is_enum_v<Field>) value = fmt::format("has the value {}; ", column->values[static_cast<size_t>(field)]);
+    if constexpr (std::is_same_v<Field, ExponentHistogram>) value = fmt::format("has {} elements; ", total_of(field));
+  });
+  throw file_.damaged(*block.table, *column, block.row_number(row), fmt::format("{}expected {}", value, expected));
+}
+
+template <typename Row>
 void Decoder::check_rules(const Block& block, size_t row, const Row& out) const {
   const auto check = [&](const char* name, const char* expected, bool holds) {
-    if (holds) return;
-    const auto& columns = block.table->columns;
-    const auto column = std::find_if(columns.begin(), columns.end(), [&](const ColumnSpec& spec) { return spec.name == name; });
-    std::string value;
-    for_each_column<Row>([&](const auto& candidate, auto) {
-      const auto& field = candidate.get(out);
-      using Field = std::remove_cvref_t<decltype(field)>;
-      if (candidate.name != std::string_view(name)) return;
-      if constexpr (std::is_arithmetic_v<Field>) value = fmt::format("has the value {}; ", field);
-      if constexpr (std::is_enum_v<Field>) value = fmt::format("has the value {}; ", column->values[static_cast<size_t>(field)]);
-      if constexpr (std::is_same_v<Field, ExponentHistogram>) value = fmt::format("has {} elements; ", total_of(field));
-    });
-    throw file_.damaged(*block.table, *column, block.row_number(row), fmt::format("{}expected {}", value, expected));
+    if (!holds) fail_rule(block, row, out, name, expected);
   };
   std::apply([&](const auto&... rule) { (check(rule.column, rule.expected, rule.holds(out)), ...); }, Rules<Row>::all);
   if constexpr (std::is_same_v<Row, TensorRow>) {

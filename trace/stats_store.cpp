@@ -1,6 +1,8 @@
 #include "ulpscope/trace/stats_store.h"
 
 #include <algorithm>
+#include <bit>
+#include <functional>
 #include <numeric>
 
 #include "ulpscope/trace/decode.h"
@@ -28,31 +30,46 @@ uint64_t segment_rows(const TraceFile& file, uint64_t segment) {
   return std::min(StatsStore::kSegmentRows, file.rows(TableId::stats) - segment * StatsStore::kSegmentRows);
 }
 
+template <typename Stored, typename T, typename Of>
+void store(std::span<const T> values, PackedColumn& packed, Of&& of) {
+  packed.width = sizeof(Stored);
+  packed.offsets = std::make_unique_for_overwrite<std::byte[]>(values.size() * sizeof(Stored));
+  std::transform(values.begin(), values.end(), reinterpret_cast<Stored*>(packed.offsets.get()), of);
+}
+
 // Values of type T, which is unsigned, as base and offsets.
 template <typename T>
-void pack(std::span<const T> values, bool is_real, PackedColumn& packed) {
+void pack(std::span<const T> values, PackedColumn& packed) {
   const auto [smallest, largest] = std::minmax_element(values.begin(), values.end());
   const uint64_t range = values.empty() ? 0 : static_cast<uint64_t>(*largest) - static_cast<uint64_t>(*smallest);
-  packed.base = values.empty() ? 0 : *smallest;
-  const auto store = [&](auto offset) {
+  const T base = values.empty() ? T{} : *smallest;
+  packed.base = base;
+  const auto store_as = [&](auto offset) {
     using Offset = decltype(offset);
-    packed.width = sizeof(Offset);
-    packed.offsets = std::make_unique_for_overwrite<std::byte[]>(values.size() * sizeof(Offset));
-    auto* const out = reinterpret_cast<Offset*>(packed.offsets.get());
-    const T base = static_cast<T>(packed.base);
-    for (size_t i = 0; i < values.size(); ++i) out[i] = static_cast<Offset>(values[i] - base);
+    store<Offset>(values, packed, [base](T value) { return static_cast<Offset>(value - base); });
   };
   if (range == 0) return;
-  if (is_real || range > UINT32_MAX) {
-    if (is_real) packed.base = 0;
-    store(uint64_t{});
+  if (range > UINT32_MAX) {
+    store_as(uint64_t{});
   } else if (range > UINT16_MAX) {
-    store(uint32_t{});
+    store_as(uint32_t{});
   } else if (range > UINT8_MAX) {
-    store(uint16_t{});
+    store_as(uint16_t{});
   } else {
-    store(uint8_t{});
+    store_as(uint8_t{});
   }
+}
+
+uint64_t as_double(float value) { return std::bit_cast<uint64_t>(static_cast<double>(value)); }
+float as_float(uint64_t bits) { return static_cast<float>(std::bit_cast<double>(bits)); }
+
+// Bits of FP64 as they are, or where FP32 holds all of them, as magnitudes of its tensors, in FP32.
+void pack_reals(std::span<const uint64_t> values, PackedColumn& packed) {
+  if (!values.empty()) packed.base = values.front();
+  if (std::all_of(values.begin(), values.end(), [&](uint64_t bits) { return bits == packed.base; })) return;
+  packed.base = 0;
+  packed.is_single = std::all_of(values.begin(), values.end(), [](uint64_t bits) { return as_double(as_float(bits)) == bits; });
+  packed.is_single ? store<float>(values, packed, as_float) : store<uint64_t>(values, packed, std::identity());
 }
 
 // Calls body with what values of so many bytes are, unsigned.
@@ -81,6 +98,11 @@ void unpack(const PackedColumn& packed, size_t size, size_t count, RowOf&& row, 
       std::fill_n(out, count, base);
       return;
     }
+    if (packed.is_single) {
+      const auto* const singles = reinterpret_cast<const float*>(packed.offsets.get());
+      for (size_t i = 0; i < count; ++i) out[i] = static_cast<Value>(as_double(singles[row(i)]));
+      return;
+    }
     with_type_of_size(packed.width, [&](auto offset) {
       using Offset = decltype(offset);
       const auto* const offsets = reinterpret_cast<const Offset*>(packed.offsets.get());
@@ -102,15 +124,17 @@ std::shared_ptr<const PackedColumn> StatsStore::column(const TraceFile& file, si
   const uint64_t count = segment_rows(file, segment);
   return cache_->get<PackedColumn>({part_, static_cast<uint32_t>(index), segment}, count, [&] {
     const ElementType type = stats().columns[index].type;
-    const size_t size = size_of(type);
     const auto values = std::make_unique_for_overwrite<uint64_t[]>(count);
     file.read_column(TableId::stats, index, segment * kSegmentRows, count, reinterpret_cast<std::byte*>(values.get()));
     auto packed = std::make_shared<PackedColumn>();
     packed->rows = count;
-    with_type_of_size(size, [&](auto value) {
-      using Value = decltype(value);
-      pack(std::span(reinterpret_cast<const Value*>(values.get()), count), type == ElementType::f64, *packed);
-    });
+    if (type == ElementType::f64) {
+      pack_reals({values.get(), count}, *packed);
+    } else {
+      with_type_of_size(size_of(type), [&](auto value) {
+        pack(std::span(reinterpret_cast<const decltype(value)*>(values.get()), count), *packed);
+      });
+    }
     packed->bytes = sizeof(PackedColumn) + count * packed->width;
     return packed;
   });

@@ -1,6 +1,7 @@
 // The tensor rows of one file in memory, packed: for each column and segment of rows one value where all are the same, else small
-// offsets from the smallest, or the values as they are. What is needed is read from the file, and kept as far as the run set's
-// RowCache has room. Committed rows never change, so all snapshots of a run set share it. Internal to trace/.
+// offsets from the smallest, or the values as they are, or in FP32 where that holds them. What is needed is read from the file, and
+// kept as far as the run set's RowCache has room. Committed rows never change, so all snapshots of a run set share it. Internal to
+// trace/.
 #pragma once
 
 #include <cstring>
@@ -17,9 +18,11 @@ namespace ulpscope::trace_detail {
 // The values of a column in the rows of one segment.
 struct PackedColumn : Cached {
   uint64_t base = 0;
-  uint8_t width = 0;  // bytes of a stored offset; 0: all values are `base`
+  uint8_t width = 0;       // bytes of a stored offset; 0: all values are `base`
+  bool is_single = false;  // offsets are values in FP32, of a column in FP64
   std::unique_ptr<std::byte[]> offsets;
 
+  // Of a column of integers.
   uint64_t bits(size_t row) const {
     if (width == 0) return base;
     uint64_t offset = 0;

@@ -79,9 +79,9 @@ struct View {
 };
 
 // Rows are read from the file in blocks of this many, whole chunks of every table, and given to visitors in spans of fewer: a
-// TensorRow has over 2 KB. No more rows come to a span whose texts take so much.
+// TensorRow has over 2 KB, and so many stay in a core's first cache. No more rows come to a span whose texts take so much.
 inline constexpr uint64_t kBlockRows = 8192;
-inline constexpr size_t kSpanRows = 64;
+inline constexpr size_t kSpanRows = 16;
 inline constexpr uint64_t kSpanTextBytes = uint64_t{1} << 24;
 
 // Rows are sorted by step, each of which has one row in `steps`: what is not was not written so. Only events may be of any step.

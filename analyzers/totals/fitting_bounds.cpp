@@ -233,11 +233,17 @@ void FlushCounts::add_up_to(double p, const TensorRow& row, const Lost& lost, bo
     possible.count(128 - s, histogram.above_range);
   }
   const auto [first, last] = occupied_bins(statistics);
+  // Of a bin between those of the extremes, n elements lie anywhere.
+  const bool fills_bin = f >= std::nextafter(2.0, 0.0);
+  const auto up_to = [&](int bin, uint64_t n, double edge) {
+    if (n == 0) return CountBounds{};
+    return bin == first || bin == last ? count_in_bin(statistics, bin, f * edge) : CountBounds{fills_bin ? n : 0, n};
+  };
   int j = ExponentHistogram::exponent(std::max(1, first)) - s;
   for (int bin = std::max(1, first); bin <= last; ++bin, ++j) {
     const uint64_t n = histogram.bins[bin];
     const double edge = lower_edge(bin);
-    const CountBounds at_threshold = n > 0 ? count_in_bin(statistics, bin, f * edge) : CountBounds{};
+    const CountBounds at_threshold = up_to(bin, n, edge);
     if (surely) {
       const double least = square(edge * (1 - lost.moved(ExponentHistogram::exponent(bin))));
       sure.bin(j, n, least, lost.stored ? 0 : at_threshold.lower, least);

@@ -71,6 +71,9 @@ Handle access_properties(const std::string& name) {
   check(H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG), "open", name);
   // A buffer between contiguous datasets and the file would hide from a reader what a writer has changed.
   check(H5Pset_sieve_buf_size(access.get(), 0), "open", name);
+  // Columns are read in whole chunks, of 64 KiB at most, and what was read of them is kept elsewhere: by default 1 MiB of each
+  // column would be.
+  check(H5Pset_cache(access.get(), 0, 17, size_t{1} << 16, 1.0), "open", name);
   // With the default, a reader of a damaged file hangs for half a minute.
   check(H5Pset_metadata_read_attempts(access.get(), 20), "open", name);
   return access;

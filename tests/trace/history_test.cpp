@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 
 #include "sample_trace.h"
 #include "tests/support/temporary_folder.h"
@@ -110,6 +111,46 @@ TEST_P(History, ColumnsAreThoseOfTheRows) {
   EXPECT_THROW(snapshot.column<uint64_t>("sum"), Error);
   EXPECT_THROW(snapshot.column<double>("summ"), Error);
   EXPECT_THROW(snapshot.column<uint64_t>("histogram"), Error);
+}
+
+// FP32 holds the magnitudes of tensors in it, and in narrower types.
+TEST_P(History, MagnitudesAreThoseOfTheRowsWhetherFP32HoldsAllOrNot) {
+  for (const bool holds_all : {true, false}) {
+    const std::string path = folder_.file(holds_all ? "singles.h5" : "doubles.h5");
+    const std::unique_ptr<TraceSink> sink = create_trace(path, sample_run(kHistorySeed));
+    add_start(*sink, kHistorySeed);
+    std::vector<double> written;
+    for (uint64_t step = 0; step < 100; ++step) {
+      // Of one element, whose square FP64 holds.
+      const int exponent = static_cast<int>(step) - 50;
+      const double magnitude =
+          std::ldexp(!holds_all && step == 57 ? 1 + 0x1p-25 : 1 + 0x1p-23 * static_cast<double>(step), exponent);
+      TensorRow row;
+      row.step = step;
+      row.known = StatisticsLevel::values;
+      TensorStatistics& statistics = row.statistics;
+      statistics.count = 1;
+      statistics.histogram.bins[static_cast<size_t>(exponent + ExponentHistogram::kBias)] = 1;
+      statistics.smallest = statistics.largest = statistics.sum = magnitude;
+      statistics.sum_of_squares = magnitude * magnitude;
+      sink->add_row(row);
+      StepRow end;
+      end.step = step;
+      sink->end_step(end);
+      written.push_back(magnitude);
+    }
+    sink->close();
+    const RunSet run(path, {.row_bytes = GetParam()});
+    const Snapshot snapshot = run.snapshot();
+    EXPECT_EQ(snapshot.column<double>("largest"), written);
+    EXPECT_EQ(snapshot.history<double>(0, "smallest"), written);
+    std::vector<double> visited;
+    snapshot.visit_rows({}, [&](std::span<const TensorRow> rows) {
+      for (const TensorRow& row : rows) visited.push_back(row.statistics.largest);
+      return true;
+    });
+    EXPECT_EQ(visited, written);
+  }
 }
 
 }  // namespace
