@@ -11,7 +11,7 @@ namespace ulpscope {
 
 namespace {
 
-// All tensors together have at most so many cells, of about 100 bytes.
+// All tensors together have at most so many cells, of about 60 bytes.
 constexpr size_t kMostKeptCells = size_t{1} << 21;
 constexpr size_t kLeastColumns = 16;
 
@@ -41,14 +41,7 @@ Unit unit_of(Measured measured) {
 }
 
 void HistoryCell::add(const HistoryCell& other) {
-  elements += other.elements;
-  zeros += other.zeros;
-  nonfinite += other.nonfinite;
-  base += other.base;
-  flushed += other.flushed;
-  subnormal += other.subnormal;
-  overflowed += other.overflowed;
-  rescued += other.rescued;
+  for (const auto count : counts()) this->*count += other.*count;
   largest = std::max(largest, other.largest);
   least_headroom = std::min(least_headroom, other.least_headroom);
   rows += other.rows;
@@ -120,6 +113,57 @@ void History::Cells<Cell>::halve(Join&& join) {
   *this = std::move(wider);
 }
 
+bool History::TensorCells::SmallCell::set(const HistoryCell& cell) {
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const uint64_t count = cell.*HistoryCell::counts()[i];
+    if (count > UINT32_MAX) return false;
+    counts[i] = static_cast<uint32_t>(count);
+  }
+  rows = cell.rows;
+  rows_with_values = cell.rows_with_values;
+  largest = cell.largest;
+  least_headroom = cell.least_headroom;
+  return true;
+}
+
+HistoryCell History::TensorCells::SmallCell::get() const {
+  HistoryCell cell{.largest = largest, .least_headroom = least_headroom, .rows = rows, .rows_with_values = rows_with_values};
+  for (size_t i = 0; i < counts.size(); ++i) cell.*HistoryCell::counts()[i] = counts[i];
+  return cell;
+}
+
+void History::TensorCells::add(uint64_t column, const HistoryCell& cell) {
+  if (large_.cells.empty()) {
+    SmallCell& small = small_.at(column);
+    HistoryCell sum = small.get();
+    sum.add(cell);
+    if (small.set(sum)) return;
+    large_.first = small_.first;
+    for (const SmallCell& each : small_.cells) large_.cells.push_back(each.get());
+    small_ = {};
+  }
+  large_.at(column).add(cell);
+}
+
+HistoryCell History::TensorCells::cell(uint64_t column) const {
+  if (const HistoryCell* const large = large_.find(column)) return *large;
+  const SmallCell* const small = small_.find(column);
+  return small ? small->get() : HistoryCell();
+}
+
+template <typename Visit>
+void History::TensorCells::visit(Visit&& visit) const {
+  const uint64_t first = large_.cells.empty() ? small_.first : large_.first;
+  for (uint64_t column = first; column < first + std::max(small_.cells.size(), large_.cells.size()); ++column)
+    if (const HistoryCell each = cell(column); each.rows > 0) visit(column, each);
+}
+
+void History::TensorCells::halve() {
+  TensorCells wider;
+  visit([&](uint64_t column, const HistoryCell& cell) { wider.add(column / 2, cell); });
+  *this = std::move(wider);
+}
+
 void History::begin(const AnalysisContext& context) {
   context_ = &context;
   tensors_.resize(std::max(tensors_.size(), context.selection.size()));
@@ -127,7 +171,7 @@ void History::begin(const AnalysisContext& context) {
 
 void History::widen() {
   width_ *= 2;
-  for (Cells<HistoryCell>& cells : tensors_) cells.halve([](HistoryCell& into, const HistoryCell& cell) { into.add(cell); });
+  for (TensorCells& cells : tensors_) cells.halve();
   steps_.halve([](StepCell& into, const StepCell& cell) { into.append(cell); });
 }
 
@@ -165,24 +209,25 @@ void History::update(const Block& block) {
   for (const TensorRow& tensor_row : block.rows) {
     if (!context_->selection.contains(tensor_row) || tensor_row.known == StatisticsLevel::none) continue;
     const DType dtype = context_->selection.tensor(tensor_row.tensor).dtype;
-    HistoryCell& cell = tensors_[tensor_row.tensor].at(column);
+    HistoryCell cell{.rows = 1};
     const TensorStatistics& statistics = tensor_row.statistics;
-    ++cell.rows;
-    cell.elements += statistics.count;
-    cell.zeros += statistics.zeros;
-    cell.nonfinite += stored_nonfinite(tensor_row, dtype);
+    cell.elements = statistics.count;
+    cell.zeros = statistics.zeros;
+    cell.nonfinite = stored_nonfinite(tensor_row, dtype);
     if (const auto seen = as_seen(tensor_row); seen && is_narrow(dtype)) {
-      cell.base += seen->base;
-      cell.flushed += seen->flushed.lower;
-      cell.subnormal += seen->subnormal.lower;
-      cell.overflowed += seen->overflowed.lower;
-      cell.rescued += tensor_row.rounding.rescued;
+      cell.base = seen->base;
+      cell.flushed = seen->flushed.lower;
+      cell.subnormal = seen->subnormal.lower;
+      cell.overflowed = seen->overflowed.lower;
+      cell.rescued = tensor_row.rounding.rescued;
     }
-    if (tensor_row.known != StatisticsLevel::values) continue;
-    ++cell.rows_with_values;
-    cell.largest = std::max(cell.largest, statistics.largest / tensor_row.quantization_scale);
-    const double room = is_float(dtype) ? headroom(*info(dtype).format, statistics.largest) : kUnknown;
-    if (!std::isnan(room)) cell.least_headroom = std::min(cell.least_headroom, room);
+    if (tensor_row.known == StatisticsLevel::values) {
+      cell.rows_with_values = 1;
+      cell.largest = statistics.largest / tensor_row.quantization_scale;
+      const double room = is_float(dtype) ? headroom(*info(dtype).format, statistics.largest) : kUnknown;
+      if (!std::isnan(room)) cell.least_headroom = room;
+    }
+    tensors_[tensor_row.tensor].add(column, cell);
   }
 }
 
@@ -200,10 +245,8 @@ void History::merge(History&& other) {
   while (width_ < other.width_) widen();
   tensors_.resize(std::max(tensors_.size(), other.tensors_.size()));
   for (size_t tensor = 0; tensor < other.tensors_.size(); ++tensor) {
-    const Cells<HistoryCell>& cells = other.tensors_[tensor];
-    for (size_t i = 0; i < cells.cells.size(); ++i) {
-      if (cells.cells[i].rows > 0) tensors_[tensor].at(cells.first + i).add(cells.cells[i]);
-    }
+    other.tensors_[tensor].visit([&](uint64_t column, const HistoryCell& cell) { tensors_[tensor].add(column, cell); });
+    other.tensors_[tensor] = {};
   }
   if (!other.rank_ || (rank_ && *rank_ < *other.rank_)) return;
   if (!rank_ || *other.rank_ < *rank_) {
@@ -232,15 +275,9 @@ const StepCell& History::step(size_t column) const {
   return cell ? *cell : kNone;
 }
 
-const HistoryCell& History::cell(uint32_t tensor, size_t column) const {
-  static const HistoryCell kNone;
-  const HistoryCell* const cell = tensors_[tensor].find(columns().first + column);
-  return cell ? *cell : kNone;
-}
-
 HistoryCell History::total(uint32_t tensor) const {
   HistoryCell total;
-  for (const HistoryCell& cell : tensors_[tensor].cells) total.add(cell);
+  tensors_[tensor].visit([&](uint64_t, const HistoryCell& cell) { total.add(cell); });
   return total;
 }
 

@@ -3,6 +3,7 @@
 // histograms; follows a trace that grows. plots.h makes plots of it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -41,6 +42,12 @@ struct HistoryCell {
   void add(const HistoryCell& other);
   // NaN: not known, or there is nothing of which it could be a share.
   double value(Measured measured) const;
+
+  // All that add up.
+  static constexpr std::array<uint64_t HistoryCell::*, 8> counts() {
+    return {&HistoryCell::elements, &HistoryCell::zeros,     &HistoryCell::nonfinite,  &HistoryCell::base,
+            &HistoryCell::flushed,  &HistoryCell::subnormal, &HistoryCell::overflowed, &HistoryCell::rescued};
+  }
 };
 
 // Of the steps of a column; of several ranks, those of the first.
@@ -70,7 +77,7 @@ class History {
   StepColumns columns() const;
   const StepCell& step(size_t column) const;
   // Empty where the tensor has no rows in the column.
-  const HistoryCell& cell(uint32_t tensor, size_t column) const;
+  HistoryCell cell(uint32_t tensor, size_t column) const { return tensors_[tensor].cell(columns().first + column); }
   HistoryCell total(uint32_t tensor) const;
   size_t tensors() const { return tensors_.size(); }
 
@@ -89,6 +96,30 @@ class History {
     void halve(Join&& join);
   };
 
+  // Those of a tensor: as small ones as long as no count is beyond them, for there are many.
+  class TensorCells {
+   public:
+    void add(uint64_t column, const HistoryCell& cell);
+    HistoryCell cell(uint64_t column) const;
+    // Calls visit(column, cell) for those with rows.
+    template <typename Visit>
+    void visit(Visit&& visit) const;
+    void halve();
+
+   private:
+    struct SmallCell {
+      std::array<uint32_t, HistoryCell::counts().size()> counts{};
+      uint32_t rows = 0, rows_with_values = 0;
+      double largest = 0, least_headroom = std::numeric_limits<double>::infinity();
+
+      // False: a count is too large.
+      bool set(const HistoryCell& cell);
+      HistoryCell get() const;
+    };
+    Cells<SmallCell> small_;
+    Cells<HistoryCell> large_;  // in place of small_, once there is one
+  };
+
   void see(uint64_t step);
   void widen();
 
@@ -98,7 +129,7 @@ class History {
   std::optional<StepRange> seen_;  // both inside
   std::optional<int> rank_;        // of the steps' cells, which begin with first_step_
   uint64_t first_step_ = 0;
-  std::vector<Cells<HistoryCell>> tensors_;
+  std::vector<TensorCells> tensors_;
   Cells<StepCell> steps_;
 };
 

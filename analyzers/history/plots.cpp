@@ -146,7 +146,7 @@ std::vector<Plot> course_plots(const History& history, const AnalysisContext& co
   for (size_t column = 0; column < columns.count; ++column) {
     HistoryCell all, gradients;
     for (uint32_t tensor = 0; tensor < history.tensors(); ++tensor) {
-      const HistoryCell& cell = history.cell(tensor, column);
+      const HistoryCell cell = history.cell(tensor, column);
       all.add(cell);
       if (is_gradient(context.selection.tensor(tensor).role)) gradients.add(cell);
     }

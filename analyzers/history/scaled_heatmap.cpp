@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 
@@ -27,8 +28,6 @@ struct Layout {
   Measured measured = Measured::flushed;
   std::map<uint32_t, std::vector<size_t>> rows_of;                     // of a tensor
   std::map<uint32_t, std::shared_ptr<const SweepQuestion>> questions;  // of a tensor
-
-  size_t cells() const { return rows * columns.count; }
 };
 
 CountBounds RoundingBounds::*bounds_of(Measured measured) {
@@ -37,11 +36,9 @@ CountBounds RoundingBounds::*bounds_of(Measured measured) {
                                            : &RoundingBounds::overflowed;
 }
 
-// Counts of the cells, by scale.
 class ScaledCounts {
  public:
-  explicit ScaledCounts(std::shared_ptr<const Layout> layout)
-      : layout_(std::move(layout)), bases_(layout_->cells()), counts_(kScales * layout_->cells()) {}
+  explicit ScaledCounts(std::shared_ptr<const Layout> layout) : layout_(std::move(layout)), counted_(layout_->columns.count) {}
 
   void begin(const AnalysisContext& context) { context_ = &context; }
   void update(const Block& block) {
@@ -57,21 +54,20 @@ class ScaledCounts {
   void merge(ScaledCounts&& other) {
     count();
     other.count();
-    for (size_t i = 0; i < bases_.size(); ++i) bases_[i] += other.bases_[i];
-    for (size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
+    for (size_t i = 0; i < counted_.size(); ++i) {
+      if (counted_[i].empty()) {
+        counted_[i] = std::move(other.counted_[i]);
+      } else if (!other.counted_[i].empty()) {
+        std::transform(counted_[i].begin(), counted_[i].end(), other.counted_[i].begin(), counted_[i].begin(), std::plus<>());
+      }
+    }
   }
   TablesRead reads() const { return {}; }
 
-  // Shares of the elements; unknown where there are none.
-  std::vector<double> shares() const {
-    ScaledCounts whole = *this;
-    whole.count();
-    const size_t cells = layout_->cells();
-    for (size_t i = 0; i < whole.counts_.size(); ++i) {
-      const double base = whole.bases_[i % cells];
-      whole.counts_[i] = base > 0 ? whole.counts_[i] / base : kUnknown;
-    }
-    return std::move(whole.counts_);
+  // ScaledHeatmap::counted_.
+  std::vector<std::vector<double>> release() {
+    count();
+    return std::move(counted_);
   }
 
  private:
@@ -79,12 +75,13 @@ class ScaledCounts {
     for (const auto& [tensor, rows] : swept_) {
       const std::vector<SweepAnswer> answers = rows.answers();
       if (rows.rows() == 0 || answers.empty()) continue;
+      std::vector<double>& counted = counted_[column_];
+      if (counted.empty()) counted.resize((kScales + 1) * layout_->rows);
       for (const size_t row : layout_->rows_of.at(tensor)) {
-        const size_t cell = row * layout_->columns.count + column_;
-        bases_[cell] += static_cast<double>(answers.front().bounds.base);
+        counted[row] += static_cast<double>(answers.front().bounds.base);
         for (size_t scale = 0; scale < kScales; ++scale) {
           const RoundingBounds& bounds = answers[answers.size() == 1 ? 0 : scale].bounds;
-          counts_[scale * layout_->cells() + cell] += static_cast<double>((bounds.*bounds_of(layout_->measured)).upper);
+          counted[(scale + 1) * layout_->rows + row] += static_cast<double>((bounds.*bounds_of(layout_->measured)).upper);
         }
       }
     }
@@ -95,7 +92,7 @@ class ScaledCounts {
   const AnalysisContext* context_ = nullptr;
   size_t column_ = 0;
   std::map<uint32_t, SweptRows> swept_;  // of the column, by tensor
-  std::vector<double> bases_, counts_;
+  std::vector<std::vector<double>> counted_;
 };
 
 }  // namespace
@@ -110,6 +107,7 @@ ScaledHeatmap scaled_heatmap(const Snapshot& trace, const Plot& recorded, std::s
   heatmap.measured_ = measured;
   heatmap.plot_ = recorded;
   if (rows.empty() || recorded.series.empty() || recorded.series.front().x.empty()) return heatmap;
+  for (Series& series : heatmap.plot_.series) series.x = series.y = {};
   auto layout = std::make_shared<Layout>();
   layout->rows = rows.size();
   layout->measured = measured;
@@ -137,25 +135,20 @@ ScaledHeatmap scaled_heatmap(const Snapshot& trace, const Plot& recorded, std::s
   }
   Followed<ScaledCounts> counts([&] { return ScaledCounts(layout); }, options);
   counts.update(trace);
-  heatmap.shares_ = counts.analysis().shares();
-  for (Series& series : heatmap.plot_.series) {
-    series.x.clear();
-    series.y.clear();
-    layout->columns.begin(series);
-  }
-  heatmap.plot_.x_end = recorded.x_end;
+  heatmap.counted_ = counts.release().release();
+  for (Series& series : heatmap.plot_.series) layout->columns.begin(series);
   return heatmap;
 }
 
 Plot ScaledHeatmap::at(int exponent) const {
   Plot plot = plot_;
   plot.title += fmt::format(", at most, had the loss scale been 2^{}", exponent);
-  if (shares_.empty()) return plot;
-  const size_t columns = plot.series.front().y.size();
-  auto from = shares_.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(exponent - kLeastScale) * columns * plot.series.size());
-  for (Series& series : plot.series) {
-    std::copy(from, from + static_cast<ptrdiff_t>(columns), series.y.begin());
-    from += static_cast<ptrdiff_t>(columns);
+  const size_t rows = plot.series.size(), of_scale = static_cast<size_t>(exponent - kLeastScale + 1) * rows;
+  for (size_t column = 0; column < counted_.size(); ++column) {
+    const std::vector<double>& counted = counted_[column];
+    if (counted.empty()) continue;
+    for (size_t row = 0; row < rows; ++row)
+      if (counted[row] > 0) plot.series[row].y[column] = counted[of_scale + row] / counted[row];
   }
   return plot;
 }

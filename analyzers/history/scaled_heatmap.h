@@ -25,7 +25,8 @@ class ScaledHeatmap {
                                       std::string_view, const AnalysisOptions&);
   Plot plot_;  // without its values
   Measured measured_ = Measured::flushed;
-  std::vector<double> shares_;  // by exponent, row and column
+  // By column, empty where it has no row: the elements of each row, then for each exponent those of them that are counted.
+  std::vector<std::vector<double>> counted_;
 };
 
 // Of `recorded`, a heatmap of that quantity in the steps of `options`, each of whose rows stands for the tensors `rows` has there.

@@ -50,6 +50,8 @@ class Followed {
   const AnalysisContext& context() const { return *context_; }
   const StepFacts& steps() const { return steps_; }
   const A& analysis() const { return analysis_; }
+  // Gives the analysis away, with which this is of no further use.
+  A release() { return std::move(analysis_); }
 
  private:
   bool take_in(const Snapshot& trace) {

@@ -71,7 +71,7 @@ TEST_F(HistoryTest, ColumnsAreTheSumsAndExtremesOfTheirRows) {
       lowest_headroom = std::min(lowest_headroom, std::log2(65504.0) - std::log2(row.statistics.largest));
       skipped += step % 7 == 3;
     }
-    const HistoryCell& cell = history.cell(gradient_, column);
+    const HistoryCell cell = history.cell(gradient_, column);
     EXPECT_EQ(cell.elements, elements);
     EXPECT_EQ(cell.value(Measured::flushed), static_cast<double>(flushed) / static_cast<double>(base)) << column;
     EXPECT_EQ(cell.value(Measured::subnormal), static_cast<double>(subnormal) / static_cast<double>(base));
@@ -83,6 +83,43 @@ TEST_F(HistoryTest, ColumnsAreTheSumsAndExtremesOfTheirRows) {
     EXPECT_EQ(history.step(column).loss, 2.0 / (1 + static_cast<double>(std::min<uint64_t>(99, columns.step(column) + 7))));
     EXPECT_EQ(history.step(column).highest_loss, 2.0 / (1 + static_cast<double>(columns.step(column))));
   }
+}
+
+// Counts of a column are kept in 32 bits until one needs more.
+TEST_F(HistoryTest, CountsBeyond32BitsAreExact) {
+  constexpr uint64_t kMore = uint64_t{1} << 31, kSteps = 64;
+  weight_ = trace_.add_tensor("head", "source", Phase::data, Role::weight, DType::f32, "weight");
+  std::mt19937 random(7);
+  for (uint64_t step = 0; step < kSteps; ++step) {
+    TensorRow row = make_row(lognormal(random, 0, 1, 20), DType::f32);
+    if (step >= kSteps / 2) {
+      row.statistics.zeros += kMore;
+      row.statistics.count += kMore;
+    }
+    rows_.push_back(row);
+    trace_.add(weight_, row);
+    trace_.end_step(SyntheticTrace::default_step(1, 1));
+  }
+  const Followed<History> followed = history_of(trace_.read(), 16);
+  const History& history = followed.analysis();
+  ASSERT_EQ(history.columns().width, 4u);
+  uint64_t all = 0;
+  for (size_t column = 0; column < history.columns().count; ++column) {
+    uint64_t elements = 0, zeros = 0;
+    double largest = 0;
+    for (size_t step = 4 * column; step < 4 * column + 4; ++step) {
+      elements += rows_[step].statistics.count;
+      zeros += rows_[step].statistics.zeros;
+      largest = std::max(largest, rows_[step].statistics.largest);
+    }
+    EXPECT_EQ(history.cell(weight_, column).elements, elements);
+    EXPECT_EQ(history.cell(weight_, column).zeros, zeros);
+    EXPECT_EQ(history.cell(weight_, column).largest, largest);
+    EXPECT_EQ(history.cell(weight_, column).rows, 4u);
+    all += elements;
+  }
+  EXPECT_GT(all, uint64_t{UINT32_MAX});
+  EXPECT_EQ(history.total(weight_).elements, all);
 }
 
 TEST_F(HistoryTest, PartsThatAreMergedAreTheWhole) {
