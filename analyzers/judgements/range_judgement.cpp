@@ -15,9 +15,7 @@ namespace {
 
 // Values of the forward pass have no loss scale in them, so that no scale that a scaler comes to mends them: two steps are no
 // chance.
-bool recurs(uint64_t skipped, uint64_t steps) {
-  return skipped >= 2 && static_cast<double>(skipped) > 0.02 * static_cast<double>(steps);
-}
+constexpr uint64_t kFewestSkipped = 2;
 
 }  // namespace
 
@@ -52,7 +50,7 @@ RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& 
   }
   // Of a run whose last steps were all skipped the first of these need not be where it began.
   const bool only_skips = !broke_ && !reached_weights_ && whole.is_stuck();
-  if ((harm_ == Severity::info || only_skips) && recurs(whole.skipped.size(), whole.count))
+  if ((harm_ == Severity::info || only_skips) && recurs(whole.skipped.size(), whole.count, kFewestSkipped))
     find_skipped_for_nan(whole.count);
   origins_ = find_origins();
   if (harm_ != Severity::info)
@@ -179,7 +177,7 @@ void RangeJudgement::find_skipped_for_nan(uint64_t steps) {
     const bool is_scaled = holds_scale(one.tensor);
     const bool may_overflow = one.infinities > 0 && is_plainly_narrow(context_.selection.tensor(one.tensor).dtype);
     if (is_scaled && (may_overflow || one.overflowed > 0)) continue;
-    if (is_scaled ? !wastes_many(one.skipped, steps) : !recurs(one.skipped, steps)) continue;
+    if (is_scaled ? !wastes_many(one.skipped, steps) : !recurs(one.skipped, steps, kFewestSkipped)) continue;
     harm_ = std::max(harm_, Severity::warning);
     skipped_for_nan_ = {one.tensor, one.first, 0};
     return;

@@ -123,9 +123,11 @@ void StepTotals::beside(const StepTotals& other) {
   rate_was_zero = rate_was_zero && other.rate_was_zero;
 }
 
-bool wastes_many(uint64_t wasted, uint64_t steps) {
-  return (wasted > 0 && wasted == steps) || (wasted >= 5 && static_cast<double>(wasted) > 0.02 * static_cast<double>(steps));
+bool recurs(uint64_t some, uint64_t steps, uint64_t fewest) {
+  return some >= fewest && static_cast<double>(some) > 0.02 * static_cast<double>(steps);
 }
+
+bool wastes_many(uint64_t wasted, uint64_t steps) { return (wasted > 0 && wasted == steps) || recurs(wasted, steps, 5); }
 
 bool harms_losses(const StepTotals& steps) {
   return wastes_many(steps.nonfinite_losses.size(), steps.count) || !steps.nonfinite_losses.is_within(steps.skipped);

@@ -85,6 +85,8 @@ struct StepTotals {
   double mean_loss(size_t n) const;
 };
 
+// Whether so many steps of all are no chance: `fewest` at least, and more than one in 50.
+bool recurs(uint64_t some, uint64_t steps, uint64_t fewest);
 // Whether these are more than the price of a growing loss scale: PyTorch's scaler pays 1 step in 2000.
 bool wastes_many(uint64_t wasted, uint64_t steps);
 // Whether losses were NaN or infinite in many steps, or in one that was not skipped: no scaler finds its level by that.
