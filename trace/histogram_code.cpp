@@ -36,6 +36,13 @@ bool decode_histogram(std::span<const uint8_t> bytes, ExponentHistogram& histogr
   if (bytes.size() < 3 || bytes[0] > bytes[1] || bytes[1] >= ExponentHistogram::kBins) return false;
   size_t at = 2;
   for (size_t bin = bytes[0]; bin <= bytes[1]; ++bin) {
+    // Nearly all counts have one or two bytes.
+    if (at + 1 < bytes.size() && (bytes[at] & bytes[at + 1] & 0x80) == 0) {
+      const bool is_long = bytes[at] >= 0x80;
+      histogram.bins[bin] = (bytes[at] & 0x7Fu) | (is_long ? uint64_t{bytes[at + 1]} << 7 : 0);
+      at += is_long ? 2 : 1;
+      continue;
+    }
     uint64_t count = 0;
     for (int shift = 0;; shift += 7) {
       if (at == bytes.size() || shift > 63) return false;

@@ -37,18 +37,24 @@ void store(std::span<const T> values, PackedColumn& packed, Of&& of) {
   std::transform(values.begin(), values.end(), reinterpret_cast<Stored*>(packed.offsets.get()), of);
 }
 
-// Values of type T, which is unsigned, as base and offsets.
+template <typename T>
+bool all_equal(std::span<const T> values) {
+  return std::all_of(values.begin(), values.end(), [&](T value) { return value == values.front(); });
+}
+
+// Values of type T, which is unsigned, as base and offsets. There are some.
 template <typename T>
 void pack(std::span<const T> values, PackedColumn& packed) {
+  packed.base = values.front();
+  if (all_equal(values)) return;
   const auto [smallest, largest] = std::minmax_element(values.begin(), values.end());
-  const uint64_t range = values.empty() ? 0 : static_cast<uint64_t>(*largest) - static_cast<uint64_t>(*smallest);
-  const T base = values.empty() ? T{} : *smallest;
+  const uint64_t range = static_cast<uint64_t>(*largest) - static_cast<uint64_t>(*smallest);
+  const T base = *smallest;
   packed.base = base;
   const auto store_as = [&](auto offset) {
     using Offset = decltype(offset);
     store<Offset>(values, packed, [base](T value) { return static_cast<Offset>(value - base); });
   };
-  if (range == 0) return;
   if (range > UINT32_MAX) {
     store_as(uint64_t{});
   } else if (range > UINT16_MAX) {
@@ -63,10 +69,10 @@ void pack(std::span<const T> values, PackedColumn& packed) {
 uint64_t as_double(float value) { return std::bit_cast<uint64_t>(static_cast<double>(value)); }
 float as_float(uint64_t bits) { return static_cast<float>(std::bit_cast<double>(bits)); }
 
-// Bits of FP64 as they are, or where FP32 holds all of them, as magnitudes of its tensors, in FP32.
+// Bits of FP64 as they are, or where FP32 holds all of them, as magnitudes of its tensors, in FP32. There are some.
 void pack_reals(std::span<const uint64_t> values, PackedColumn& packed) {
-  if (!values.empty()) packed.base = values.front();
-  if (std::all_of(values.begin(), values.end(), [&](uint64_t bits) { return bits == packed.base; })) return;
+  packed.base = values.front();
+  if (all_equal(values)) return;
   packed.base = 0;
   packed.is_single = std::all_of(values.begin(), values.end(), [](uint64_t bits) { return as_double(as_float(bits)) == bits; });
   packed.is_single ? store<float>(values, packed, as_float) : store<uint64_t>(values, packed, std::identity());
