@@ -180,7 +180,6 @@ typedef struct {
   int32_t muted;      /* above 0: ops are not looked at */
   int32_t paused;     /* above 0: what ops write is forgotten */
   uint8_t is_open;    /* a step is open */
-  uint8_t is_quiet;   /* an optimizer steps, without a closure */
   uint8_t is_stopped; /* nothing more is recorded, for good; any thread may set it */
 } ulpscope_aten_state;
 

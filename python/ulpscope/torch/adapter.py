@@ -45,6 +45,7 @@ class Adapter:
     versions_behind = 0  # by how much the version of a tensor grows once the op that wrote it was told
     structure: AdapterStruct
     fail: Callable[[BaseException], None]  # ends the recording
+    rests = False  # an optimizer steps, without a closure: ops are not looked at
 
     def begin(self, tracker: Any) -> None:
         """Begins to look at ops, in this thread."""
@@ -53,6 +54,10 @@ class Adapter:
     def end(self) -> None:
         """Looks at ops no longer."""
         raise NotImplementedError
+
+    def rest(self, rests: bool) -> None:
+        """Begins to rest, or looks at ops again."""
+        self.rests = rests
 
     def can_end(self) -> bool:
         """Whether end() may be called just now."""

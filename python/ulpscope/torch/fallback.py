@@ -89,7 +89,7 @@ class Mode(TorchDispatchMode):
         kwargs = kwargs or {}
         adapter = self._adapter
         state = adapter.tracker.state
-        if state.is_stopped or state.muted or state.is_quiet:
+        if adapter.rests or state.is_stopped or state.muted:
             return func(*args, **kwargs)
         op = adapter.before(func, args, kwargs)
         result = func(*args, **kwargs)

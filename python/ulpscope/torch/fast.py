@@ -18,7 +18,7 @@ from . import device
 from .adapter import Adapter, Described, Unavailable
 from .tracker import AdapterStruct, State
 
-_INTERFACE = 3
+_INTERFACE = 4
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_fast")
 _SOURCE = os.path.join(_FOLDER, "record_function.cpp")
 _REPOSITORY = os.path.join(_FOLDER, os.pardir, os.pardir, os.pardir, os.pardir, "recorder")
@@ -124,6 +124,7 @@ _SIGNATURES = {
     "take_host_as_device": ([ctypes.c_int], None),
     "begin": ([_pointer, _pointer, ctypes.POINTER(State), ctypes.POINTER(_Functions)], None),
     "end": ([_pointer], None),
+    "rest": ([_pointer, ctypes.c_int], None),
     "close": ([_pointer], None),
     "describe": ([_pointer, ctypes.POINTER(_u64), _u32], _pointer),
     "begin_inner_module": ([_pointer, _u32, ctypes.c_int], ctypes.c_int),
@@ -166,6 +167,11 @@ class Fast(Adapter):
     def end(self) -> None:
         if self._handle:
             self._library.ulpscope_fast_end(self._handle)
+
+    def rest(self, rests: bool) -> None:
+        if self._handle and rests != self.rests:
+            self._library.ulpscope_fast_rest(self._handle, rests)
+        super().rest(rests)
 
     def close(self) -> None:
         handle, self._handle = self._handle, None

@@ -531,8 +531,9 @@ class Session:
             if inner != OUTER:
                 return
             at, evaluating = tracker.state, not torch.is_grad_enabled()
-            if at.is_quiet:  # a step that did not end, for its optimizer raised
-                at.is_quiet, at.optimizing = 0, 0
+            if self.adapter.rests:  # a step that did not end, for its optimizer raised
+                self.adapter.rest(False)
+                at.optimizing = 0
             if task == -1:
                 self.sampling.arrange()
                 self.enter(evaluating)
@@ -659,7 +660,7 @@ class Session:
                 if not self.sampling.is_looking:
                     return
                 self._keep(optimizer, has_closure)
-                at.is_quiet = not has_closure
+                self.adapter.rest(not has_closure)
 
     def _keep(self, optimizer: Any, has_closure: bool) -> None:
         """Copies of what a step reads; with a closure the gradients come later."""
@@ -682,7 +683,7 @@ class Session:
             at.optimizing -= 1
             if at.optimizing:  # a step() that another one called, as of a class that extends an optimizer
                 return
-            at.is_quiet = 0
+            self.adapter.rest(False)
             if not at.is_open:
                 return
             found, scale = getattr(optimizer, "found_inf", None), getattr(optimizer, "grad_scale", None)

@@ -48,7 +48,7 @@ class State(ctypes.Structure):
     """Where the training loop is; the library reads it at each op."""
 
     _fields_ = [("step", _i64), ("passes", _i64), ("state", _i32), ("optimizing", _i32), ("muted", _i32), ("paused", _i32),
-                ("is_open", _u8), ("is_quiet", _u8), ("is_stopped", _u8)]
+                ("is_open", _u8), ("is_stopped", _u8)]
 
 
 class StartStruct(ctypes.Structure):

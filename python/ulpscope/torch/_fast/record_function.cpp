@@ -36,7 +36,7 @@
 namespace {
 
 constexpr size_t kRecordings = 4;  // at once
-constexpr uint32_t kInterface = 3;
+constexpr uint32_t kInterface = 4;
 
 // The functions of libulpscope.so that are called.
 struct Functions {
@@ -153,6 +153,16 @@ class Recording {
     release();
     aten_ = nullptr;
   }
+  // While an optimizer steps, its ops are not looked at. PyTorch boxes the arguments and results of every op for a callback that is
+  // enabled, whatever that does with them.
+  void rest(bool rests) {
+    rests_ = rests;
+    if (handle_ == 0 || std::this_thread::get_id() != thread_) return;
+    if (rests)
+      at::disableCallback(handle_);
+    else
+      at::reenableCallback(handle_);
+  }
   void fail(const char* why) {
     if (aten_ != nullptr) functions_.fail(aten_, why);
   }
@@ -175,8 +185,6 @@ class Recording {
     Recording& recording_;
     ulpscope_aten* const aten_;  // the recording may be closed while it is locked
   };
-  // An optimizer steps: what is asked of every op in it takes no lock.
-  bool is_quiet() const { return aten_ != nullptr && state_->is_quiet != 0; }
   bool is_recorded() const { return aten_ != nullptr && state_->is_stopped == 0; }
 
   std::unique_ptr<at::ObserverContext> started(const at::RecordFunction& function);
@@ -227,7 +235,7 @@ class Recording {
   void describe_op(const Frame& frame);
   // This thread's ops are none of the recording's: it is another than that which began, and in no backward pass.
   bool is_of_others() const { return std::this_thread::get_id() != thread_ && torch::autograd::get_current_graph_task_id() == -1; }
-  bool is_silent() const { return !is_recorded() || state_->muted > 0 || state_->is_quiet; }
+  bool is_silent() const { return !is_recorded() || state_->muted > 0 || rests_; }
 
   struct Retained {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
@@ -248,7 +256,8 @@ class Recording {
   ulpscope_aten_state* state_ = nullptr;
   Functions functions_{};
   at::CallbackHandle handle_ = 0;
-  std::thread::id thread_;         // which has the callback
+  std::thread::id thread_;  // which has the callback
+  bool rests_ = false;
   uint64_t number_of_thread_ = 0;  // as nodes have it
   std::unordered_map<uint64_t, Retained> retained_;
   std::unordered_map<const char*, Overload> overloads_;   // by the text of its name, which lives as long as the overload
@@ -289,7 +298,7 @@ template <size_t Slot>
 std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function) {
   std::unique_ptr<at::ObserverContext> frame;
   Recording* const recording = recordings[Slot];
-  if (recording == nullptr || depths[Slot] > 0 || recording->is_quiet()) return frame;
+  if (recording == nullptr || depths[Slot] > 0) return frame;
   guarded(*recording, [&] { frame = recording->started(function); });
   return frame;
 }
@@ -674,6 +683,8 @@ EXPORT void ulpscope_fast_begin(void* recording, ulpscope_aten* aten, ulpscope_a
 }
 // Looks at ops no longer; those that go on are not told.
 EXPORT void ulpscope_fast_end(void* recording) { static_cast<Recording*>(recording)->end(); }
+// Begins to rest, or looks at ops again.
+EXPORT void ulpscope_fast_rest(void* recording, int rests) { static_cast<Recording*>(recording)->rest(rests != 0); }
 EXPORT void ulpscope_fast_close(void* recording) {
   auto* const closed = static_cast<Recording*>(recording);
   recordings[closed->slot()] = nullptr;
