@@ -19,10 +19,10 @@ def _collect(value: Any, in_objects: bool, around: Tuple[int, ...], found: List[
     if isinstance(value, torch.Tensor):
         found.append(value)
         return
-    if isinstance(value, Mapping):
-        items = list(value.values())
-    elif isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple)):
         items = list(value)
+    elif isinstance(value, (dict, Mapping)):  # whether it is a mapping is a slow question
+        items = list(value.values())
     elif in_objects:
         items = list(getattr(value, "__dict__", {}).values())
     else:

@@ -57,14 +57,16 @@ class Guard:
                  traceback: Optional[TracebackType]) -> bool:
         session = self._session
         try:
+            if error is None:
+                return False
             if isinstance(error, Refused):
                 session.refused(str(error))
             elif isinstance(error, Exception) and not session.failed:
                 session.fail(error)
+            return isinstance(error, Exception)
         finally:
             session.tracker.state.muted -= 1
             session.tracker.unlock()
-        return isinstance(error, Exception)
 
 
 class Session:
@@ -75,6 +77,7 @@ class Session:
                  way: str) -> None:
         self._models, self.scaler, self._options, self._run = models, scaler, options, run
         self._make_recorder = make_recorder
+        self._guard = Guard(self)
         self.recorder: Any = None
         self.thread = threading.get_ident()  # whose calls of the model are recorded
         self.failed = ""
@@ -200,7 +203,7 @@ class Session:
 
     def guard(self) -> "Guard":
         """A block whose failure ends the recording and nothing else; ops inside are not recorded."""
-        return Guard(self)
+        return self._guard
 
     def fail(self, error: BaseException) -> None:
         self._stop(f"{type(error).__name__}: {error}")

@@ -1,6 +1,7 @@
 """The C interface of recorder/ulpscope_aten.h, which makes calls of PyTorch's ops, through ctypes."""
 
 import ctypes
+import functools
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from .._library import Error, Recorder, load_library
@@ -180,14 +181,27 @@ _SIGNATURES: Dict[str, Tuple[List[Any], Any]] = {
 }
 
 
+# Short ones, called in every step by a thread that has the tracker's lock: Python's lock is kept over them, since leaving it and taking
+# it back takes longer than they do.
+_SHORT = ("unlock", "begin_pass", "begin_module", "begin_inner_module", "is_opaque", "begin_backward", "clear_norms")
+
+
+def _nothing(*_: Any) -> int:
+    """In the place of functions of a library that knows the recording no longer."""
+    return 0
+
+
 class Tracker:
     """The library's knowledge of a recording. Methods are the functions of ulpscope_aten.h."""
 
     def __init__(self, adapter: AdapterStruct, session: Any, calls: Optional[ctypes.Structure]) -> None:
         self.library = load_library()
+        self._short = ctypes.PyDLL(self.library._name)
         for name, (arguments, result) in _SIGNATURES.items():
-            function = getattr(self.library, "ulpscope_aten_" + name)
-            function.argtypes, function.restype = arguments, result
+            for library in (self.library, self._short):
+                function = getattr(library, "ulpscope_aten_" + name)
+                function.argtypes, function.restype = arguments, result
+        self._functions: List[str] = []  # that were asked for
         self._names: Dict[str, int] = {"": 0}
         # The library calls these as long as the tracker is open.
         self._kept = (adapter, calls, [kind(getattr(session, "on_" + name)) for name, kind in _SESSION.items()])
@@ -201,16 +215,16 @@ class Tracker:
     def close(self) -> None:
         """Frees what the library knows; nothing may be called afterwards."""
         handle, self.handle = self.handle, _pointer()
+        for name in self._functions:
+            setattr(self, name, _nothing)
         self.state = State(step=-1, is_stopped=1)
         self.library.ulpscope_aten_close(handle)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        function = getattr(self.library, "ulpscope_aten_" + name)
-
-        def call(*arguments: Any) -> Any:
-            return function(self.handle, *arguments) if self.handle else 0
-
+        function = getattr(self._short if name in _SHORT else self.library, "ulpscope_aten_" + name)
+        call = functools.partial(function, self.handle) if self.handle else _nothing
         setattr(self, name, call)
+        self._functions.append(name)
         return call
 
     def record(self, recorder: Any) -> None:
