@@ -77,8 +77,9 @@ class Adapter:
         """Begins the module whose name has that number, if it is in another; False, and it does not, where more is to be done."""
         return False
 
-    def end_module(self, name: int, output: Any) -> bool:
-        """Ends the module whose name has that number; False, and it goes on, where more is to be done."""
+    def end_module(self, name: int, output: int) -> bool:
+        """Ends the module whose name has that number and that returns the tensor of that address alone; False, and it goes on, where
+        more is to be done."""
         return False
 
     def follow(self, roots: List[torch.Tensor]) -> bool:

@@ -3,6 +3,7 @@ package or is compiled at the first use."""
 
 import contextlib
 import ctypes
+import functools
 import hashlib
 import os
 import shlex
@@ -127,11 +128,14 @@ _SIGNATURES = {
     "rest": ([_pointer, ctypes.c_int], None),
     "close": ([_pointer], None),
     "describe": ([_pointer, ctypes.POINTER(_u64), _u32], _pointer),
-    "begin_inner_module": ([_pointer, _u32, ctypes.c_int], ctypes.c_int),
-    "end_module": ([_pointer, _u32, _u64], ctypes.c_int),
+    "begin_inner_module": ([_pointer, _u32, ctypes.c_int], ctypes.c_bool),
+    "end_module": ([_pointer, _u32, _u64], ctypes.c_bool),
     "follow": ([_pointer, ctypes.POINTER(_u64), _u32], ctypes.c_int),
     "release": ([_pointer], None),
 }
+
+
+_OF_MODULES = ("begin_inner_module", "end_module")
 
 
 class Fast(Adapter):
@@ -141,7 +145,8 @@ class Fast(Adapter):
 
     def __init__(self, path: Optional[str] = None) -> None:
         try:
-            library = ctypes.CDLL(path or find())
+            # Python's lock is kept over its functions, which are short; one that has to wait for another thread leaves it.
+            library = ctypes.PyDLL(path or find())
         except OSError as error:
             raise Unavailable(f"it could not be loaded: {error}") from error
         for name, (arguments, result) in _SIGNATURES.items():
@@ -150,10 +155,11 @@ class Fast(Adapter):
         if library.ulpscope_fast_interface() != _INTERFACE:
             raise Unavailable("it is of another version of this package")
         self._library = library
-        self._begin_inner_module, self._end_module = library.ulpscope_fast_begin_inner_module, library.ulpscope_fast_end_module
         self._handle = library.ulpscope_fast_open()
         if not self._handle:
             raise Unavailable("four recordings go on already")
+        for name in _OF_MODULES:  # each module calls them in each step: no Python stands between
+            setattr(self, name, functools.partial(getattr(library, "ulpscope_fast_" + name), self._handle))
         self.structure = library.ulpscope_fast_adapter(self._handle).contents
 
     def begin(self, tracker: Any) -> None:
@@ -176,18 +182,14 @@ class Fast(Adapter):
     def close(self) -> None:
         handle, self._handle = self._handle, None
         if handle:
+            for name in _OF_MODULES:
+                delattr(self, name)
             self._library.ulpscope_fast_close(handle)
 
     def describe(self, tensors: Sequence[Optional[torch.Tensor]]) -> Described:
         count = len(tensors)
         handles = (_u64 * max(1, count))(*[0 if each is None else each._cdata for each in tensors])
         return Described(self._library.ulpscope_fast_describe(self._handle, handles, count), count, tensors)
-
-    def begin_inner_module(self, name: int, is_compiled: bool) -> bool:
-        return bool(self._handle and self._begin_inner_module(self._handle, name, is_compiled))
-
-    def end_module(self, name: int, output: Any) -> bool:
-        return isinstance(output, torch.Tensor) and bool(self._handle and self._end_module(self._handle, name, output._cdata))
 
     def follow(self, roots: List[torch.Tensor]) -> bool:
         handles = (_u64 * max(1, len(roots)))(*[root._cdata for root in roots])

@@ -295,26 +295,26 @@ class _Hook:
     """A hook on one module. A copy of that module, and a file that it is saved in, have one that does nothing: they are read
     without this package."""
 
-    def __init__(self, session: Optional[Session], name: str, module: Optional[torch.nn.Module]) -> None:
-        self._session, self._adapter = session, None if session is None else session.adapter
+    def __init__(self, session: Any, name: str, module: Optional[torch.nn.Module]) -> None:
+        self._session = session
         self._module = None if module is None else weakref.ref(module)
         self._name, self._number = name, 0 if session is None else session.tracker.name(name)
         self._is_compiled = module is not None and unwrapped(module) is not module
 
     def _is_of(self, module: Any) -> bool:
-        """Whether it is called for the module that it is on."""
+        """Whether it is called for the module that it is on, and not for a shallow copy, which has its hooks."""
         return self._module is not None and self._module() is module
 
-    def _session_of(self, module: Any, begins: bool) -> Optional[Session]:
-        """The session that records a call: not where a shallow copy of the module, which has its hooks, is called."""
+    def _is_seen(self, begins: bool) -> bool:
+        """Whether the session follows a call."""
         session = self._session
-        if session is None or session.tracker.state.paused or not self._is_of(module):
-            return None
+        if session.tracker.state.paused:
+            return False
         # Other threads evaluate the model, or prepare its data; but those of a backward pass compute parts of it again.
         if threading.get_ident() != session.thread and torch._C._current_graph_task_id() == -1:
             session.unseen["calls_of_other_threads"] += begins
-            return None
-        return session
+            return False
+        return True
 
     def __deepcopy__(self, memo: Any) -> "_Hook":
         return type(self)(None, "", None)
@@ -327,31 +327,28 @@ class _Begins(_Hook):
     _was_called = False  # where gradients grow
 
     def __call__(self, module: Any, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or not self._is_of(module):
             return
-        if not self._was_called and self._session is not None and self._is_of(module) and torch.is_grad_enabled():
+        session = self._session
+        if not self._was_called and torch.is_grad_enabled():
             self._was_called = True
-            self._session.reached.module_called(self._name, module)
-        self._begin(module, args, kwargs)
-        if self._session is not None and self._session.parts and self._is_of(module):
-            self._session.unsharded(self._name, module)
-
-    def _begin(self, module: Any, args: Any, kwargs: Any) -> None:
-        if self._adapter is not None and self._is_of(module) and self._adapter.begin_inner_module(self._number, self._is_compiled):
-            return
-        session = self._session_of(module, True)
-        if session is not None and not session.tracker.state.is_stopped and not session.tracker.state.muted:
-            session.module_begins(self._number, self._is_compiled, args, kwargs)
+            session.reached.module_called(self._name, module)
+        if not session.adapter.begin_inner_module(self._number, self._is_compiled) and self._is_seen(True):
+            state = session.tracker.state
+            if not state.is_stopped and not state.muted:
+                session.module_begins(self._number, self._is_compiled, args, kwargs)
+        if session.parts:
+            session.unsharded(self._name, module)
 
 
 class _Ends(_Hook):
     def __call__(self, module: Any, args: Any, output: Any) -> None:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or not self._is_of(module):
             return
-        if self._adapter is not None and self._is_of(module) and self._adapter.end_module(self._number, output):
+        session = self._session
+        if isinstance(output, torch.Tensor) and session.adapter.end_module(self._number, output._cdata):
             return
-        session = self._session_of(module, False)
-        if session is not None:
+        if self._is_seen(False):
             session.module_ends(self._number, module, args, output)
 
 

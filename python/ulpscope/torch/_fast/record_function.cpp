@@ -645,7 +645,9 @@ void Recording::release() {
   followed_.clear();
   *follower_ = nullptr;
   follower_ = std::make_shared<Recording*>(this);
-  if (aten_ != nullptr) functions_.end_backward(aten_);
+  if (aten_ == nullptr) return;
+  const Lock lock(*this);
+  functions_.end_backward(aten_);
 }
 
 void Recording::handed_on(const Hook& hook, const torch::autograd::variable_list& gradients,
@@ -694,11 +696,11 @@ EXPORT void ulpscope_fast_close(void* recording) {
 EXPORT const ulpscope_aten_tensor* ulpscope_fast_describe(void* recording, const uint64_t* handles, uint32_t count) {
   return static_cast<Recording*>(recording)->describe_handles(handles, count);
 }
-// Begins and ends the module of that name, in another and with one output. 0: it did not, since the session has more to do.
-EXPORT int ulpscope_fast_begin_inner_module(void* recording, uint32_t name, int is_compiled) {
+// Begins and ends the module of that name, in another and with one output. False: it did not, since the session has more to do.
+EXPORT bool ulpscope_fast_begin_inner_module(void* recording, uint32_t name, int is_compiled) {
   return static_cast<Recording*>(recording)->begin_inner_module(name, is_compiled != 0);
 }
-EXPORT int ulpscope_fast_end_module(void* recording, uint32_t name, uint64_t output) {
+EXPORT bool ulpscope_fast_end_module(void* recording, uint32_t name, uint64_t output) {
   return static_cast<Recording*>(recording)->end_module(name, output);
 }
 EXPORT int ulpscope_fast_follow(void* recording, const uint64_t* roots, uint32_t count) {
