@@ -350,8 +350,8 @@ typedef struct ulpscope_aten_update {
   uint8_t maximize, nesterov, decoupled; /* decoupled weight decay */
   uint8_t is_stepwise;                   /* each operation of the rule is rounded to the type of the parameter */
   double factor;                         /* the loss scale in the gradients; 1: none */
-  /* For each parameter, one behind the other: itself, its gradient, how many steps the optimizer took for it, and its states, of
-   * which those of another shape than the parameter's are left out. */
+  /* For each parameter, one behind the other: itself, its gradient, and its states. The state "step" is how many steps the
+   * optimizer took for it; others whose shape is not the parameter's are left out. */
   const ulpscope_aten_tensor *tensors;
   uint32_t count; /* of parameters */
   uint32_t states_count;

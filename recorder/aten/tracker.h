@@ -213,10 +213,12 @@ class Tracker {
   };
   // A parameter as an optimizer's step left it.
   struct Updated {
-    const Tensor &weight, &gradient, &steps;
+    const Tensor &weight, &gradient;
+    const Tensor* steps;  // how many there were, among the states; nullptr: none has that name
     std::span<const Tensor> states;
   };
 
+  static bool is_state(const Updated& left, size_t state);
   void updated(const ulpscope_aten_update& update, const Updated& left, const Kept& copies, bool is_skipped, double& before,
                double& after);
   Bound bound_of(const ulpscope_aten_op& op, const Schema& schema) const;

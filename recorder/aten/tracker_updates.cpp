@@ -30,14 +30,19 @@ std::vector<int64_t> logical_strides(const Tensor& tensor) {
 
 bool is_counted(const Tensor& tensor) { return tensor.is_present && tensor.unreadable == nullptr && has_statistics(tensor); }
 
-// States of the optimizer that have the parameter's shape are outputs of its update.
-bool is_state(const Tensor& state, const Tensor& weight) { return is_counted(state) && have_one_shape(state, weight); }
-
-bool says_steps(const Tensor& steps) { return steps.is_present && steps.unreadable == nullptr && count_of_elements(steps) == 1; }
+bool says_steps(const Tensor* steps) {
+  return steps != nullptr && steps->is_present && steps->unreadable == nullptr && count_of_elements(*steps) == 1;
+}
 
 }  // namespace
 
 // ---- updates
+
+// Of the tensors that the optimizer keeps, those that have the parameter's shape are outputs of its update.
+bool Tracker::is_state(const Updated& left, size_t state) {
+  const Tensor& tensor = left.states[state];
+  return &tensor != left.steps && is_counted(tensor) && have_one_shape(tensor, left.weight);
+}
 
 void Tracker::keep(std::span<const Tensor> pairs, bool changes_gradients) {
   for (auto& [handle, each] : kept_) each.is_there = false;
@@ -65,10 +70,12 @@ void Tracker::keep(std::span<const Tensor> pairs, bool changes_gradients) {
 }
 
 void Tracker::updated(const ulpscope_aten_update& update, bool is_skipped, double& before, double& after) {
-  const size_t each = 3 + update.states_count;
+  const std::span names(update.state_names, update.states_count);
+  const auto steps = static_cast<size_t>(std::find(names.begin(), names.end(), name("step")) - names.begin());
   for (size_t i = 0; i < update.count; ++i) {
-    const Tensor* const tensors = update.tensors + i * each;
-    const Updated of_parameter{tensors[0], tensors[1], tensors[2], {tensors + 3, update.states_count}};
+    const Tensor* const tensors = update.tensors + i * (2 + names.size());
+    const std::span states(tensors + 2, names.size());
+    const Updated of_parameter{tensors[0], tensors[1], steps < names.size() ? &states[steps] : nullptr, states};
     const auto at = kept_.find(of_parameter.weight.handle);
     if (at != kept_.end() && at->second.is_there) {
       updated(update, of_parameter, at->second, is_skipped, before, after);
@@ -113,10 +120,9 @@ void Tracker::updated_on_host(const ulpscope_aten_update& update, const Updated&
   }
   std::vector<OptimizerState> states;
   for (size_t i = 0; i < left.states.size(); ++i)
-    if (is_state(left.states[i], weight))
-      states.push_back({text(update.state_names[i]), host_tensor(left.states[i], left.states[i].data)});
+    if (is_state(left, i)) states.push_back({text(update.state_names[i]), host_tensor(left.states[i], left.states[i].data)});
   const HostTensor before_step = copies.weight.view();
-  const double steps = says_steps(left.steps) ? number_in(left.steps).value : 0;
+  const double steps = says_steps(left.steps) ? number_in(*left.steps).value : 0;
   const std::optional<DType> asked = asked_update(update, steps, before_step, &gradient, states, asked_);
   const std::vector<int64_t> strides = logical_strides(weight);
   Tensor asked_tensor = weight;
@@ -149,7 +155,7 @@ void Tracker::updated_on_device(const ulpscope_aten_update& update, const Update
   const Tensor& gradient = copies.gradient_on_device ? copies.gradient_on_device->tensor() : left.gradient;
   std::vector<std::string_view> names;
   for (size_t i = 0; i < left.states.size(); ++i)
-    names.push_back(is_state(left.states[i], left.weight) ? std::string_view(text(update.state_names[i])) : std::string_view());
+    names.push_back(is_state(left, i) ? std::string_view(text(update.state_names[i])) : std::string_view());
   std::optional<DeviceTensor> asked;
   if (const auto states = states_of_rule(update, names, says_steps(left.steps))) {
     ulpscope_aten_asked rule{};
@@ -158,10 +164,10 @@ void Tracker::updated_on_device(const ulpscope_aten_update& update, const Update
     rule.gradient = &gradient;
     if (states->first) rule.first = &left.states[*states->first];
     if (states->second) rule.second = &left.states[*states->second];
-    if (says_steps(left.steps) && left.steps.is_on_host)
-      rule.count = number_in(left.steps).value;
+    if (says_steps(left.steps) && left.steps->is_on_host)
+      rule.count = number_in(*left.steps).value;
     else if (update.rule == ULPSCOPE_ATEN_ADAM)
-      rule.steps = &left.steps;
+      rule.steps = left.steps;
     Tensor made{};
     if (adapter_.ask(adapter_.context, &rule, &made) != 0) asked.emplace(adapter_, made);
   }
@@ -190,8 +196,8 @@ std::vector<MadePointer> Tracker::emit_update(const ulpscope_aten_update& update
   if (is_counted(left.gradient)) read(left.gradient, true);
   std::vector<LabelledOutput> outputs{{0, &weight, {Role::weight, parameter, 0, 1}, true}};
   for (size_t i = 0; i < left.states.size(); ++i) {
-    if (!is_state(left.states[i], weight)) continue;
-    read(left.states[i], !is_counted(left.gradient) && i == 0);
+    if (!is_state(left, i)) continue;
+    read(left.states[i], !is_counted(left.gradient) && outputs.size() == 1);
     outputs.push_back({static_cast<uint32_t>(outputs.size()),
                        &left.states[i],
                        {Role::optimizer_state, parameter, update.state_names[i], 1},

@@ -70,7 +70,8 @@ class Adapter:
     def close(self) -> None:
         """Frees what the adapter holds, when the library knows the recording no longer."""
 
-    def describe(self, tensors: Sequence[Optional[torch.Tensor]]) -> Described:
+    def describe(self, tensors: Sequence[Any]) -> Described:
+        """Tensors, and places in which there is none: anything else stands there."""
         raise NotImplementedError
 
     def begin_inner_module(self, name: int, is_compiled: bool) -> bool:

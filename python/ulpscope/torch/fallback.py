@@ -227,11 +227,11 @@ class Fallback(Adapter):
         answer.sequence, answer.name, answer.slot = node._sequence_nr(), self._name, tensor.output_nr
         return 1
 
-    def describe(self, tensors: Sequence[Optional[torch.Tensor]]) -> Described:
+    def describe(self, tensors: Sequence[Any]) -> Described:
         owner: List[Any] = []
         array = (TensorStruct * max(1, len(tensors)))()
         for described, tensor in zip(array, tensors):
-            if tensor is None:
+            if not isinstance(tensor, torch.Tensor):
                 continue
             described.is_present, described.handle = 1, tensor._cdata
             why = unreadable(tensor)

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from array import array
 from typing import Any, List, Optional, Sequence
 
 import torch
@@ -127,10 +128,10 @@ _SIGNATURES = {
     "end": ([_pointer], None),
     "rest": ([_pointer, ctypes.c_int], None),
     "close": ([_pointer], None),
-    "describe": ([_pointer, ctypes.POINTER(_u64), _u32], _pointer),
+    "describe": ([_pointer, _pointer, _u32], _pointer),
     "begin_inner_module": ([_pointer, _u32, ctypes.c_int], ctypes.c_bool),
     "end_module": ([_pointer, _u32, _u64], ctypes.c_bool),
-    "follow": ([_pointer, ctypes.POINTER(_u64), _u32], ctypes.c_int),
+    "follow": ([_pointer, _pointer, _u32], ctypes.c_int),
     "release": ([_pointer], None),
 }
 
@@ -186,14 +187,14 @@ class Fast(Adapter):
                 delattr(self, name)
             self._library.ulpscope_fast_close(handle)
 
-    def describe(self, tensors: Sequence[Optional[torch.Tensor]]) -> Described:
+    def describe(self, tensors: Sequence[Any]) -> Described:
         count = len(tensors)
-        handles = (_u64 * max(1, count))(*[0 if each is None else each._cdata for each in tensors])
-        return Described(self._library.ulpscope_fast_describe(self._handle, handles, count), count, tensors)
+        handles = array("Q", [each._cdata if isinstance(each, torch.Tensor) else 0 for each in tensors])
+        return Described(self._library.ulpscope_fast_describe(self._handle, handles.buffer_info()[0], count), count, tensors)
 
     def follow(self, roots: List[torch.Tensor]) -> bool:
-        handles = (_u64 * max(1, len(roots)))(*[root._cdata for root in roots])
-        return bool(self._library.ulpscope_fast_follow(self._handle, handles, len(roots)))
+        handles = array("Q", [root._cdata for root in roots])
+        return bool(self._library.ulpscope_fast_follow(self._handle, handles.buffer_info()[0], len(roots)))
 
     def release(self) -> None:
         if self._handle:

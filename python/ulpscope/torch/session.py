@@ -93,7 +93,7 @@ class Session:
         self.hook_new_modules: Callable[[], None] = lambda: None
         self._modules: Dict[str, str] = {}
         self._sourced = False
-        self._arrays: Dict[Tuple[str, ...], Any] = {}  # of names of optimizers' states
+        self._arrays: Dict[Tuple[Any, ...], Any] = {}  # of names of optimizers' states
         self._started: Optional[int] = None  # the frame that made a starting gradient
         self._scale: Optional[_Scale] = None
         self.scaler_updates = 0  # that were told
@@ -174,7 +174,7 @@ class Session:
                 described = self.adapter.describe([parameter, part])
                 self.tracker.unsharded(described.at(0), described.at(1))
 
-    def _local(self, tensors: List[Optional[torch.Tensor]]) -> List[Optional[torch.Tensor]]:
+    def _local(self, tensors: List[Any]) -> List[Any]:
         return [updates.local(each) for each in tensors] if self.parts else tensors
 
     @staticmethod
@@ -701,11 +701,11 @@ class Session:
         if not self.parts:  # else they are of a part of the gradients
             self.steps.norms(before, after)
 
-    def _state_names(self, names: Tuple[str, ...]) -> Any:
+    def _state_names(self, names: Tuple[Any, ...]) -> Any:
         """An array of the library's numbers of names."""
         known = self._arrays.get(names)
         if known is None:
-            known = self._arrays[names] = (ctypes.c_uint32 * len(names))(*(self.tracker.name(name) for name in names))
+            known = self._arrays[names] = (ctypes.c_uint32 * len(names))(*(self.tracker.name(str(name)) for name in names))
         return known
 
     def _updated(self, optimizer: Any, skipped: bool, factor: float) -> Tuple[float, float]:
@@ -717,7 +717,7 @@ class Session:
             updates.describe_group(optimizer, group, update)
             for names, tensors in updates.parameters_with_states(optimizer, group):
                 given = self.adapter.describe(self._local(tensors))
-                update.tensors, update.count = given.address, len(tensors) // (3 + len(names))
+                update.tensors, update.count = given.address, len(tensors) // (2 + len(names))
                 update.state_names, update.states_count = self._state_names(names), len(names)
                 tracker.updated(update, skipped, before, after)
         return before.value, after.value

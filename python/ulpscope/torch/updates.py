@@ -46,34 +46,18 @@ def leaves_gradients(optimizer: Any) -> bool:
     return not any(group.get("nesterov") for group in optimizer.param_groups)
 
 
-def states_of(optimizer: Any, parameter: torch.Tensor) -> Tuple[Optional[torch.Tensor], Tuple[str, ...], List[torch.Tensor]]:
-    """How many steps an optimizer took for a parameter, where a tensor says so, and the other tensors that it keeps, by name."""
-    state = optimizer.state.get(parameter)
-    if not state:
-        return None, (), []
-    steps, names, values = None, [], []
-    for name, value in state.items():
-        if not isinstance(value, torch.Tensor):
-            continue
-        if name == "step":
-            steps = value
-        else:
-            names.append(str(name))
-            values.append(value)
-    return steps, tuple(names), values
-
-
-def parameters_with_states(optimizer: Any, group: Dict[str, Any]) -> List[Tuple[Tuple[str, ...], List[Optional[torch.Tensor]]]]:
-    """The parameters of a group, those with states of the same names together: each, its gradient, how many steps there were, and its
-    states."""
-    found: List[Tuple[Tuple[str, ...], List[Optional[torch.Tensor]]]] = []
+def parameters_with_states(optimizer: Any, group: Dict[str, Any]) -> List[Tuple[Tuple[Any, ...], List[Any]]]:
+    """The parameters of a group, those with states of the same names together: each, its gradient, and its states."""
+    found: List[Tuple[Tuple[Any, ...], List[Any]]] = []
+    names: Optional[Tuple[Any, ...]] = None
+    tensors: List[Any] = []
     for parameter in group["params"]:
-        steps, names, values = states_of(optimizer, parameter)
-        if not found or found[-1][0] != names:
-            found.append((names, []))
-        tensors = found[-1][1]
-        tensors += (parameter, parameter.grad, steps)
-        tensors += values
+        state = optimizer.state.get(parameter) or {}
+        if names != (own := tuple(state)):
+            names, tensors = own, []
+            found.append((own, tensors))
+        tensors += (parameter, parameter.grad)
+        tensors += state.values()
     return found
 
 
