@@ -18,7 +18,11 @@ class Start(NamedTuple):
     frame: FrameType
     is_grad: bool
     nested: bool
-    roots: List[torch.Tensor]
+
+    def roots(self) -> List[torch.Tensor]:
+        roots = self.frame.f_locals.get("outputs" if self.is_grad else "tensors")
+        listed = (roots,) if isinstance(roots, torch.Tensor) else roots if isinstance(roots, (list, tuple)) else ()
+        return [root for root in listed if isinstance(root, torch.Tensor)]
 
 
 def find_start() -> Optional[Start]:
@@ -33,11 +37,7 @@ def find_start() -> Optional[Start]:
                 break
             found = (frame, _CODES[frame.f_code])
         frame = frame.f_back
-    if found is None:
-        return None
-    roots = found[0].f_locals.get("outputs" if found[1] else "tensors")
-    listed = (roots,) if isinstance(roots, torch.Tensor) else tuple(roots) if isinstance(roots, (list, tuple)) else ()
-    return Start(found[0], found[1], nested, [root for root in listed if isinstance(root, torch.Tensor)])
+    return None if found is None else Start(*found, nested)
 
 
 def is_starting_gradient() -> bool:

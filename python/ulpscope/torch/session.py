@@ -583,16 +583,17 @@ class Session:
         at = self.tracker.state
         if not at.is_open:
             return 1.0
-        described = self.adapter.describe(start.roots)
-        roots = [root for index, root in enumerate(start.roots)
-                 if root.grad_fn is not None and described.is_readable(index)]
+        given = start.roots()
+        described = self.adapter.describe(given)
+        roots = [root for index, root in enumerate(given) if root.grad_fn is not None and described.is_readable(index)]
         if not start.nested:
             self.adapter.release()
         reaches = self.adapter.follow(roots)
         began = BackwardStruct()
-        given = self.adapter.describe(roots)
+        if len(roots) < len(given):
+            described = self.adapter.describe(roots)
         takes_losses = reaches and not start.is_grad and not start.nested
-        self.tracker.begin_backward(given.address, given.count, takes_losses, began)
+        self.tracker.begin_backward(described.address, described.count, takes_losses, began)
         if began.has_loss:
             self.has_loss = True
             loss, later, tracker = began.loss, began.later, self.tracker
