@@ -4,7 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -67,11 +69,12 @@ int64_t elements_in(std::span<const int64_t> shape) {
 
 TensorView folded(const HostTensor& tensor) {
   const int64_t elements = elements_in(tensor.shape);
-  std::vector<int64_t> shape(tensor.shape.begin(), tensor.shape.end()), strides(tensor.strides.begin(), tensor.strides.end());
+  std::span<const int64_t> shape = tensor.shape, strides = tensor.strides;
+  std::array<int64_t, kMostDimensions> contiguous;
   if (strides.empty()) {
-    strides.resize(shape.size());
     int64_t stride = 1;
-    for (size_t i = shape.size(); i-- > 0; stride *= std::max<int64_t>(shape[i], 1)) strides[i] = stride;
+    for (size_t i = shape.size(); i-- > 0; stride *= std::max<int64_t>(shape[i], 1)) contiguous[i] = stride;
+    strides = std::span(contiguous).first(shape.size());
   }
   if (strides.size() != shape.size())
     throw usage_error("a tensor has {} and {}; expected one stride for each dimension", count_of(shape.size(), "dimension"),
@@ -87,11 +90,17 @@ TensorView folded(const HostTensor& tensor) {
       throw usage_error("a tensor of the shape {} has the strides {}; expected ones within a memory", shape_text(shape),
                         shape_text(strides));
   }
+  static constexpr int64_t kNoElements[] = {0}, kOneStride[] = {1};
+  std::vector<int64_t> merged_shape, merged_strides;
   if (elements == 0) {
-    shape = {0};
-    strides = {1};
+    shape = kNoElements;
+    strides = kOneStride;
   } else if (shape.size() > kMaxRank) {
-    merge_dimensions(shape, strides);
+    merged_shape.assign(shape.begin(), shape.end());
+    merged_strides.assign(strides.begin(), strides.end());
+    merge_dimensions(merged_shape, merged_strides);
+    shape = merged_shape;
+    strides = merged_strides;
     if (shape.size() > kMaxRank)
       throw usage_error("a tensor of the shape {} has {} dimensions that do not lie behind each other; expected at most {}",
                         shape_text(tensor.shape), shape.size(), kMaxRank);

@@ -365,6 +365,7 @@ std::optional<double> Schema::number(const Bound& bound, std::string_view parame
 std::vector<Read> Schema::reads(const Bound& bound) const {
   const bool for_weight = base_ == "convolution_backward" && !gives_gradient_of_input(bound);
   std::vector<Read> found;
+  found.reserve(order_.size());
   uint32_t number = 0;
   for (const size_t index : for_weight ? order_for_weight_ : order_) {
     if (bound.arguments[index].kind == ULPSCOPE_ATEN_TENSORS) {

@@ -384,15 +384,17 @@ double divisor_of(double factor) {
 }
 
 // Whether autograd makes a node of an op that reads these.
-bool makes_node(const ulpscope_aten_op& op, std::span<const Tensor* const> reads) {
-  return op.grad_enabled &&
-         std::any_of(reads.begin(), reads.end(), [](const Tensor* tensor) { return tensor->requires_grad != 0; });
+bool makes_node(const ulpscope_aten_op& op, const Bound& bound) {
+  bool grows = false;
+  for (size_t i = 0; i < bound.arguments.size(); ++i)
+    bound.visit(i, [&](const Tensor& tensor) { grows = grows || tensor.requires_grad != 0; });
+  return op.grad_enabled && grows;
 }
 
 }  // namespace
 
 void Tracker::view(const Schema& schema, const ulpscope_aten_op& op, std::span<const Tensor* const> reads) {
-  if (!state_.is_open || !makes_node(op, reads)) return;
+  if (!state_.is_open || !makes_node(op, bound_of(op, schema))) return;
   const MadePointer made = makers_of(*reads[0], op.task).last;
   if (!is_recorded(made)) return;
   Node node{made->value.op, made->module, made->value, made->role == Role::weight || made->role == Role::weight_cast, {0}, false};
@@ -478,6 +480,7 @@ std::vector<Tracker::Row> Tracker::rows_of(const Schema& schema, const ulpscope_
   }
   // The results by their slots that are none of what the op changed; nullptr where one was not asked for.
   std::vector<const Tensor*> made, changed(written.begin(), written.end());
+  made.reserve(op.results_count);
   for (uint32_t i = 0; i < op.results_count; ++i) made.push_back(op.results[i].is_present ? &op.results[i] : nullptr);
   if (schema.base() == "convolution_backward" && !schema.gives_gradient_of_input(bound) && !made.empty()) made.erase(made.begin());
   if (!changed.empty())
@@ -498,6 +501,7 @@ std::vector<Tracker::Row> Tracker::rows_of(const Schema& schema, const ulpscope_
   Row& row = rows.back();
   row.bound = bound;
   row.reads = schema.reads(bound);
+  row.outputs.reserve(made.size() + changed.size());
   uint32_t slot = 0;
   for (const Tensor* const tensor : made) {
     if (tensor != nullptr) row.outputs.push_back({slot, tensor, false});
@@ -540,8 +544,9 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
   std::optional<double> scaled_by;
   Label label;
   const ulpscope_aten_edge* edge = nullptr;
-  std::vector<Read> reads = row.reads;
+  std::span<const Read> reads = row.reads;
   std::vector<Makers> makers;
+  makers.reserve(reads.size());
   for (const Read& read : reads) makers.push_back(makers_of(*read.tensor, op.task));
   double scale = 1;
   const bool may_scale = function == OpFunction::mul && (place.phase == Phase::loss || place.phase == Phase::scaling);
@@ -582,7 +587,7 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
   } else if (may_scale && session_.scale_of_call(session_.context, &scale) != 0) {
     function = OpFunction::scale;
     for (size_t i = 1; i < reads.size(); ++i) memory_.write(*reads[i].tensor, constant());
-    reads.resize(std::min<size_t>(reads.size(), 1));
+    reads = reads.first(std::min<size_t>(reads.size(), 1));
     makers.resize(reads.size());
     scaled_by = scale;
     label = {Role::loss, 0, 0, scale};
@@ -620,8 +625,10 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
     if (parameter != 0) module = module_of(parameter);
   }
   std::vector<ulpscope_value> inputs;
+  inputs.reserve(row.bound.arguments.size());
   const bool inputs_unknown = inputs_of(schema, reads, makers, place.phase, inputs) || is_in_compiled(op);
   std::vector<LabelledOutput> outputs;
+  outputs.reserve(row.outputs.size());
   for (const Output& each : row.outputs) {
     Label of_output = label;
     const MadePointer before = each.is_written ? memory_.last(*each.tensor) : nullptr;
@@ -707,12 +714,10 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
 }
 
 void Tracker::map_node(const Schema& schema, const ulpscope_aten_op& op, const Row& row, const Made& made, Name module) {
-  std::vector<const Tensor*> tensors;
-  for (size_t i = 0; i < row.bound.arguments.size(); ++i)
-    row.bound.visit(i, [&](const Tensor& tensor) { tensors.push_back(&tensor); });
-  const bool is_node = makes_node(op, tensors);
+  const bool is_node = makes_node(op, row.bound);
   if (!is_node && op.grad_enabled) return;
   Node node{made.value.op, module, {}, made.role == Role::weight_cast, {}, false};
+  node.inputs.reserve(row.reads.size());
   for (size_t i = 0; i < schema.parameters().size(); ++i) {
     if (!schema.parameters()[i].is_tensor) continue;
     if (row.bound.arguments[i].kind == ULPSCOPE_ATEN_NOTHING) node.inputs.push_back(-1);

@@ -184,6 +184,7 @@ std::vector<MadePointer> Tracker::emit_update(const ulpscope_aten_update& update
   const Tensor& weight = left.weight;
   const Name parameter = parameter_of(weight.handle);
   std::vector<ulpscope_value> inputs;
+  inputs.reserve(2 + left.states.size());
   bool unknown = false;
   const auto read = [&](const Tensor& tensor, bool must_be_known) {
     const Makers found = memory_.find(tensor);
@@ -194,7 +195,9 @@ std::vector<MadePointer> Tracker::emit_update(const ulpscope_aten_update& update
   };
   read(weight, true);
   if (is_counted(left.gradient)) read(left.gradient, true);
-  std::vector<LabelledOutput> outputs{{0, &weight, {Role::weight, parameter, 0, 1}, true}};
+  std::vector<LabelledOutput> outputs;
+  outputs.reserve(2 + left.states.size());
+  outputs.push_back({0, &weight, {Role::weight, parameter, 0, 1}, true});
   for (size_t i = 0; i < left.states.size(); ++i) {
     if (!is_state(left, i)) continue;
     read(left.states[i], !is_counted(left.gradient) && outputs.size() == 1);

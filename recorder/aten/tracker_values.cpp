@@ -111,6 +111,7 @@ std::vector<MadePointer> Tracker::emit(const Call& described, std::span<const La
   }
   const uint64_t order = ++told_;
   std::vector<MadePointer> results;
+  results.reserve(outputs.size());
   for (const LabelledOutput& output : outputs) {
     const Tensor& tensor = *output.tensor;
     auto made = std::make_shared<Made>();
