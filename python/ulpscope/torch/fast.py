@@ -116,6 +116,8 @@ class _Functions(ctypes.Structure):
     _fields_ = [(name, _pointer) for name in _USED + _PYTHON + ("is_capturing",)]
 
 
+# The address that the library knows a tensor by. The descriptor raises TypeError for anything that is no tensor.
+_handle_of: Any = getattr(torch._C, "TensorBase")._cdata.__get__
 _is_capturing = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: device.is_capturing())
 
 
@@ -189,11 +191,14 @@ class Fast(Adapter):
 
     def describe(self, tensors: Sequence[Any]) -> Described:
         count = len(tensors)
-        handles = array("Q", [each._cdata if isinstance(each, torch.Tensor) else 0 for each in tensors])
+        try:
+            handles = array("Q", map(_handle_of, tensors))
+        except TypeError:  # a place has no tensor
+            handles = array("Q", [_handle_of(each) if isinstance(each, torch.Tensor) else 0 for each in tensors])
         return Described(self._library.ulpscope_fast_describe(self._handle, handles.buffer_info()[0], count), count, tensors)
 
     def follow(self, roots: List[torch.Tensor]) -> bool:
-        handles = array("Q", [root._cdata for root in roots])
+        handles = array("Q", map(_handle_of, roots))
         return bool(self._library.ulpscope_fast_follow(self._handle, handles.buffer_info()[0], len(roots)))
 
     def release(self) -> None:

@@ -291,19 +291,20 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_to_parent)
 
 
+def _nobody() -> None:
+    """Stands for a reference to a module where a hook is on none."""
+
+
 class _Hook:
     """A hook on one module. A copy of that module, and a file that it is saved in, have one that does nothing: they are read
     without this package."""
 
     def __init__(self, session: Any, name: str, module: Optional[torch.nn.Module]) -> None:
         self._session = session
-        self._module = None if module is None else weakref.ref(module)
+        # It may be called for another module: a shallow copy has its hooks.
+        self._module: Callable[[], Optional[torch.nn.Module]] = _nobody if module is None else weakref.ref(module)
         self._name, self._number = name, 0 if session is None else session.tracker.name(name)
         self._is_compiled = module is not None and unwrapped(module) is not module
-
-    def _is_of(self, module: Any) -> bool:
-        """Whether it is called for the module that it is on, and not for a shallow copy, which has its hooks."""
-        return self._module is not None and self._module() is module
 
     def _is_seen(self, begins: bool) -> bool:
         """Whether the session follows a call."""
@@ -327,7 +328,7 @@ class _Begins(_Hook):
     _was_called = False  # where gradients grow
 
     def __call__(self, module: Any, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling() or not self._is_of(module):
+        if torch.compiler.is_compiling() or self._module() is not module:
             return
         session = self._session
         if not self._was_called and torch.is_grad_enabled():
@@ -343,7 +344,7 @@ class _Begins(_Hook):
 
 class _Ends(_Hook):
     def __call__(self, module: Any, args: Any, output: Any) -> None:
-        if torch.compiler.is_compiling() or not self._is_of(module):
+        if torch.compiler.is_compiling() or self._module() is not module:
             return
         session = self._session
         if isinstance(output, torch.Tensor) and session.adapter.end_module(self._number, output._cdata):
