@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <span>
@@ -15,6 +16,7 @@
 #include "ulpscope/analyzers/judgements/update_judgement.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
+#include "ulpscope/analyzers/subject/trend.h"
 #include "ulpscope/analyzers/totals/what_if.h"
 #include "ulpscope/trace/op_semantics.h"
 
@@ -80,7 +82,9 @@ Advice shorter_updates(const RunFacts& facts, std::optional<uint32_t> weight, ui
 }
 
 // `is_sure`: that the run did not only begin so. `losses`: what became of them, or nothing.
-void add_large_update(const RunFacts& facts, const UpdateRatio& ratio, bool is_sure, const Sentence& losses, Findings& found) {
+// `leads`: it may be behind what was NaN or infinite.
+void add_large_update(const RunFacts& facts, const UpdateRatio& ratio, bool is_sure, const Sentence& losses, bool leads,
+                      Findings& found) {
   const TensorInfo& weight = facts.selection.tensor(ratio.tensor);
   RowKey key = facts.selection.key(ratio.tensor);
   key.step = ratio.step;
@@ -105,7 +109,7 @@ void add_large_update(const RunFacts& facts, const UpdateRatio& ratio, bool is_s
   if (!losses.empty()) title += kThenLosses({{"change", losses}});
   if (moments_flushed) title += kMomentsFlushed({{"format", format_name(*info(weight.dtype).format)}});
   found.add(is_sure ? Severity::error : Severity::warning, std::move(title), {{key, {{"update_over_weight", ratio.ratio}}}},
-            std::move(help), {{ratio.tensor}, ratio.step});
+            std::move(help), leads ? Extent{{ratio.tensor}, ratio.step} : Extent{{}, ratio.step});
 }
 
 // Losses that stay above the first one, beside an update that was so large a part of its weight as healthy runs have only at their
@@ -170,6 +174,38 @@ bool rounding_broke_it(const RunFacts& facts) {
                      [&](const NonfiniteOrigin& origin) { return explain(facts, origin).fp32_keeps; });
 }
 
+// A derivative that is infinite at a value which the forward pass may hold, as that of a root at 0: it waits for that value however
+// short the updates are.
+const NonfiniteOrigin* origin_in_derivative(const RunFacts& facts) {
+  constexpr std::array kAtEdges{NonfiniteCause::division_by_zero, NonfiniteCause::zero_over_zero,
+                                NonfiniteCause::zero_times_infinity, NonfiniteCause::power_domain};
+  const auto is_it = [&](const NonfiniteOrigin& origin) {
+    if (facts.selection.op(origin.tensor).phase != Phase::backward) return false;
+    return std::find(kAtEdges.begin(), kAtEdges.end(), explain(facts, origin).cause) != kAtEdges.end();
+  };
+  const std::vector<NonfiniteOrigin>& origins = facts.ranges().origins();
+  const auto found = std::find_if(origins.begin(), origins.end(), is_it);
+  return found == origins.end() ? nullptr : &*found;
+}
+
+// The run broke with it, or the scaler skipped most of the steps from there on.
+bool ended(const RunFacts& facts, const NonfiniteOrigin& origin) {
+  const uint64_t step = origin.position.step;
+  if (facts.broke()) return step <= facts.step_facts.broken_from();
+  return 2 * facts.steps().skipped.size() > facts.steps().last.step - step;
+}
+
+// The losses up to that step, which it does not change yet, were no worse than the first one.
+bool had_not_risen(const RunFacts& facts, uint64_t step) {
+  std::vector<double> losses;
+  for (const StepLoss& one : losses_of(facts, {facts.context.options.steps.first, step + 1}))
+    if (std::isfinite(one.loss)) losses.push_back(one.loss);
+  if (losses.empty()) return false;
+  const double first = losses.front();
+  losses.erase(losses.begin(), losses.end() - static_cast<std::ptrdiff_t>(std::min(losses.size(), kEndLosses)));
+  return median(losses) <= first;
+}
+
 // From which step on the loss saw nothing of the batch, because activations gave nothing but zeros: where a loss ends then says
 // nothing of how it was before.
 uint64_t went_blind(const RunFacts& facts) {
@@ -194,11 +230,15 @@ void find_divergence(const RunFacts& facts, Findings& found) {
   const bool blinded = large && blind != UINT64_MAX && blind > all.first_large->step && blind - all.first_large->step <= kSoon;
   const bool rose_by_itself = judged->grew_to_nonfinite || judged->peaked || judged->scattered;
   // The rounding or the op that broke it is told by itself.
+  const NonfiniteOrigin* const derivative = rose_by_itself ? nullptr : origin_in_derivative(facts);
+  const bool is_of_derivative = derivative != nullptr && derivative->position.step < blind && ended(facts, *derivative);
+  if (is_of_derivative && had_not_risen(facts, derivative->position.step)) return;
   if (broke_soon && !rose_by_itself && (rounding_broke_it(facts) || came_down_after(facts, all.first_large->step))) return;
   const bool is_sure = broke_soon || judged->rose() || blinded || (judged->no_better && judged->is_long);
   if (large && (is_sure || (judged->no_better && all.has_large() && !judged->comes_down))) {
     add_large_update(facts, *all.first_large, is_sure || facts.broke(),
-                     judged->no_better || judged->peaked || judged->scattered ? losses.text() : Sentence(), found);
+                     judged->no_better || judged->peaked || judged->scattered ? losses.text() : Sentence(), !is_of_derivative,
+                     found);
   } else if (judged->rose()) {
     Sentences title = kLossesDiverged({{"change", losses.text()}});
     if (first_nonfinite == UINT64_MAX) title += kNothingOverflowed();
@@ -223,7 +263,10 @@ extern constinit const FindingRule run_diverged{
     .part = Part::run,
     .raised =
         "An update exceeded the norm of its weight before anything overflowed, and the loss did not come down, became NaN or Inf "
-        "soon without having fallen to less than half, or activations died soon. Or the loss grew to the end of the run without an "
+        "soon without having fallen to less than half, or activations died soon; it is no cause of a derivative that was infinite "
+        "in "
+        "a backward pass, and not raised where the losses had not risen until one ended the run. Or the loss grew to the end of "
+        "the run without an "
         "overflow, ended far above the first one, or was 10x the first one before anything was NaN or Inf or activations died. Or "
         "it scattered: a tenth of its last 50 "
         "values exceed 10x the first one, two of the last ten and none of the first ten among them. Of a run of fewer than 20 "
