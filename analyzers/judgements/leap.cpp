@@ -8,6 +8,7 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/run_memory.h"
 #include "ulpscope/analyzers/judgements/update_judgement.h"
+#include "ulpscope/analyzers/subject/output_slots.h"
 #include "ulpscope/analyzers/subject/trend.h"
 
 namespace ulpscope {
@@ -54,6 +55,7 @@ std::optional<Leap> leap_with(const RunFacts& facts, const UpdateRatio& large) {
     for (const ParameterRow& row : rows) {
       const std::optional<double> ratio = update_over_weight(row, facts.selection.tensor(row.tensor));
       if (!ratio || !(*ratio > 0)) continue;
+      if (is_average_of_weights(facts.selection.tensor(row.tensor), facts.selection.op(row.tensor))) continue;
       leap.before = std::max(leap.before, *ratio);
       leap.steps_before += last != row.step;
       last = row.step;

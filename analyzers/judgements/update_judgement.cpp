@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ulpscope/analyzers/subject/output_slots.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
 
 namespace ulpscope {
@@ -25,7 +26,12 @@ UpdateJudgement::UpdateJudgement(const AnalysisContext& context, const StepTotal
   for (uint32_t i = 0; i < context.selection.size(); ++i) {
     const UpdateTotals* const totals = by_tensor.find(i);
     if (totals == nullptr) continue;
-    weights_.push_back({i, *totals, rounding_of_small(context.selection.tensor(i))});
+    const TensorInfo& tensor = context.selection.tensor(i);
+    if (is_average_of_weights(tensor, context.selection.op(i))) {
+      averages_.push_back({i, *totals, rounding_of_small(tensor)});
+      continue;
+    }
+    weights_.push_back({i, *totals, rounding_of_small(tensor)});
     sum_.append(*totals);
   }
   const bool is_whole = !context.options.restricts_steps() && context.options.modules.empty() && context.options.ops.empty();

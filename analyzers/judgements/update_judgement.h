@@ -21,9 +21,10 @@ class UpdateJudgement {
     const UpdateTotals& totals;
     SmallUpdates rounding;
   };
-  const std::vector<Weight>& weights() const { return weights_; }  // of which there were updates, by their indices
-  const UpdateTotals& sum() const { return sum_; }                 // of all weights
-  const RunUpdates& whole() const { return whole_; }               // of all steps, those after the run broke too
+  const std::vector<Weight>& weights() const { return weights_; }    // of which there were updates, by their indices
+  const std::vector<Weight>& averages() const { return averages_; }  // the same of running averages of weights
+  const UpdateTotals& sum() const { return sum_; }                   // of all weights
+  const RunUpdates& whole() const { return whole_; }                 // of all steps, those after the run broke too
   // No update of the run as a whole changed a weight, which steps or modules left out could tell another story of.
   bool none_applied() const { return none_applied_; }
 
@@ -37,7 +38,7 @@ class UpdateJudgement {
  private:
   RunUpdates room_;
   const RunUpdates whole_;
-  std::vector<Weight> weights_;
+  std::vector<Weight> weights_, averages_;
   UpdateTotals sum_;
   bool none_applied_;
 };

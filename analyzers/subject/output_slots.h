@@ -16,4 +16,9 @@ inline bool is_kept(const TensorInfo& tensor, const OpInfo& op) {
          is_running_statistic(tensor, op);
 }
 
+// A running average of weights that the program keeps beside its optimizer: what adds to it is no update by an optimizer.
+inline bool is_average_of_weights(const TensorInfo& tensor, const OpInfo& op) {
+  return op.kind == OpKind::elementwise && (tensor.role == Role::buffer || tensor.role == Role::weight);
+}
+
 }  // namespace ulpscope

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ulpscope/analyzers/subject/output_slots.h"
+
 namespace ulpscope {
 
 namespace {
@@ -81,7 +83,9 @@ void UpdateFacts::update(const Block& block) {
       if (row.decay_applied < UpdateTotals::kDecayLimit * row.decay_asked) totals.first_decay_lost = row.step;
     }
     run.weights[row.tensor].append(totals);
-    if (const auto ratio = update_over_weight(row, context_->selection.tensor(row.tensor)))
+    const TensorInfo& weight = context_->selection.tensor(row.tensor);
+    if (is_average_of_weights(weight, context_->selection.op(row.tensor))) continue;
+    if (const auto ratio = update_over_weight(row, weight))
       keep_larger(largest, UpdateRatio{row.step, row.tensor, *ratio, block.rank});
   }
   if (!largest) return;

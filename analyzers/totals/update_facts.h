@@ -46,7 +46,7 @@ struct RunUpdates {
   // in the three whose learning rate no format could have borne; all others stayed below 0.13.
   static constexpr double kLarge = 1;
 
-  PerTensor<UpdateTotals> weights;
+  PerTensor<UpdateTotals> weights;         // and running averages of weights
   std::optional<UpdateRatio> first_large;  // of the first step in which it was kLarge or more
   uint64_t large_steps = 0;                // in which it was
   std::optional<UpdateRatio> longest;      // of all steps

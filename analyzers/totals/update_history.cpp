@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "ulpscope/analyzers/subject/output_slots.h"
+
 namespace ulpscope {
 
 void UpdateSeries::append(const UpdateSeries& later) { steps.insert(steps.end(), later.steps.begin(), later.steps.end()); }
@@ -31,6 +33,7 @@ void UpdateHistory::update(const Block& block) {
   RunUpdateSeries& run = series_.at(block.rank, block.step);
   for (const ParameterRow& row : block.parameters) {
     if (!context_->selection.contains(row.tensor)) continue;
+    if (is_average_of_weights(context_->selection.tensor(row.tensor), context_->selection.op(row.tensor))) continue;
     run.weights[row.tensor].steps.push_back({row.step, row.nonzero, row.lost, row.weight_norm, row.update_norm, row.learning_rate});
   }
 }

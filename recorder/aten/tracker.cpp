@@ -158,6 +158,7 @@ void Tracker::before(const ulpscope_aten_op& op) {
     source_written(schema, bound);
   }
   keep_overwritten(schema, op, bound);
+  keep_averages(schema, op, bound);
   if (state_.state != ULPSCOPE_ATEN_BACKWARD || state_.optimizing > 0 || op.task != -1 || !schema.writes() ||
       !contains(kClips, schema.base()))
     return;
@@ -650,7 +651,9 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
   call.name = named != own ? named : called == schema.name() ? own : name(called);
   call.phase = place.phase;
   call.function = function;
-  if (function == OpFunction::other && schema.is_pointwise()) call.kind = OpKind::elementwise;
+  // Over lists lerp does not say that it is.
+  const bool adds_to_average = !additions_.empty() && !outputs.empty() && outputs[0].is_written && reads.size() == 2;
+  if (function == OpFunction::other && (schema.is_pointwise() || adds_to_average)) call.kind = OpKind::elementwise;
   call.module = module;
   call.parameter = parameter;
   call.forward_id = forward_id;
@@ -691,6 +694,7 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
   const std::vector<MadePointer> results = emit(call, outputs, cast_from, &looks);
   for (const MadePointer& each : results) each->node = op.task == -1 ? -1 : op.node;
   if (results.empty()) return;
+  if (adds_to_average) added_to_average(*outputs[0].tensor, *reads[1].tensor, *results[0]);
   Made& result = *results[0];
   if (function == OpFunction::cast || scaled_by) {
     result.source = source;

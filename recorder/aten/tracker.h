@@ -211,6 +211,15 @@ class Tracker {
       gradient_on_device.reset();
     }
   };
+  // What an op that goes on is about to add to a running average of weights.
+  struct Addition {
+    std::thread::id thread = {};
+    const void* data = nullptr;  // of the average
+    double part = 0;             // of the weights that is added
+    bool is_towards = false;     // of their difference to the average instead
+    KeptTensor average = {};
+    std::optional<DeviceTensor> average_on_device = {};
+  };
   // A parameter as an optimizer's step left it.
   struct Updated {
     const Tensor &weight, &gradient;
@@ -281,6 +290,11 @@ class Tracker {
   bool values_of(std::span<const Tensor> tensors, std::vector<ulpscope_value>& values) const;
   // Tells of the update of a parameter; `asked`: what its rule asked for, or nullptr.
   std::vector<MadePointer> emit_update(const ulpscope_aten_update& update, const Updated& left, const Tensor* asked);
+  // Keeps running averages of weights in 16 bits that an op is about to add to, and tells of those that it has not met.
+  void keep_averages(const Schema& schema, const ulpscope_aten_op& op, const Bound& bound);
+  void keep_average(const Tensor& average, const Tensor& weights, double part, bool is_towards);
+  // Counts what became of such an addition.
+  void added_to_average(const Tensor& average, const Tensor& weights, const Made& made);
   void updated_on_host(const ulpscope_aten_update& update, const Updated& left, const Kept& copies);
   void updated_on_device(const ulpscope_aten_update& update, const Updated& left, const Kept& copies);
   bool inputs_of(const Schema& schema, std::span<const Read> reads, std::vector<Makers>& makers, Phase phase,
@@ -341,6 +355,7 @@ class Tracker {
   bool is_evaluation_ = false;                                           // this pass
   std::shared_ptr<Overwritten> overwritten_;                             // by an op that goes on
   std::array<std::vector<const Tensor*>, 3> tensors_;  // of the op that is told: reads, written arguments, and results
+  std::vector<Addition> additions_;                    // by an op that goes on
   std::unordered_map<Name, Number> unclipped_;         // squares of norms, by parameter
   std::unordered_map<uint64_t, Kept> kept_;            // by handle of the parameter
   KeptTensor unscaled_;                                // the gradient of an update
