@@ -4,6 +4,7 @@ import math
 import os
 import tempfile
 import unittest
+import warnings
 
 from recorded import NEEDS_TORCH, Case, torch
 
@@ -84,6 +85,26 @@ class Trace(Case):
     def test_folder_that_does_not_exist(self):
         with self.assertRaisesRegex(FileNotFoundError, "is no folder, so that run.h5 cannot be written"):
             ulpscope.record(os.path.join(self.path, "no", "run.h5"), self.model)
+
+    def test_file_that_cannot_be_written(self):
+        """It is said when the recording begins, and the training goes on, with the same bits."""
+        self.train(3)
+        expected = [parameter.detach().clone() for parameter in self.model.parameters()]
+        self.setUp()
+        folder = os.path.dirname(self.path)
+        too_long = os.path.join(folder, "x" * 300 + ".h5")
+        self.path = too_long
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            began = []
+            hook = torch.nn.modules.module.register_module_forward_pre_hook(lambda *_: began.append(len(said)))
+            self.train(3)
+            hook.remove()
+        self.assertEqual([str(each.message) for each in said], [f"ulpscope records nothing: {too_long} cannot be written: File name too long"])
+        self.assertEqual(began[0], 1, "it was said after the first forward pass had begun")
+        for parameter, each in zip(self.model.parameters(), expected):
+            self.assertTrue(torch.equal(parameter, each))
+        self.assertEqual(os.listdir(folder), [])
 
 
 if __name__ == "__main__":

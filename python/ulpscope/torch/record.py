@@ -70,6 +70,8 @@ class Recording:
         except BaseException:
             seen_by.close()
             raise
+        if make_recorder is Recorder and (why := _why_unwritable(path)):
+            self._session.refuse(f"{path} cannot be written: {why}")
         self._handles: List[Any] = []
         self._hooked: "weakref.WeakValueDictionary[int, torch.nn.Module]" = weakref.WeakValueDictionary()  # by id
         self._inner: List[Tuple[str, "weakref.ref[torch.nn.Module]"]] = []  # those that have hooks where ops are looked at
@@ -362,6 +364,19 @@ def _compiled_in_place(models: List[Tuple[str, torch.nn.Module]]) -> Set[int]:
 def _hook_module(session: Session, name: str, module: torch.nn.Module) -> List[Any]:
     return [module.register_forward_pre_hook(_Begins(session, name, module), with_kwargs=True),
             module.register_forward_hook(_Ends(session, name, module), always_call=True)]
+
+
+def _why_unwritable(path: str) -> str:
+    """Why the file cannot be written, or an empty text; it is left as it was. The recorder opens it with the first step."""
+    is_there = os.path.exists(path)
+    try:
+        with open(path, "ab"):
+            pass
+        if not is_there:
+            os.remove(path)
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    return ""
 
 
 def _device_of(models: List[Tuple[str, torch.nn.Module]]) -> str:

@@ -215,6 +215,12 @@ class Session:
         self.tracker.state.is_stopped = 1
         warn(self.failed)
 
+    def refuse(self, why: str) -> None:
+        """Says before the first step that nothing is recorded; the program goes on."""
+        self.failed = f"ulpscope records nothing: {why}"
+        self.tracker.state.is_stopped = 1
+        warn(self.failed)
+
     def leave(self) -> None:
         """Closes the file at once, where an op may be going on."""
         recorder, self.recorder = self.recorder, None
