@@ -30,7 +30,7 @@ def record(path: _Path, model: "Union[torch.nn.Module, Sequence[torch.nn.Module]
            ops: str = Options.ops, phases: str = Options.phases, max_bytes: int = Options.max_bytes, overwrite: bool = Options.overwrite,
            name: str = Options.name, precision: str = Options.precision, accumulate: Optional[str] = Options.accumulate,
            compile: str = Options.compile, adapter: Optional[str] = Options.adapter, sample: int = Options.sample,
-           keep_last: int = Options.keep_last, after: int = Options.after, on: Union[Trigger, Sequence[Trigger]] = Options.on,
+           first_step: int = Options.first_step, keep_last: int = Options.keep_last, after: int = Options.after, on: Union[Trigger, Sequence[Trigger]] = Options.on,
            stop_on: str = Options.stop_on) -> "Recording":
     """Records what happens from here until the block is left, or close() is called. docs/pytorch.md has more on each argument.
 
@@ -39,6 +39,7 @@ def record(path: _Path, model: "Union[torch.nn.Module, Sequence[torch.nn.Module]
     scaler: the torch.amp.GradScaler, so that its settings are recorded.
 
     level: "health", "stats" or "full". every: histograms in each so many steps. sample: ops in each so many steps.
+    first_step: the number of the first step, as of a training that is resumed.
     keep_last: hold the rows of so many steps in memory, and write them when something of `on` happens; 0: write all. after: so many steps
     behind that, too. on: "nan", "skips:N", "grad_norm:Nx" and signals, as names or numbers: one, or several with commas or in a list.
     stop_on: "nan", "overflow" or "backoff" ends the recording with the first step that has it; "": nothing does.
@@ -56,7 +57,7 @@ def record(path: _Path, model: "Union[torch.nn.Module, Sequence[torch.nn.Module]
 
     return Recording(path, model, optimizer, scaler, level=level, every=every, modules=modules, ops=ops, phases=phases, max_bytes=max_bytes,
                      overwrite=overwrite, name=name, precision=precision, accumulate=accumulate, compile=compile, adapter=adapter,
-                     sample=sample, keep_last=keep_last, after=after, on=on, stop_on=stop_on)
+                     sample=sample, first_step=first_step, keep_last=keep_last, after=after, on=on, stop_on=stop_on)
 
 
 def observe(name: str, tensor: Any, scale: float = 1.0) -> None:

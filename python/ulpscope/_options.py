@@ -36,6 +36,7 @@ class Options:
     compile: str = "see"
     adapter: Optional[str] = None
     sample: int = 1
+    first_step: int = 0
     keep_last: int = 0
     after: int = 5
     on: Union[Trigger, Sequence[Trigger]] = ("nan", "skips:8")
@@ -46,7 +47,7 @@ class Options:
             text = getattr(self, option)
             if not isinstance(text, str):
                 raise TypeError(f"{option} is no str: {type(text).__name__}")
-        for option, least in (("every", 1), ("max_bytes", 0), ("sample", 1), ("keep_last", 0), ("after", 0)):
+        for option, least in (("every", 1), ("max_bytes", 0), ("sample", 1), ("first_step", 0), ("keep_last", 0), ("after", 0)):
             count = getattr(self, option)
             if not isinstance(count, int):
                 raise TypeError(f"{option} is no int: {type(count).__name__}")

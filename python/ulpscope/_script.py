@@ -56,6 +56,8 @@ def _parser() -> argparse.ArgumentParser:
                         help="what is recorded of each tensor (default: stats)")
     parser.add_argument("--every", type=int, metavar="N", default=Options.every, help="histograms in every Nth step only (default: 1)")
     parser.add_argument("--sample", type=int, metavar="N", default=Options.sample, help="ops in every Nth step only, of the others their results (default: 1)")
+    parser.add_argument("--first-step", type=int, metavar="N", default=Options.first_step,
+                        help="the number of the first step, as of a training that is resumed (default: 0)")
     parser.add_argument("--keep-last", type=int, metavar="N", default=Options.keep_last,
                         help="hold the last N steps in memory, and write them when something of --on happens (default: write all)")
     parser.add_argument("--after", type=int, metavar="N", default=Options.after, help="with --keep-last: so many steps behind that, too (default: 5)")

@@ -8,7 +8,9 @@ import pickle
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import warnings
+from types import SimpleNamespace
 
 from recorded import NEEDS_TORCH, Case, torch
 
@@ -68,6 +70,42 @@ class Absent(unittest.TestCase):
                 if module is not None:
                     sys.modules[name] = module
             vars(callbacks).update({name: value for name, value in made.items() if value is not None})
+
+
+@unittest.skipIf(torch is None, NEEDS_TORCH)
+@unittest.skipIf(not BUILT, NOT_BUILT)
+class Resumed(InFolder):
+    """Stand-ins for the libraries tell of a training that goes on from a checkpoint."""
+
+    def numbers(self, callback, begin, count):
+        model = torch.nn.Linear(8, 2)
+        optimizers = [torch.optim.SGD(model.parameters(), 0.1) for _ in range(count)]
+        begin(callback, model, optimizers)
+        for x, y in [(torch.randn(4, 8), torch.randint(0, 2, (4,)))] * 2:
+            torch.nn.functional.cross_entropy(model(x), y).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+        callback.close()
+        return [row["step"] for row in ulpscope.load(callback.path).table("steps")]
+
+    def test_steps_go_on_from_the_trainers(self):
+        from ulpscope.torch import callbacks
+
+        def train(callback, model, optimizers):
+            args, state = SimpleNamespace(fp16=False, bf16=False), SimpleNamespace(global_step=120)
+            callback.on_train_begin(args, state, None, model=model, optimizer=optimizers[0])
+
+        def fit(callback, model, optimizers):
+            trainer = SimpleNamespace(optimizers=optimizers, global_step=120, precision="32-true", precision_plugin=None)
+            callback.on_train_start(trainer, model)
+
+        stand_ins = {"transformers": SimpleNamespace(TrainerCallback=object), "lightning.pytorch": SimpleNamespace(Callback=object)}
+        with unittest.mock.patch.dict(sys.modules, stand_ins):
+            trainer, lightning = callbacks._trainer(), callbacks._lightning()
+        self.assertEqual(self.numbers(trainer("trainer.h5"), train, 1), [120, 121])
+        self.assertEqual(self.numbers(trainer("given.h5", first_step=7), train, 1), [7, 8])
+        self.assertEqual(self.numbers(lightning("lightning.h5"), fit, 1), [120, 121])
+        self.assertEqual(self.numbers(lightning("two.h5"), fit, 2), [0, 1], "global_step counts the steps of both optimizers")
 
 
 @unittest.skipIf(missing("lightning"), "lightning is not installed")

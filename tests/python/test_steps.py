@@ -54,6 +54,25 @@ class Steps(Case):
             self.assertFalse(step.result.skipped)
             self.assertEqual([float(output.values) for output in self.labels(step, "loss")], [losses[step.number]])
 
+    def test_first_step(self):
+        """Numbers go on from it, and which steps are sampled goes by them; the first step has the sources of weights."""
+        optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        with recording(self.model, optimizer, first_step=119, sample=3) as run:
+            for x, y in batches(4):
+                optimizer.zero_grad()
+                self.loss(self.model(x), y).backward()
+                optimizer.step()
+        steps = self.recorded(run)
+        self.assertEqual([(step.number, step.left_out) for step in steps], [(119, True), (120, False), (121, True), (122, True)])
+        self.assertEqual(len(self.labels(steps[1], "loss")), 1)
+        with recording(self.model, optimizer, first_step=7) as run, warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            run._session.fail(OSError("a test"))
+        self.assertEqual([str(each.message) for each in said], ["ulpscope stopped recording before the first step: OSError: a test"])
+        for wrong, error in ((-1, ValueError), (1.5, TypeError)):
+            with self.assertRaisesRegex(error, "first_step"):
+                recording(self.model, optimizer, first_step=wrong)
+
     def accumulate(self, divided, **options):
         optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
         losses = []

@@ -66,7 +66,9 @@ def _lightning() -> Any:
 
         def on_train_start(self, trainer: Any, pl_module: Any) -> None:
             precision = getattr(trainer, "precision_plugin", None)
-            self.begin(pl_module, list(trainer.optimizers), _scaler(getattr(precision, "scaler", None)),
+            # It counts the steps of all optimizers, and those before a checkpoint too.
+            first_step = int(trainer.global_step) if len(trainer.optimizers) == 1 else 0
+            self.begin(pl_module, list(trainer.optimizers), _scaler(getattr(precision, "scaler", None)), first_step=first_step,
                        precision={"bf16-mixed": "bf16", "16-mixed": "fp16"}.get(str(trainer.precision), ""))
 
         def on_train_end(self, trainer: Any, pl_module: Any) -> None:
@@ -98,6 +100,7 @@ def _trainer() -> Any:
                 warn("ulpscope records no optimizer: the Trainer told of none")
             # Trainer gives each micro-batch its part of the step's loss: divided by their number, or by the tokens of all of them.
             self.begin(model, [] if optimizer is None else [optimizer], _scaler(getattr(optimizer, "scaler", None)), accumulate="sum",
+                       first_step=int(state.global_step),
                        precision="fp16" if args.fp16 else "bf16" if args.bf16 else "")
 
         def on_train_end(self, args: Any, state: Any, control: Any, **others: Any) -> None:

@@ -65,8 +65,8 @@ class Recording:
         self.path = path
         seen_by, way = choose(chosen.adapter)
         try:
-            self._session = Session(models, optimizers, scaler, written, run, chosen.accumulate, chosen.sample, make_recorder, seen_by,
-                                    way)
+            self._session = Session(models, optimizers, scaler, written, run, chosen.accumulate, chosen.sample, chosen.first_step,
+                                    make_recorder, seen_by, way)
         except BaseException:
             seen_by.close()
             raise

@@ -73,8 +73,8 @@ class Session:
     """The knowledge of a recording while it goes on. Nothing in it raises into the program that it records."""
 
     def __init__(self, models: List[Tuple[str, torch.nn.Module]], optimizers: List[Any], scaler: Any, options: Dict[str, Any],
-                 run: Dict[str, Any], accumulate: Optional[str], sample: int, make_recorder: Callable[..., Any], adapter: Adapter,
-                 way: str) -> None:
+                 run: Dict[str, Any], accumulate: Optional[str], sample: int, first_step: int, make_recorder: Callable[..., Any],
+                 adapter: Adapter, way: str) -> None:
         self._models, self.scaler, self._options, self._run = models, scaler, options, run
         self._make_recorder = make_recorder
         self._guard = Guard(self)
@@ -102,7 +102,7 @@ class Session:
         self.tracker = Tracker(adapter.structure, self, getattr(make_recorder, "calls", None))
         self.adapter.fail = self.fail
         self.parts: Dict[str, torch.Tensor] = {}  # by name of a parameter: this process's part of it, where each has one
-        self.steps = Steps(self.tracker, list(optimizers), accumulate, sample)
+        self.steps = Steps(self.tracker, list(optimizers), accumulate, sample, first_step)
         self.samples = Samples(self)
         self.sampling: Sampling
         self.reached = Reached(self.name_of)
@@ -210,7 +210,7 @@ class Session:
 
     def _stop(self, why: str) -> None:
         step = self.tracker.state.step
-        where = f"in step {step}" if step >= 0 else "before the first step"
+        where = f"in step {step}" if step >= self.steps.first_step else "before the first step"
         self.failed = f"ulpscope stopped recording {where}: {why}"
         self.tracker.state.is_stopped = 1
         warn(self.failed)

@@ -48,10 +48,11 @@ def micro_batches_of(group: List[Loss]) -> int:
 class Steps:
     """The step that is recorded. A step that is complete stays open for evaluation until something of the next one begins."""
 
-    def __init__(self, tracker: Any, expected: List[Any], accumulate: Optional[str], sample: int) -> None:
+    def __init__(self, tracker: Any, expected: List[Any], accumulate: Optional[str], sample: int, first_step: int) -> None:
         self.tracker, self.expected, self.accumulate, self.sample = tracker, expected, accumulate, sample
         self.recorder: Any = None
         self.at: State = tracker.state
+        self.first_step, self.at.step = first_step, first_step - 1
         self.loss_index = self.micro_batch = 0
         self.told_accumulation = self.told_seldom = False
         self.seldom: Set[int] = set()  # listed optimizers that others do not wait for
