@@ -309,8 +309,8 @@ class Tracker {
   void forget(const Tensor& tensor) { memory_.forget(tensor); }
   bool is_new_input(const MadePointer& made) const;
   MadePointer input(const Tensor& tensor, std::string_view name);
-  // Tells what a loss reads that no recorded op made: a target, or the weights of its classes.
-  MadePointer loss_input(const Schema& schema, const Read& read);
+  // Tells what a loss reads that no recorded op made: a target, the weights of its classes, or another constant of the loss.
+  MadePointer loss_input(const Schema& schema, const Read& read, std::span<const Read> reads);
   void set_label(Made& made, const Label& label);
   void set_gradient_of(Made& made, const ulpscope_value& value, int32_t input);
   // A node that the program defined ended: gradients that none of its ops made are its own.

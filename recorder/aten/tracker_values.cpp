@@ -10,6 +10,20 @@ namespace {
 // The program filled a part in; the rest is data.
 bool is_partly_constant(const Makers& makers) { return makers.last == constant() && makers.others.empty() && !makers.is_complete; }
 
+// It has no rows of samples: a matrix that others are multiplied by, or one that is broadcast along the first dimension of another.
+bool has_no_rows(const Schema& schema, const Read& read, std::span<const Read> reads) {
+  const Tensor& tensor = *read.tensor;
+  const std::string& parameter = schema.parameters()[read.argument].name;
+  if (schema.base() == "mm" || schema.base() == "mv") return parameter != "self";
+  if (schema.base() == "addmm") return parameter != "mat1";
+  return schema.is_pointwise() && std::any_of(reads.begin(), reads.end(), [&](const Read& other) {
+           const int32_t more = other.tensor->rank - tensor.rank;
+           if (more < 0 || other.tensor->rank == 0 || other.tensor->shape[0] == 1) return false;
+           if (more == 0) return tensor.shape[0] == 1;
+           return tensor.rank == 0 || tensor.shape[0] != other.tensor->shape[0];
+         });
+}
+
 }  // namespace
 
 // ---- inputs
@@ -20,15 +34,16 @@ bool Tracker::is_new_input(const MadePointer& made) const {
          std::none_of(inputs_.begin(), inputs_.end(), [&](const ulpscope_value& value) { return is_same(value, made->value); });
 }
 
-MadePointer Tracker::loss_input(const Schema& schema, const Read& read) {
+MadePointer Tracker::loss_input(const Schema& schema, const Read& read, std::span<const Read> reads) {
   const Tensor& tensor = *read.tensor;
   const std::string& parameter = schema.parameters()[read.argument].name;
   const bool is_of_classes = parameter == "pos_weight" || (parameter == "weight" && schema.base().starts_with("nll_loss"));
   const MadePointer before = memory_.last(tensor);
   const bool is_prepared = before != nullptr && before->prepared != nullptr;
-  // Weights of classes belong to the loss and not to a batch, whose samples a report would send its reader to.
-  if (!is_of_classes || is_prepared || batches_.find(tensor)) return input(tensor, "target");
-  return source(tensor, Role::buffer, 0, 0, name("loss_weight"));
+  // What belongs to the loss and not to a batch, whose samples a report would send its reader to.
+  const bool is_constant = is_of_classes || has_no_rows(schema, read, reads);
+  if (!is_constant || is_prepared || batches_.find(tensor)) return input(tensor, "target");
+  return source(tensor, Role::buffer, 0, 0, name(is_of_classes ? "loss_weight" : "constant"));
 }
 
 bool Tracker::inputs_of(const Schema& schema, std::span<const Read> reads, std::vector<Makers>& makers, Phase phase,
@@ -45,7 +60,7 @@ bool Tracker::inputs_of(const Schema& schema, std::span<const Read> reads, std::
     each.prefer_recorded();
     const Tensor& tensor = *read.tensor;
     if (phase == Phase::loss && (is_new_input(each.last) || holds_data)) {
-      const MadePointer target = loss_input(schema, read);
+      const MadePointer target = loss_input(schema, read, reads);
       each = {target, {}, target != nullptr};
     }
     if (is_recorded(each.last)) {

@@ -289,6 +289,29 @@ class Graph(Case):
             functional.cross_entropy(model(x) + model(x), y).backward()
         self.assertEqual([call.call.name for call in run.made[0].steps[0].calls].count("input"), 1)
 
+    def test_constants_of_a_loss(self):
+        """What has no rows of samples is no target: it is told once, with its role. What has as many rows as the batch stays one."""
+        model = nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        of_columns, one_row, number, matrix, rows = torch.rand(3), torch.rand(1, 3), torch.tensor(0.5), torch.rand(3, 3), torch.rand(8)
+        losses = {"columns": lambda out, y: (out - y) ** 2 * of_columns, "row": lambda out, y: (out - y) ** 2 / one_row,
+                  "number": lambda out, y: (out - y) ** 2 * number, "mm": lambda out, y: (out @ matrix - y) ** 2,
+                  "addmm": lambda out, y: (torch.addmm(of_columns, out, matrix) - y) ** 2,
+                  "rows": lambda out, y: ((out - y) ** 2).mean(1) * rows, "same rank": lambda out, y: (out - y) ** 2 * y.sigmoid()}
+        constants = {"columns": 1, "row": 1, "number": 1, "mm": 1, "addmm": 2}
+        targets = {"rows": 2}
+        for name, loss in losses.items():
+            with self.subTest(name):
+                with recording(model, optimizer) as run:
+                    for _ in range(2):
+                        loss(model(torch.randn(8, 4)), torch.randn(8, 3)).mean().backward()
+                        optimizer.step()
+                first, second = [[(call.call.name, call.outputs[0].label.role) for call in step.calls if call.call.function == "source"
+                                  and call.call.name in ("target", "constant")] for step in run.made[0].steps]
+                told = [("target", "input")] * targets.get(name, 1)
+                self.assertEqual(sorted(first), [("constant", "buffer")] * constants.get(name, 0) + told)
+                self.assertEqual(second, told)
+
     def test_products(self):
         torch.manual_seed(0)
         model = Convolutions()
