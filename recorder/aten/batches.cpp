@@ -85,7 +85,7 @@ void Batches::follow(std::span<const Tensor* const> reads, std::span<const Tenso
       continue;
     }
     BatchPart of_result = *part;
-    of_result.is_in_rows = keeps_rows && result->rank == *rank && result->shape[0] == part->count;
+    of_result.is_in_rows = keeps_rows && result->rank > 0 && result->rank <= *rank && result->shape[0] == part->count;
     deliver(*result, of_result);
   }
 }

@@ -353,6 +353,21 @@ bool Schema::gives_gradient_of_input(const Bound& bound) const {
   return mask.kind != ULPSCOPE_ATEN_INTEGERS || mask.count == 0 || mask.integers[0] != 0;
 }
 
+bool Schema::keeps_rows(const Bound& bound) const {
+  constexpr std::string_view kAlongDimensions[] = {"sum",    "mean",   "prod", "var", "std",       "norm",     "linalg_vector_norm",
+                                                   "amax",   "amin",   "max",  "min", "logsumexp", "_softmax", "_log_softmax",
+                                                   "cumsum", "cumprod"};
+  if (is_pointwise_ || plain_function_ == OpFunction::cast || plain_function_ == OpFunction::copy) return true;
+  const std::optional<size_t> dimensions = find("dim"), self = find("self");
+  if (!contains(kAlongDimensions, base_) || !dimensions || !self || bound.tensor(*self) == nullptr) return false;
+  const Argument& given = bound.arguments[*dimensions];
+  std::span<const int64_t> along;
+  if (given.kind == ULPSCOPE_ATEN_INTEGER) along = {&given.integer, 1};
+  if (given.kind == ULPSCOPE_ATEN_INTEGERS) along = {given.integers, given.count};
+  const int64_t rank = bound.tensor(*self)->rank;
+  return !along.empty() && std::none_of(along.begin(), along.end(), [&](int64_t each) { return each == 0 || each == -rank; });
+}
+
 std::optional<double> Schema::number(const Bound& bound, std::string_view parameter) const {
   const auto index = find(parameter);
   if (!index) return std::nullopt;

@@ -88,6 +88,8 @@ class Schema {
   uint64_t hash_of_attributes(const Bound& bound) const;
   // Tells the backward ops of a convolution apart.
   bool gives_gradient_of_input(const Bound& bound) const;
+  // Each row of the result, along the first dimension, is computed from that row of what it reads alone.
+  bool keeps_rows(const Bound& bound) const;
   // The number that an argument is, if it is one.
   std::optional<double> number(const Bound& bound, std::string_view parameter) const;
 

@@ -46,9 +46,14 @@ struct Prepared {
   OpFunction function = OpFunction::other;
   std::optional<OpKind> kind = {};
   PreparedTensor output;
-  std::vector<std::pair<uint32_t, PreparedTensor>> reads = {};  // by their numbers among the inputs
-  std::vector<ulpscope_node> nodes = {};                        // their shapes are of the tensors above
-  MadePointer made = {};                                        // where it was told last
+  struct Operand {
+    uint32_t number = 0;  // among the inputs
+    bool is_in_rows = false;
+    PreparedTensor tensor;
+  };
+  std::vector<Operand> reads = {};
+  std::vector<ulpscope_node> nodes = {};  // their shapes are of the tensors above
+  MadePointer made = {};                  // where it was told last
 };
 
 namespace {
@@ -108,9 +113,7 @@ void Tracker::prepare(const Schema& schema, const Bound& bound, std::span<const 
   const std::vector<Read> reads = schema.reads(bound);
   std::vector<const Tensor*> values;
   for (const Read& read : reads) values.push_back(read.tensor);
-  const OpFunction function = schema.function(bound);
-  // Ops that go row by row through what they read.
-  batches_.follow(values, results, schema.is_pointwise() || function == OpFunction::cast || function == OpFunction::copy);
+  batches_.follow(values, results, schema.keeps_rows(bound));
   const MadePointer prepared = state_.optimizing > 0 ? nullptr : prepared_by(schema, bound, reads, results);
   for (const Tensor* const tensor : results) {
     const MadePointer made = memory_.last(*tensor);
@@ -140,6 +143,11 @@ MadePointer Tracker::prepared_by(const Schema& schema, const Bound& bound, std::
   const Tensor& output = *results[0];
   if (!output.is_on_host || !is_float(output) || is_finite(output)) return nullptr;
   std::vector<Read> reads(given.begin(), given.end());
+  std::vector<bool> are_in_rows;
+  for (const Read& read : given) {
+    const std::optional<BatchPart> part = batches_.find(*read.tensor);
+    are_in_rows.push_back(part && part->is_in_rows);
+  }
   Tensor before;
   for (Read& read : reads) {
     const Tensor& tensor = *read.tensor;
@@ -167,14 +175,14 @@ MadePointer Tracker::prepared_by(const Schema& schema, const Bound& bound, std::
   if (function == OpFunction::other && schema.is_pointwise()) prepared->kind = OpKind::elementwise;
   std::vector<ReadValues> values;
   for (const Read& read : reads) {
-    prepared->reads.emplace_back(read.number, PreparedTensor(*read.tensor));
+    prepared->reads.push_back({read.number, are_in_rows[prepared->reads.size()], PreparedTensor(*read.tensor)});
     values.push_back({read, read.tensor->data, {}, false});
   }
   if (is_explained(schema)) prepared->nodes = explain(schema, bound, output, output.data, values);
   for (ulpscope_node& node : prepared->nodes) {
     const PreparedTensor* of = node.operand < 0 ? &prepared->output : nullptr;
-    for (const auto& [number, tensor] : prepared->reads)
-      if (node.operand >= 0 && number == static_cast<uint32_t>(node.operand)) of = &tensor;
+    for (const Prepared::Operand& read : prepared->reads)
+      if (node.operand >= 0 && read.number == static_cast<uint32_t>(node.operand)) of = &read.tensor;
     node.shape = of == nullptr ? nullptr : of->values.shape.data();
   }
   made->prepared = prepared;
@@ -196,12 +204,14 @@ MadePointer Tracker::prepared_input(const Tensor& tensor, std::string_view name_
     call.kind = prepared.kind;
     call.phase = phase;
     std::vector<ulpscope_value> inputs;
-    for (const auto& [number, read] : prepared.reads) {
+    for (const auto& [number, is_in_rows, read] : prepared.reads) {
+      // Inputs of which more is known are ops of their own.
       const Name operand = name("data");
       const Tensor described = read.described();
       const LabelledOutput output{0, &described, {Role::input, 0, operand, 1}, false};
       Call source;
-      source.name = operand;
+      source.name = is_in_rows ? name("data_of_batch") : operand;
+      source.attributes = name(is_in_rows ? "samples=rows" : "samples=none");
       source.phase = phase;
       source.function = OpFunction::source;
       const std::vector<MadePointer> told = emit(source, {&output, 1});

@@ -119,12 +119,16 @@ class Samples(Case):
             "in place": lambda x: x.mul_(2.0).add_(1),
             "noise": lambda x: x + torch.randn_like(x),
             "view": lambda x: x.view(-1, 3)[:, :],
+            "norms": lambda x: x / (1 + x.norm(dim=1, keepdim=True)),
+            "moments": lambda x: (x - x.mean(1, keepdim=True)) / (1 + x.std((-1,))[:, None]),
+            "softmax": lambda x: x.softmax(1) - x.logsumexp(1, True) + x.amax(-1, True),
+            "largest": lambda x: x / (1 + x.max(1, keepdim=True).values),
         }
         for name, prepare in rows.items():
             with self.subTest(name):
                 self.check_in_rows(*self.train(DataLoader(Numbered(8), batch_size=4), lambda x, y: (prepare(x), y)))
         unordered = {"permuted": lambda x: x[torch.randperm(4)], "mixed": lambda x: 0.5 * x + 0.5 * x[torch.randperm(4)],
-                     "flipped": lambda x: x.flip(0)}
+                     "flipped": lambda x: x.flip(0), "softmax over samples": lambda x: x.softmax(0), "sums": lambda x: x.cumsum(-2)}
         for name, prepare in unordered.items():
             with self.subTest(name):
                 # The loss reads targets that are integers, and are as they came.
