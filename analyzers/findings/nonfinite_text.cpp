@@ -12,6 +12,7 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/judgements/wide_scope.h"
+#include "ulpscope/analyzers/subject/captured_sample.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
@@ -158,11 +159,31 @@ Extent nonfinite_extent(const RunFacts& facts, const NonfiniteOrigin& origin) {
   return extent;
 }
 
+namespace {
+
+constexpr Template kMadeOfSample{"range.nonfinite.made_of_sample", "The element was made of {sample}."};
+
+// Of the batch that was prepared: the sample of the captured element's first operand that is known to have one, or "".
+std::string sample_of_operand(const RunFacts& facts, const NonfiniteOrigin& origin, const NonfiniteExplanation& explanation) {
+  if (!explanation.capture) return "";
+  const Snapshot of_rank = facts.context.trace.of_rank(origin.position.rank);
+  for (const CaptureRow* const operand : explanation.capture->operands(explanation.capture->element())) {
+    if (operand->made_by < 0) continue;
+    if (std::string sample = sample_of(of_rank, static_cast<uint32_t>(operand->made_by), *operand); !sample.empty()) return sample;
+  }
+  return "";
+}
+
+}  // namespace
+
 Sentence advice_on_captures(const RunFacts& facts, const NonfiniteOrigin& origin, const NonfiniteExplanation& explanation) {
   const Name trace = trace_name(facts.context.trace);
   const bool is_of_data = facts.selection.op(origin.tensor).phase == Phase::data;
-  if (is_of_data && facts.selection.op(origin.tensor).kind != OpKind::source && facts.context.trace.row_count("batches") > 0)
+  if (is_of_data && facts.selection.op(origin.tensor).kind != OpKind::source && facts.context.trace.row_count("batches") > 0) {
+    if (const std::string sample = sample_of_operand(facts, origin, explanation); !sample.empty())
+      return kMadeOfSample({{"sample", Name{NameKind::data, sample}}});
     return kExportListsBatch({{"trace", trace}, {"step", ordinal(origin.position.step)}});
+  }
   if (explanation.capture && facts.ranges().main_origin()->tensor == origin.tensor) {
     const bool has_operands = !explanation.capture->operands(explanation.capture->element()).empty();
     return (has_operands ? kNanShowsOperands : kNanShowsElement)({{"trace", trace}});
