@@ -130,6 +130,23 @@ NonfiniteExplanation explain_statistic(const OriginFacts& origin, const TensorRo
       .help = Advice(words::kWideStatistics({{"module", module}}))};
 }
 
+constexpr Template kNormsOfZero{"cause.norms_of_zero",
+                                "{zeros} of {count:count norm} {zeros:either is|are} 0, which the weight is divided by."};
+constexpr Template kNoRowOfZeros{"advice.no_row_of_zeros",
+                                 "Check how the weight was initialized or loaded: no row that has its own norm may be all zeros."};
+
+// The kernel of PyTorch's weight_norm divides a weight by its norms, which are its second output.
+NonfiniteExplanation explain_weight_norm(const OriginFacts& origin, const TensorRow& made) {
+  if (origin.op.name != "_weight_norm_interface" || origin.made.slot != 0) return {};
+  const auto norms = origin.recorded(origin.made.op, 1);
+  if (!norms) return {};
+  const std::optional<TensorRow> row = row_at(origin.facts, *norms, origin.origin.position);
+  if (!row || row->statistics.zeros == 0) return {};
+  return {.cause = made.statistics.nan > 0 ? NonfiniteCause::zero_over_zero : NonfiniteCause::division_by_zero,
+          .story = kNormsOfZero({{"zeros", row->statistics.zeros}, {"count", row->statistics.count}}),
+          .help = Advice(kNoRowOfZeros())};
+}
+
 // Where the rounding was counted, the row holds the values before it.
 NonfiniteExplanation explain_rounding(const OriginFacts& origin) {
   NonfiniteExplanation found{.cause = origin.op.kind == OpKind::cast ? NonfiniteCause::overflow_on_cast
@@ -152,6 +169,7 @@ NonfiniteExplanation explain_by_rows(const OriginFacts& origin) {
   const std::optional<TensorRow> row = origin.row();
   if (!row) return {};
   if (NonfiniteExplanation found = explain_statistic(origin, *row); found.cause != NonfiniteCause::unknown) return found;
+  if (NonfiniteExplanation found = explain_weight_norm(origin, *row); found.cause != NonfiniteCause::unknown) return found;
   std::vector<ReadRow> all;
   for (const GraphEdge& edge : origin.facts.context.trace.graph().inputs(made.op)) {
     const std::span<const uint32_t> made_by = origin.facts.context.graph.made_by(edge.producer, edge.slot);
