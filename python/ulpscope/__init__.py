@@ -30,8 +30,8 @@ def record(path: _Path, model: "Union[torch.nn.Module, Sequence[torch.nn.Module]
            ops: str = Options.ops, phases: str = Options.phases, max_bytes: int = Options.max_bytes, overwrite: bool = Options.overwrite,
            name: str = Options.name, precision: str = Options.precision, accumulate: Optional[str] = Options.accumulate,
            compile: str = Options.compile, adapter: Optional[str] = Options.adapter, sample: int = Options.sample,
-           first_step: int = Options.first_step, keep_last: int = Options.keep_last, after: int = Options.after, on: Union[Trigger, Sequence[Trigger]] = Options.on,
-           stop_on: str = Options.stop_on) -> "Recording":
+           first_step: int = Options.first_step, keep_last: int = Options.keep_last, after: int = Options.after,
+           on: Union[Trigger, Sequence[Trigger]] = Options.on, stop_on: str = Options.stop_on) -> "Recording":
     """Records what happens from here until the block is left, or close() is called. docs/pytorch.md has more on each argument.
 
     path: the file to write; in a run of several processes a folder, in which each writes its own.

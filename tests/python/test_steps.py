@@ -73,6 +73,24 @@ class Steps(Case):
             with self.assertRaisesRegex(error, "first_step"):
                 recording(self.model, optimizer, first_step=wrong)
 
+    def test_what_is_computed_behind_the_loop_is_no_step(self):
+        optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        for makes_model_calls in (False, True):
+            with recording(self.model, optimizer) as run:
+                for x, y in batches(3):
+                    optimizer.zero_grad()
+                    self.loss(self.model(x), y).backward()
+                    optimizer.step()
+                self.model[0].weight.norm().item()
+                sum(parameter.square().sum() for parameter in self.model.parameters()).item()
+                if makes_model_calls:  # as where a loss was NaN, and the loop was left before it went back
+                    self.model(x)
+            steps = self.recorded(run)
+            self.assertEqual([step.result.loss is not None for step in steps], [True] * 3 + [False] * makes_model_calls)
+        with recording(self.model, optimizer) as run:  # a single look at weights is a step: there is nothing else
+            self.model[0].weight.norm().item()
+        self.assertEqual(len(self.recorded(run)), 1)
+
     def accumulate(self, divided, **options):
         optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
         losses = []

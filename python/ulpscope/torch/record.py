@@ -258,7 +258,7 @@ class Recording:
 
 # These record in the middle of a program's own code; what of it runs between their frames, as a hook, does not matter.
 _RECORDERS = tuple(os.path.join(os.path.dirname(__file__), name + ".py")
-                   for name in ("adapter", "device", "fallback", "fast", "observe", "samples", "session", "steps", "tracker", "updates"))
+                   for name in ("adapter", "device", "fallback", "fast", "observe", "samples", "sampling", "session", "steps", "tracker", "updates"))
 _OWN = (__file__, ("__call__", "step", "trigger", "metric"))  # of this file
 
 

@@ -303,7 +303,8 @@ class Session:
         if self.recorder is None:
             return
         if not self.failed:
-            self.end_step()
+            if not self.steps.is_behind_the_last():
+                self.end_step()
             self._tell()
         recorder, self.recorder = self.recorder, None
         recorder.close()

@@ -80,6 +80,13 @@ class Steps:
         """The step that what comes next belongs to."""
         return int(self.at.step) + (not self.at.is_open or self.at.state == ENDED)
 
+    def is_behind_the_last(self) -> bool:
+        """Whether the open step has no pass of the model and no optimizer's step, and others ended before it: what a program computes
+        behind its loop."""
+        at = self.at
+        return bool(at.is_open and at.state == IDLE and at.step > self.first_step and
+                    not (self.losses or self.evaluations or self.stepped or self.skipped))
+
     def begin(self, keeps_norms: bool = False) -> None:
         """Begins a step where none is open."""
         at = self.at
