@@ -93,9 +93,6 @@ NonfiniteExplanation explain_running_variance(const OriginFacts& origin) {
 
 // ---- functions of a few operands
 
-// The table of ops does not have it.
-constexpr std::string_view kCumulativeProduct = "cumprod";
-
 bool divides_by_second(OpFunction function) { return reads_as(function, 1, Meaning::divisor); }
 
 // x and y are finite, or infinite constants; NaN: there is none.

@@ -4,8 +4,11 @@
 
 #include "ulpscope/analyzers/judgements/cause_text.h"
 #include "ulpscope/analyzers/judgements/origin_facts.h"
+#include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
+#include "ulpscope/emulation/magnitude_thresholds.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope {
 
