@@ -46,6 +46,8 @@ int entry_of(const std::map<std::string, uint64_t>& counts, uint32_t index, cons
 
 }  // namespace
 
+uint32_t ulpscope_aten_interface() { return ULPSCOPE_ATEN_INTERFACE; }
+
 int ulpscope_aten_open(const ulpscope_aten_adapter* adapter, const ulpscope_aten_session* session, const ulpscope_aten_calls* calls,
                        ulpscope_aten** aten) {
   if (adapter == nullptr || session == nullptr || aten == nullptr) return ULPSCOPE_REFUSED;

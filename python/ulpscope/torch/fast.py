@@ -18,9 +18,8 @@ import torch
 
 from . import device
 from .adapter import Adapter, Described, Unavailable
-from .tracker import AdapterStruct, State
+from .tracker import INTERFACE, AdapterStruct, State
 
-_INTERFACE = 4
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_fast")
 _SOURCE = os.path.join(_FOLDER, "record_function.cpp")
 _REPOSITORY = os.path.join(_FOLDER, os.pardir, os.pardir, os.pardir, os.pardir, "recorder")
@@ -155,7 +154,7 @@ class Fast(Adapter):
         for name, (arguments, result) in _SIGNATURES.items():
             function = getattr(library, "ulpscope_fast_" + name)
             function.argtypes, function.restype = arguments, result
-        if library.ulpscope_fast_interface() != _INTERFACE:
+        if library.ulpscope_fast_interface() != INTERFACE:
             raise Unavailable("it is of another version of this package")
         self._library = library
         self._handle = library.ulpscope_fast_open()

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import os
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from .._library import Error, Recorder, load_library
@@ -10,6 +11,7 @@ _u8, _u32, _u64, _i32, _i64, _double = (
     ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64, ctypes.c_double)
 _text, _pointer = ctypes.c_char_p, ctypes.c_void_p
 
+INTERFACE = 5  # ULPSCOPE_ATEN_INTERFACE
 IDLE, FORWARD, BACKWARD, ENDED = range(4)  # states of the training loop
 OUTER, INNER, REPEATED = range(3)  # how a module stands to those that its thread is in
 SGD, ADAM, UNKNOWN_RULE = range(3)
@@ -197,6 +199,10 @@ class Tracker:
     def __init__(self, adapter: AdapterStruct, session: Any, calls: Optional[ctypes.Structure]) -> None:
         self.library = load_library()
         self._short = ctypes.PyDLL(self.library._name)
+        self.library.ulpscope_aten_interface.restype = _u32
+        interface = self.library.ulpscope_aten_interface()
+        if interface != INTERFACE:
+            raise Error(f"{os.path.basename(self.library._name)} has interface {interface} for PyTorch, and this package needs {INTERFACE}")
         for name, (arguments, result) in _SIGNATURES.items():
             for library in (self.library, self._short):
                 function = getattr(library, "ulpscope_aten_" + name)

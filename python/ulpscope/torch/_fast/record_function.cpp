@@ -36,7 +36,6 @@
 namespace {
 
 constexpr size_t kRecordings = 4;  // at once
-constexpr uint32_t kInterface = 4;
 
 // The functions of libulpscope.so that are called.
 struct Functions {
@@ -667,7 +666,7 @@ void Recording::handed_on(const Hook& hook, const torch::autograd::variable_list
 
 extern "C" {
 
-EXPORT uint32_t ulpscope_fast_interface() { return kInterface; }
+EXPORT uint32_t ulpscope_fast_interface() { return ULPSCOPE_ATEN_INTERFACE; }
 
 // nullptr where as many recordings go on as there may be.
 EXPORT void* ulpscope_fast_open() {
