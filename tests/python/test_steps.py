@@ -1,5 +1,6 @@
 """Steps, passes and losses of training loops."""
 
+import contextlib
 import unittest
 import warnings
 from unittest import mock
@@ -335,6 +336,29 @@ class Steps(Case):
         self.assertIsNone(steps[2].result.loss)
         self.assertEqual(run.depth, 0)
         self.assertTrue(run.made[0].closed)
+
+    def test_an_optimizer_that_raises(self):
+        """Ops are not looked at while it steps, and are again behind it."""
+
+        class Sometimes(torch.optim.SGD):
+            raises = False
+
+            def step(self, closure=None):
+                if self.raises:
+                    raise ArithmeticError("no")
+                return super().step(closure)
+
+        optimizer = Sometimes(self.model.parameters(), 0.1)
+        with recording(self.model, optimizer) as run:
+            for number, (x, y) in enumerate(batches(4)):
+                optimizer.raises = number == 1
+                optimizer.zero_grad()
+                self.loss(self.model(x), y).backward()
+                with contextlib.suppress(ArithmeticError):
+                    optimizer.step()
+        calls = [[call for call in step.calls if call.call.phase in ("forward", "backward")] for step in self.recorded(run)]
+        self.assertGreater(len(calls[0]), 0)
+        self.assertEqual(sum(len(each) for each in calls), 4 * len(calls[0]))
 
     def test_interrupted_in_a_module(self):
         """No hook is told of KeyboardInterrupt, and the program goes on, as in a notebook."""
