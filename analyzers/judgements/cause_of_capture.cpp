@@ -18,6 +18,7 @@
 #include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_place.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
+#include "ulpscope/base/parse_number.h"
 #include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope {
@@ -133,6 +134,11 @@ NonfiniteCause cause_by_function(const OriginFacts& origin, double x, double y) 
   if (is_nan && ((x == 0 && std::isinf(y)) || (std::isinf(x) && y == 0))) return NonfiniteCause::zero_times_infinity;
   if (is_nan) return NonfiniteCause::unknown;
   return origin.op.kind == OpKind::cast ? NonfiniteCause::overflow_on_cast : NonfiniteCause::overflow_in_arithmetic;
+}
+
+// That many digits tell all of the value.
+bool is_told_by(double value, const char* digits) {
+  return parse_number<double>(fmt::format(fmt::runtime(digits), value)) == value;
 }
 
 // "35,584 + 40,928", "exp(12.5)". `second`: of a product with a factor that.
@@ -361,8 +367,10 @@ NonfiniteExplanation explain_operands(const OriginFacts& origin) {
     const Sentence beyond = too_large(*exact, origin.format());
     if (origin.op.function == OpFunction::cast)
       found.story = words::kCastTooLarge({{"at", at}, {"expression", expression}, {"beyond", beyond}});
-    else
-      found.story = words::kTooLarge({{"at", at}, {"expression", expression}, {"exact", *exact}, {"beyond", beyond}});
+    else  // An equality holds for the digits that stand there.
+      found.story = (is_told_by(x, "{:.6g}") && (std::isnan(y) || is_told_by(y, "{:.6g}")) && is_told_by(*exact, "{:.10g}")
+                         ? words::kTooLarge
+                         : words::kAboutTooLarge)({{"at", at}, {"expression", expression}, {"exact", *exact}, {"beyond", beyond}});
   } else {
     found.story = words::kOperation({{"at", at}, {"expression", expression}, {"result", element.value}});
   }

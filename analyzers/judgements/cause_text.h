@@ -162,9 +162,11 @@ inline constexpr Template kKeepPowerReal{
 inline constexpr Template kKeepBase{"advice.keep_base", "Keep the base of {function} away from 0: clamp it, or add an eps."};
 inline constexpr Template kKeepDivisor{"advice.keep_divisor", "Keep the divisor away from 0: clamp it, or add an eps."};
 inline constexpr Template kEpsTooSmall{"advice.eps_too_small", "In {format} an eps up to {flushed} is 0."};
-inline constexpr Template kClampExponent{
-    "advice.clamp_exponent",
-    "Subtract the largest value before exp, as softmax does, or clamp the argument of exp to at most {limit}."};
+inline constexpr Template kSubtractLargest{
+    "advice.subtract_largest",
+    "Before exp, subtract the largest of the values that are summed, as softmax does: the quotients are the same."};
+inline constexpr Template kBoundExponent{"advice.bound_exponent",
+                                         "Bound the argument of exp, so that exp and what is computed from it fit in {format}."};
 inline constexpr Template kFiniteFactor{"advice.finite_factor",
                                         "Use a finite factor, such as {proposed:g} (now {factor:special})."};
 inline constexpr Template kFactorInRange{
@@ -182,7 +184,8 @@ inline constexpr Template kProductOf{"cause.product_of", "{first} * {second}"};
 inline constexpr Template kQuotientOf{"cause.quotient_of", "{first} / {second}"};
 inline constexpr Template kFunctionOf{"cause.function_of", "{op}({operands:commas})"};
 inline constexpr Template kOperation{"cause.operation", "{at}{expression} = {result:special}."};
-inline constexpr Template kTooLarge{"cause.too_large", "{at}{expression} = {exact:.6g} {beyond}."};
+inline constexpr Template kTooLarge{"cause.too_large", "{at}{expression} = {exact:.10g} {beyond}."};
+inline constexpr Template kAboutTooLarge{"cause.about_too_large", "{at}{expression} is about {exact:.6g}, which {beyond}."};
 inline constexpr Template kCastTooLarge{"cause.cast_too_large", "{at}{expression} {beyond}."};
 
 // Infinities on purpose.

@@ -1,6 +1,7 @@
 #include "ulpscope/analyzers/judgements/domain_advice.h"
 
-#include <cmath>
+#include <algorithm>
+#include <vector>
 
 #include "ulpscope/analyzers/judgements/cause_text.h"
 #include "ulpscope/analyzers/judgements/origin_facts.h"
@@ -20,6 +21,32 @@ Sentences smallest_eps(const OriginFacts& origin) {
   const double flushed = magnitude_thresholds(origin.format(), rounding_of(origin.made)).flushed.surely_below;
   if (!is_narrow(origin.made.dtype) || !(flushed > kUsual)) return {};
   return cause_words::kEpsTooSmall({{"format", format_name(origin.format())}, {"flushed", Value(flushed, Unit::power_of_two)}});
+}
+
+// Its results are summed, and something is divided by their sums, as in a softmax: the largest argument may be subtracted from all.
+bool divides_by_sum(const OriginFacts& origin) {
+  const Snapshot& trace = origin.facts.context.trace;
+  struct Use {
+    uint32_t op;
+    bool is_sum;
+  };
+  std::vector<Use> reached{{origin.made.op, false}};
+  const auto reach = [&](uint32_t op, bool is_sum) {
+    const auto is_it = [&](const Use& one) { return one.op == op && one.is_sum == is_sum; };
+    if (std::none_of(reached.begin(), reached.end(), is_it)) reached.push_back({op, is_sum});
+  };
+  for (size_t i = 0; i < reached.size(); ++i) {
+    const auto [op, is_sum] = reached[i];
+    for (const GraphEdge& use : trace.graph().uses(op)) {
+      const OpFunction function = trace.ops()[use.consumer].function;
+      if (is_sum && (function == OpFunction::reciprocal || (function == OpFunction::div && use.input == 1))) return true;
+      if (function == OpFunction::cast || function == OpFunction::copy)
+        reach(use.consumer, is_sum);
+      else if (!is_sum && function == OpFunction::sum)
+        reach(use.consumer, true);
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -50,7 +77,8 @@ Sentences domain_advice(const OriginFacts& origin, NonfiniteCause cause) {
     case NonfiniteCause::zero_times_infinity:
       return Sentences(cause_words::kFillFinite());
     case NonfiniteCause::overflow_of_exp:
-      return cause_words::kClampExponent({{"limit", static_cast<int64_t>(std::log(origin.format().largest_finite()))}});
+      if (divides_by_sum(origin)) return Sentences(cause_words::kSubtractLargest());
+      return Sentences(cause_words::kBoundExponent({{"format", format_name(origin.format())}}));
     case NonfiniteCause::division_by_zero:
     case NonfiniteCause::zero_over_zero:
       switch (function) {

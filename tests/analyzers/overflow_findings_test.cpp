@@ -208,7 +208,7 @@ TEST(OverflowFindings, WhatKeepsOperandsInTheDomainIsTold) {
       {OpFunction::pow, OpFunction::other, {0, -1}, INFINITY, "Keep the base of pow away from 0"},
       {OpFunction::div, OpFunction::log, {0, 0}, NAN, "Keep the argument of log above 0"},
       {OpFunction::sqrt_backward, OpFunction::sqrt, {1, 0}, INFINITY, "Keep the argument of sqrt above 0"},
-      {OpFunction::exp, OpFunction::other, {1000}, INFINITY, "or clamp the argument of exp to at most 88."},
+      {OpFunction::exp, OpFunction::other, {1000}, INFINITY, "Bound the argument of exp, so that exp and what"},
   };
   for (const Case& one : cases) {
     std::vector<CaptureRow> operands;
@@ -224,6 +224,70 @@ TEST(OverflowFindings, WhatKeepsOperandsInTheDomainIsTold) {
     EXPECT_NE(told.find(is_log_of_zero ? "log(0) = -Inf in 1 of 2 elements" : "Element [7]: "), std::string::npos) << told;
     EXPECT_NE(told.find(one.help), std::string::npos) << name_of(one.function) << ": " << told;
   }
+}
+
+// The largest value may be subtracted where something is divided by a sum of what exp gave, and nowhere else.
+TEST(OverflowFindings, TheLargestIsSubtractedWhereASumDivides) {
+  struct Case {
+    OpFunction second, third;
+    uint32_t input;  // of the third, that is the sum
+    bool subtracts;
+  };
+  for (const Case& one : {Case{OpFunction::sum, OpFunction::div, 1, true},
+                          {OpFunction::sum, OpFunction::reciprocal, 0, true},
+                          {OpFunction::sum, OpFunction::div, 0, false},
+                          {OpFunction::sum, OpFunction::log, 0, false},
+                          {OpFunction::cast, OpFunction::div, 1, false},
+                          {OpFunction::mul, OpFunction::div, 1, false}}) {
+    SyntheticTrace trace;
+    std::vector<uint32_t> tensors;
+    for (const OpFunction function : {OpFunction::exp, one.second, OpFunction::cast, one.third}) {
+      OpInfo op{tensors.size() + 1, 0, std::string(name_of(function)), "m", Phase::forward, "", {}};
+      op.kind = OpKind::elementwise;
+      op.function = function;
+      tensors.push_back(trace.add_output(op, TensorInfo()));
+    }
+    for (uint32_t op = 1; op < 4; ++op) trace.sink().add_edge({0, op, op == 3 ? one.input : 0, op - 1, 0});
+    for (const uint32_t tensor : tensors) trace.add(tensor, make_row({INFINITY, 1.0}, DType::f32));
+    trace.sink().add_capture({.tensor = tensors[0], .made_by = static_cast<int32_t>(tensors[0]), .shape = {2}, .value = INFINITY});
+    trace.sink().add_capture({.tensor = tensors[0], .node = 1, .parent = 0, .operand = 0, .shape = {2}, .value = 1000});
+    trace.end_step(SyntheticTrace::default_step(NAN));
+    const Report report = analyze_all(trace.read());
+    const Finding* const finding = find_finding(report, "range.nonfinite");
+    ASSERT_NE(finding, nullptr);
+    EXPECT_EQ(sentence_of(finding->suggestion, "advice.subtract_largest") != nullptr, one.subtracts) << finding->suggestion;
+    EXPECT_EQ(sentence_of(finding->suggestion, "advice.bound_exponent") == nullptr, one.subtracts) << finding->suggestion;
+  }
+}
+
+// An equality holds for the digits that stand there; else the result is about that.
+TEST(OverflowFindings, AnEqualityHoldsForItsDigits) {
+  const auto told = [](double x, double y) {
+    SyntheticTrace trace;
+    TensorInfo tensor;
+    tensor.dtype = DType::f16;
+    OpInfo op{1, 0, "mul", "m", Phase::forward, "", {}};
+    op.kind = OpKind::elementwise;
+    op.function = OpFunction::mul;
+    const uint32_t made = trace.add_output(op, tensor);
+    trace.add(made, make_row({x * y, 1.0}, DType::f16));
+    trace.sink().add_capture({.tensor = made, .made_by = static_cast<int32_t>(made), .shape = {2}, .value = INFINITY});
+    for (const double operand : {x, y})
+      trace.sink().add_capture({.tensor = made,
+                                .node = operand == x ? 1u : 2u,
+                                .parent = 0,
+                                .operand = operand == x ? 0 : 1,
+                                .shape = {2},
+                                .value = operand});
+    trace.end_step(SyntheticTrace::default_step(NAN));
+    const Report report = analyze_all(trace.read());
+    const Finding* const finding = find_finding(report, "range.values_overflow");
+    return finding == nullptr ? std::string() : finding->title.text();
+  };
+  EXPECT_NE(told(7316, 7317).find("7,316 * 7,317 = 53,531,172 exceeds 65,504"), std::string::npos) << told(7316, 7317);
+  // 1.00048828125 has more digits than stand there.
+  EXPECT_NE(told(1.00048828125, 100000).find("1.00049 * 100,000 is about 100,049, which exceeds"), std::string::npos)
+      << told(1.00048828125, 100000);
 }
 
 // A softmax over no value is NaN; where the mask left one, something else was at fault.

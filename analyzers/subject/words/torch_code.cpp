@@ -374,7 +374,7 @@ std::string torch_code_of_sentence(const Sentence& advice, const Program& progra
   if (id == "advice.keep_base") return clamped("pow");
   if (id == "advice.larger_epsilon_of_norm") return fmt::format("{}.eps = 1e-5", module_named(program, text_of(advice, "module")));
   if (id == "advice.wide_statistics") return fmt::format("{}.float()", module_named(program, text_of(advice, "module")));
-  if (id == "advice.clamp_exponent")
+  if (id == "advice.subtract_largest")
     return "x = torch.exp(x - x.amax(dim=dim, keepdim=True))  # dim: over which it is divided by the sum";
   for (const auto& [one, tensor] : {std::pair{"advice.normalize_inputs", 'x'}, {"advice.standardize_these_targets", 'y'}}) {
     const auto mean = number_in(advice, one, "mean"), deviation = number_in(advice, one, "deviation");

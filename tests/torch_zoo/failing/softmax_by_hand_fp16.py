@@ -16,7 +16,7 @@ TRUTH = {
     "loss_breaks": 0,
     "because": "scores above 11.09 = log(65,504) have no exponential in FP16",
     "fix": "subtract the largest score first, as torch.softmax does",
-    "pasted": "advice.clamp_exponent",
+    "pasted": "advice.subtract_largest",
     "says": ["On CUDA autocast computes `exp` in FP32"],
 }
 

@@ -5,7 +5,7 @@ import re
 
 import numpy
 
-from .said import Said
+from .said import Said, number, phrases
 from .sentences import Claim
 
 BEGINNINGS = ("overflow.became_too_large", "overflow.one_became_too_large", "range.nonfinite.")
@@ -252,6 +252,16 @@ def too_large(case, said):
     )
 
 
+def exactly_too_large(case, said):
+    """What stands at both sides of the sign is all of their values."""
+    operands = [each["values"]["value"]["value"] for each in phrases(said.values["expression"]) if "value" in each["values"]]
+    claim = too_large(case, said)
+    claim.holds["all_digits_are_there"] = float(f"{claim['exact']:.10g}") == claim["exact"] and all(
+        float(f"{number(each):.6g}") == number(each) for each in operands
+    )
+    return claim
+
+
 def limit_of(fmt):
     return fmt.largest + fmt.ulp_of_largest / 2
 
@@ -482,9 +492,20 @@ def addend(case, said):
 # Advice.
 
 
-def least_exponent_argument(case, said):
-    """The largest whole number of which exp is finite."""
-    return {"limit": math.floor(math.log(case.f.format_of(case.f.rows.tensor[origin_of(case)]).largest))}
+def subtracted_largest(case, said):
+    """Some op divides by a sum of what exp gave."""
+    edges, names = case.f.tables.edges, case.f.tables.ops.words("function")
+    exp = case.f.rows.op[origin_of(case)]
+    uses = list(zip(*(edges[name].tolist() for name in ("producer", "consumer", "input"))))
+
+    def casts(ops):
+        while more := {to for of, to, _ in uses if of in ops and names[to] in ("cast", "copy")} - ops:
+            ops |= more
+        return ops
+
+    sums = casts({to for of, to, _ in uses if of in casts({int(exp)}) and names[to] == "sum"})
+    divides = [names[to] == "reciprocal" or (names[to] == "div" and number == 1) for of, to, number in uses if of in sums]
+    return Claim(something_is_divided_by_the_sum=any(divides))
 
 
 def factor(case, said):
@@ -587,7 +608,8 @@ SAID = {
     "cause.special_operand": some_value,
     "cause.operand_read_as_zero": some_value,
     "cause.operation": operation,
-    "cause.too_large": too_large,
+    "cause.too_large": exactly_too_large,
+    "cause.about_too_large": too_large,
     "cause.cast_too_large": too_large,
     "cause.exceeds": format_max("largest", 1),
     "cause.is_below": format_max("least", -1),
@@ -627,7 +649,7 @@ SAID = {
     "cause.addend_flushed": addend,
     "advice.raise_addend": addend,
     "advice.fp32_keeps": lambda case, said: {"magnitude": zero_by_rounding(case, case.said("cause.zero_was_flushed"))[0]},
-    "advice.clamp_exponent": least_exponent_argument,
+    "advice.subtract_largest": subtracted_largest,
     "advice.finite_factor": factor,
     "advice.factor_in_range": factor,
     "advice.eps_too_small": smallest_eps,
@@ -641,6 +663,7 @@ SAID = {
     "advice.nan_tries_and_shows_operands": changes,
 } | dict.fromkeys(
     (
+        "advice.bound_exponent",
         "advice.cast_before",
         "advice.cast_later",
         "advice.check_schedule",
