@@ -43,8 +43,10 @@ NanAnswer explain_nan(const Arguments& arguments) {
 
   const std::optional<RunFailure> failure = failure_of(asked.trace());
   if (!failure && (!report.verdict || *report.verdict >= Verdict::warning))
-    report.add_fact("run_again",
-                    fmt::format("nothing was tried: the run did not end in NaN or {} skipped steps", FailureWatch::kSkipped));
+    report.add_fact(
+        "run_again",
+        fmt::format("nothing was tried: training did not end with NaN or Inf in the loss or a weight, or with {} skipped steps",
+                    FailureWatch::kSkipped));
   if (failure && arguments.has("--no-trials")) report.add_fact("run_again", std::string("nothing was tried: --no-trials"));
   if (failure && !arguments.has("--no-trials"))
     asked.try_changes(report, [&](const Trial& start) {

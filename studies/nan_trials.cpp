@@ -6,6 +6,7 @@
 
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/producer.h"
+#include "ulpscope/analyzers/subject/step_losses.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/core/run/describe_run.h"
 #include "ulpscope/studies/trial_report.h"
@@ -74,7 +75,7 @@ bool comes_from_outside(const Report& report) {
   return code.starts_with("data.") || code == "recording.memory_changed";
 }
 
-// Of weights as updates left them, to the end of the trace.
+// Of weights as updates left them, to the end of the trace of one rank.
 std::optional<RunFailure> failure_of_weights(const Snapshot& trace) {
   const std::vector<TensorInfo>& tensors = trace.tensors();
   std::vector<bool> is_weight(tensors.size());
@@ -82,7 +83,7 @@ std::optional<RunFailure> failure_of_weights(const Snapshot& trace) {
     is_weight[i] = (tensors[i].role == Role::weight || tensors[i].role == Role::master_weight) &&
                    trace.ops()[tensors[i].op].phase == Phase::optimizer;
   std::vector<std::optional<uint64_t>> since(tensors.size());
-  trace.of_rank(trace.ranks().front()).visit_rows_without_histograms({}, [&](std::span<const TensorRow> rows) {
+  trace.visit_rows_without_histograms({}, [&](std::span<const TensorRow> rows) {
     for (const TensorRow& row : rows) {
       if (!is_weight[row.tensor]) continue;
       if (stored_nonfinite(row, tensors[row.tensor].dtype) == 0)
@@ -101,14 +102,23 @@ std::optional<RunFailure> failure_of_weights(const Snapshot& trace) {
 }  // namespace
 
 std::optional<RunFailure> failure_of(const Snapshot& trace) {
-  FailureWatch watch;
-  trace.of_rank(trace.ranks().front()).visit_steps({}, [&](std::span<const StepRow> rows) {
-    // A loss that is not known is none that failed.
-    for (const StepRow& row : rows) watch.add(row.step, row.loss_known ? row.loss : 0, row.skipped);
-    return true;
-  });
-  const std::optional<RunFailure> of_steps = watch.failure();
-  return of_steps ? of_steps : failure_of_weights(trace);
+  std::optional<RunFailure> failure;
+  const auto add = [&](const std::optional<RunFailure>& other) {
+    if (other && (!failure || other->step < failure->step)) failure = other;
+  };
+  const std::vector<int32_t> ranks = trace.ranks();
+  for (const int32_t rank : ranks) {
+    FailureWatch watch;
+    visit_steps_with_losses(trace.of_rank(rank), {}, [&](std::span<const StepRow> rows) {
+      // A loss that is not known is none that failed.
+      for (const StepRow& row : rows) watch.add(row.step, row.loss_known ? row.loss : 0, row.skipped);
+      return true;
+    });
+    add(watch.failure());
+  }
+  if (failure) return failure;
+  for (const int32_t rank : ranks) add(failure_of_weights(trace.of_rank(rank)));
+  return failure;
 }
 
 Trial trial_from_start(const Snapshot& trace) {
@@ -167,16 +177,24 @@ const FixTrial* add_fixes(const FixStudy& study, Report& report) {
   add_tried(study.first_step, study.steps, {}, is_mendable ? "" : "The cause is not a setting: a change that helps only hides it.",
             study.reference, std::move(tried), report);
   if (!is_mendable) return nullptr;
-  // The first that needs no allowance for steps that it skipped, if there is one.
-  const auto is_verified = [](const FixTrial& trial) { return trial.result == FixResult::verified; };
-  auto verified = std::find_if(study.trials.begin(), study.trials.end(), [&](const FixTrial& trial) {
-    return is_verified(trial) && study.reference.is_reached_by(*trial.end_loss);
-  });
-  if (verified == study.trials.end()) verified = std::find_if(study.trials.begin(), study.trials.end(), is_verified);
-  if (verified == study.trials.end()) return nullptr;
+  Finding* const cause = report.causes.empty() ? nullptr : &report.findings[report.causes.front().finding];
+  const std::vector<SettingChange> advised = cause == nullptr ? std::vector<SettingChange>() : cause->changes;
+  const auto place_in_advice = [&](const FixTrial& trial) {
+    return std::find_first_of(advised.begin(), advised.end(), trial.fix.by.begin(), trial.fix.by.end()) - advised.begin();
+  };
+  // One that needs no allowance for steps that it skipped, if there is one, and of such the one that is advised first.
+  const FixTrial* verified = nullptr;
+  const auto rank = [&](const FixTrial& trial) {
+    return std::pair(!study.reference.is_reached_by(*trial.end_loss), place_in_advice(trial));
+  };
+  for (const FixTrial& trial : study.trials)
+    if (trial.result == FixResult::verified && (verified == nullptr || rank(trial) < rank(*verified))) verified = &trial;
+  if (verified == nullptr) return nullptr;
+  if (cause != nullptr && place_in_advice(*verified) == std::ssize(advised))
+    cause->suggestion += verified_advice(verified->fix.settings, *verified->end_loss);
   report.verdict_text += verified_fix(verified->fix.settings, study.steps, *verified->end_loss,
                                       verified->fix.words == study.reference.name ? Reference() : study.reference);
-  return &*verified;
+  return verified;
 }
 
 }  // namespace ulpscope

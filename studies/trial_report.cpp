@@ -15,6 +15,7 @@ namespace {
 constexpr Template kVerified{"advice.verified", "Verified: {settings:and}{reference}."};
 constexpr Template kTriedFails{"advice.tried_fails", "Tried, fails: {settings:and}."};
 constexpr Template kTriedOpen{"advice.tried_open", "Tried, stays finite, but nothing tells whether it trains: {settings:and}."};
+constexpr Template kTriedGuesses{"advice.tried_guesses", "Tried, stays finite, but ends no better than guessing: {settings:and}."};
 constexpr Template kNotTried{"advice.not_tried", "Not tried, no time was left: {settings:and}."};
 constexpr Template kEndsAt{"change.ends_at", "{settings} (loss {loss:.4g})"};
 constexpr Template kReferenceEndsAt{"change.reference_ends_at", "; {reference} ends at {loss:.4g}"};
@@ -58,6 +59,10 @@ Sentence verified_fix(const std::vector<Setting>& settings, uint64_t steps, doub
                        {"reference", against}});
 }
 
+Sentence verified_advice(const std::vector<Setting>& settings, double end_loss) {
+  return kVerified({{"settings", kEndsAt({{"settings", settings_text(settings)}, {"loss", end_loss}})}, {"reference", {}}});
+}
+
 Helps TriedChange::helps_against(const std::string& code) const {
   const bool is_left = left.empty() || std::find(left.begin(), left.end(), code) != left.end();
   return is_left ? helps : Helps::unknown;
@@ -76,8 +81,13 @@ void add_not_tried(std::string_view why, Report& report) {
 }
 
 std::string as_reference(const Reference& reference, double end_loss, uint64_t skipped) {
-  return "trains like the reference" +
-         (reference.is_reached_by(end_loss) ? "" : fmt::format(", but for {}", count_of(skipped, "skipped step")));
+  constexpr double kLike = 0.05;  // of the reference's loss
+  const double above = reference.end > 0 ? end_loss / reference.end - 1 : 0;
+  const bool needs_allowance = !reference.is_reached_by(end_loss);
+  if (!needs_allowance && !(above > kLike)) return "trains like the reference";
+  const std::string skips = needs_allowance ? fmt::format(", after {}", count_of(skipped, "skipped step")) : "";
+  return above > kLike ? fmt::format("trains; its loss ends {:.2g}% above the reference's{}", 100 * above, skips)
+                       : "trains" + skips;
 }
 
 void add_reference(const Reference& reference, Report& report) {
@@ -125,7 +135,7 @@ void judge_advice(const std::vector<TriedChange>& tried, const Reference& refere
   if (type_helps) report.verdict_text.drop(kNoFormatHelps);
   for (Finding& finding : report.findings) {
     const std::string& code = finding.code;
-    std::vector<const TriedChange*> help, fail, open, left;
+    std::vector<const TriedChange*> help, fail, open, guess, left;
     for (const SettingChange& change : finding.changes) {
       std::vector<const TriedChange*> made;
       for (const TriedChange& each : tried)
@@ -141,7 +151,8 @@ void judge_advice(const std::vector<TriedChange>& tried, const Reference& refere
         if (each->result == name_of(FixResult::still_loses) && is_open) continue;
         if (each->result == name_of(FixResult::refused)) continue;
         if (helps ? each->helps_against(code) != Helps::yes : is_open && each->helps_against(code) == Helps::no) continue;
-        (helps ? help : !is_open ? fail : is_left ? left : open).push_back(each);
+        const bool is_guess = each->result == name_of(FixResult::trains_worse);
+        (helps ? help : !is_open ? fail : is_left ? left : is_guess ? guess : open).push_back(each);
       }
     }
     if (type_helps) {
@@ -154,6 +165,7 @@ void judge_advice(const std::vector<TriedChange>& tried, const Reference& refere
     if (!help.empty()) finding.suggestion += kVerified({{"settings", settings_of(help, true)}, {"reference", against}});
     if (!fail.empty()) finding.suggestion += kTriedFails({{"settings", settings_of(fail, false)}});
     if (!open.empty()) finding.suggestion += kTriedOpen({{"settings", settings_of(open, false)}});
+    if (!guess.empty()) finding.suggestion += kTriedGuesses({{"settings", settings_of(guess, false)}});
     if (!left.empty()) finding.suggestion += kNotTried({{"settings", settings_of(left, false)}});
   }
 }

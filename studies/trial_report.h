@@ -13,7 +13,8 @@ namespace ulpscope {
 
 // The fact run_again of what was not run again, or did not do again what trials are about: nothing was tried.
 void add_not_tried(std::string_view why, Report& report);
-// "trains like the reference", of a trial that does; with the skipped steps where these made up for its loss.
+// "trains like the reference", of a trial whose loss ends where the reference's does or lower; else by how much it ends above, with
+// the skipped steps where these made up for that.
 std::string as_reference(const Reference& reference, double end_loss, uint64_t skipped);
 // Facts: reference, reference_loss, counts_as_training.
 void add_reference(const Reference& reference, Report& report);
@@ -26,6 +27,9 @@ enum class Helps : uint8_t { unknown, yes, no };
 
 // "Verified fix: optimizer.master_weights = true (51 steps, loss 2.023; FP32: 2.023).", of the verdict.
 Sentence verified_fix(const std::vector<Setting>& settings, uint64_t steps, double end_loss, const Reference& reference);
+
+// "Verified: softmax's subtract_max = true (loss 0.31).", of the advice on what it mends.
+Sentence verified_advice(const std::vector<Setting>& settings, double end_loss);
 
 struct TriedChange {
   std::string text;

@@ -219,8 +219,8 @@ NonfiniteExplanation explain_flushed_epsilon(const OriginFacts& origin, double e
   const Value format = format_name(origin.format());
   const Value step = ordinal(origin.origin.position.step);
   Advice help;
-  const Setting once = help.set(settings.changed(SettingKind::update_math, settings.words().parameter_math, settings.words().fp32));
   const Setting masters = help.set(settings.switched(SettingKind::master_weights, true));
+  const Setting once = help.set(settings.changed(SettingKind::update_math, settings.words().parameter_math, settings.words().fp32));
   help.text = words::kMastersOrFp32Update(
       {{"masters", masters}, {"math", once.empty() ? settings.name(SettingKind::update_math).words : once}});
   help.text += words::kMomentsUnderflow({{"format", format}});

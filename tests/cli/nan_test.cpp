@@ -1,4 +1,5 @@
 // `ulpscope nan` as its users have it: of traces and capsules, with and without trials, and what it refuses.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -256,6 +257,29 @@ TEST_F(Nan, OfATraceOfAnotherProducerSaysOnceThatNothingWasTried) {
   EXPECT_EQ(Json::parse(nan({"torch.h5", "--json"}).out)["run_again"], said);
   EXPECT_THAT(result.out, HasSubstr("nothing was tried"));
   EXPECT_EQ(result.out.find("nothing was tried"), result.out.rfind("nothing was tried"));
+}
+
+// A run of several ranks fails where any of them does, and a loss is one where it is told by its tensor alone.
+TEST_F(Nan, ARunThatEndsInNanIsNotSaidToEndOtherwise) {
+  std::filesystem::create_directory(file("ranks"));
+  for (const int rank : {0, 1}) {
+    RunInfo run;
+    run.run_id = "0123456789abcdef0123456789abcdef";
+    run.producer = "torch";
+    run.rank = rank;
+    run.world_size = 2;
+    const auto sink = create_trace(file(fmt::format("ranks/{}.h5", rank)), run);
+    for (uint64_t step = 0; step < 3; ++step) {
+      StepRow row;
+      row.step = step;
+      row.loss_known = true;
+      row.loss = rank == 1 && step > 0 ? NAN : 1;
+      sink->end_step(row);
+    }
+    ASSERT_TRUE(sink->close());
+  }
+  EXPECT_EQ(Json::parse(nan({"ranks", "--json"}).out)["run_again"],
+            "only runs of `ulpscope train` and capsules can be run again; nothing was tried");
 }
 
 TEST_F(Nan, OfAResumedRunSaysWhatIsMissing) {

@@ -14,6 +14,7 @@
 #include "ulpscope/base/error.h"
 #include "ulpscope/kernels/cpu_in_use.h"
 #include "ulpscope/studies/nan_trials.h"
+#include "ulpscope/studies/trial_report.h"
 
 namespace ulpscope {
 namespace {
@@ -437,6 +438,11 @@ TEST(Fixes, AStepThatWasSkippedIsNoLoss) {
   EXPECT_DOUBLE_EQ(reference.bound(8), 63.5 + 0.1 * 36.5);
   EXPECT_FALSE(reference.is_reached_by(62));
   EXPECT_TRUE(reference.is_reached_by(62, 8));
+  // What it ends above the reference is told, and that it skipped steps where these make up for it.
+  EXPECT_EQ(as_reference(reference, 55.5, 0), "trains like the reference");
+  EXPECT_EQ(as_reference(reference, 55.5 * 1.04, 0), "trains like the reference");
+  EXPECT_EQ(as_reference(reference, 55.5 * 1.06, 0), "trains; its loss ends 6% above the reference's");
+  EXPECT_EQ(as_reference(reference, 55.5 * 1.12, 8), "trains; its loss ends 12% above the reference's, after 8 skipped steps");
   // Not by more than there were.
   EXPECT_DOUBLE_EQ(reference.bound(1000), reference.bound(40));
 }

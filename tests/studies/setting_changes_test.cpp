@@ -182,6 +182,10 @@ TEST(Advice, ThatWasTriedSaysWhatCameOfIt) {
   // What could not be told is neither, and what no time was left for is not tried.
   const TriedChange open{.text = "slower: a = 3", .settings = {{.name = "a", .to = "3"}}, .by = {rate}, .result = "stays_finite"};
   EXPECT_EQ(judged({slow, open}, {rate}, {}), "Do it. Look. Tried, stays finite, but nothing tells whether it trains: a = 3.");
+  // Where nothing is there to hold it against, it is known that it learned nothing.
+  TriedChange guesses = open;
+  guesses.result = "trains_worse";
+  EXPECT_EQ(judged({guesses}, {rate}, {}), "Do it. Look. Tried, stays finite, but ends no better than guessing: a = 3.");
   TriedChange left = open;
   left.result = "not_tried";
   EXPECT_EQ(judged({slow, left}, {rate}, {}), "Do it. Look. Not tried, no time was left: a = 3.");
