@@ -117,22 +117,22 @@ class Causes {
 bool counts(const Finding& finding) { return finding.severity > Severity::info && finding_rule(finding.code).is_about_run; }
 
 // What became of the run, which its user saw first: told where it is not the cause itself.
-constexpr std::string_view kOutcomes[] = {"updates.none_applied", "scale.no_step_taken", "run.loss_nonfinite",
-                                          "run.diverged",         "run.update_leapt",    "run.no_better_than_guessing",
-                                          "run.loss_rose",        "run.loss_stayed"};
+constexpr std::string_view kOutcomes[] = {"updates.none_applied",        "scale.no_step_taken", "run.loss_nonfinite",
+                                          "run.test_loss_nonfinite",     "run.diverged",        "run.update_leapt",
+                                          "run.no_better_than_guessing", "run.loss_rose",       "run.loss_stayed"};
 
-// The outcome for the run, where that is another finding, and then the first sentence on the cause.
+// The outcome for the run, of several the first of the worst, where that is another finding, and then the first sentence on the
+// cause.
 Sentences first_cause(const Report& report) {
   const Cause& cause = report.causes.front();
-  Sentences text;
-  for (const std::string_view outcome : kOutcomes) {
-    const auto found = std::find_if(cause.consequences.begin(), cause.consequences.end(),
-                                    [&](size_t i) { return report.findings[i].code == outcome; });
-    if (found == cause.consequences.end()) continue;
-    text += report.findings[*found].title.front();
-    break;
-  }
-  return text + report.findings[cause.finding].title.front();
+  const Finding* worst = nullptr;
+  for (const std::string_view outcome : kOutcomes)
+    for (const size_t i : cause.consequences)
+      if (const Finding& found = report.findings[i];
+          found.code == outcome && (worst == nullptr || found.severity > worst->severity))
+        worst = &found;
+  const Sentence of_cause = report.findings[cause.finding].title.front();
+  return worst == nullptr ? Sentences(of_cause) : Sentences{worst->title.front(), of_cause};
 }
 
 }  // namespace

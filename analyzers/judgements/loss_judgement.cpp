@@ -21,14 +21,11 @@ constexpr double kGrown = 10;
 
 // The last losses before the first step that held NaN or infinity, skipped or not; fewer than kEndLosses where there are not as
 // many, and none where no step held any.
-std::vector<double> last_losses_before_nonfinite(const RunFacts& facts) {
+std::vector<StepLoss> last_losses_before_nonfinite(const RunFacts& facts) {
   const uint64_t first = first_nonfinite_step(facts, WhichSteps::all);
-  std::vector<double> losses;
-  if (first == UINT64_MAX) return losses;
+  if (first == UINT64_MAX) return {};
   const uint64_t begin = first - std::min<uint64_t>(first, kEndLosses);
-  for (const StepLoss& one : losses_of(facts, {std::max(facts.context.options.steps.first, begin), first}))
-    losses.push_back(one.loss);
-  return losses;
+  return losses_of(facts, {std::max(facts.context.options.steps.first, begin), first});
 }
 
 // The last losses are far above the first one, which no update had changed yet, and of a classifier above guessing too. A peak may
@@ -106,15 +103,18 @@ constexpr Template kDidNotFall{"loss.did_not_fall", "went"};
 constexpr Template kWentInStep{"loss.went_in_step",
                                "the loss {rose} from {first:.4g} (step {first_step}) to {last:.4g} (step {step})"};
 constexpr Template kWent{"loss.went", "the loss {rose} from {first:.4g} (step {first_step}) to {last:.4g}"};
+constexpr Template kMedianOver{"loss.median_over", "a median of {last:.4g} over {losses:count step}"};
+constexpr Template kOneLoss{"loss.one", "{last:.4g}"};
 constexpr Template kWentToMedian{"loss.went_to_median",
                                  "the loss {rose} from {first:.4g} (step {first_step}) to {last:.4g}, the median of its last "
                                  "{losses} values"};
 constexpr Template kWentBeforeBreak{"loss.went_before_it_broke",
-                                    "the loss {rose} from {first:.4g} (step {first_step}) to a median of {last:.4g} over "
-                                    "{losses:count step}, and was NaN or Inf from step {until} on"};
-constexpr Template kWentBeforeNonfinite{"loss.went_before_nonfinite",
-                                        "the loss {rose} from {first:.4g} (step {first_step}) to a median of {last:.4g} over "
-                                        "{losses:count step}, before the first NaN or Inf in step {until}"};
+                                    "the loss {rose} from {first:.4g} (step {first_step}) to {end}, and was NaN or Inf from step "
+                                    "{until} on"};
+constexpr Template kWentBeforeNonfinite{
+    "loss.went_before_nonfinite",
+    "the loss {rose} from {first:.4g} (step {first_step}) to {end}, before the first NaN or Inf in "
+    "any tensor (step {until})"};
 
 }  // namespace
 
@@ -127,15 +127,12 @@ Sentence LossChange::text() const {
   if (scattered) return scattered->text();
   const Value from = ordinal(first_step), rose = last > first ? kRose() : kDidNotFall();
   if (step) return kWentInStep({{"rose", rose}, {"first", first}, {"first_step", from}, {"last", last}, {"step", ordinal(*step)}});
-  if (count == 1) return kWent({{"rose", rose}, {"first", first}, {"first_step", from}, {"last", last}});
   if (until != Until::end) {
-    return (until == Until::broke ? kWentBeforeBreak : kWentBeforeNonfinite)({{"rose", rose},
-                                                                              {"first", first},
-                                                                              {"first_step", from},
-                                                                              {"last", last},
-                                                                              {"losses", count},
-                                                                              {"until", ordinal(until_step)}});
+    const Sentence end = count == 1 ? kOneLoss({{"last", last}}) : kMedianOver({{"last", last}, {"losses", count}});
+    return (until == Until::broke ? kWentBeforeBreak : kWentBeforeNonfinite)(
+        {{"rose", rose}, {"first", first}, {"first_step", from}, {"end", end}, {"until", ordinal(until_step)}});
   }
+  if (count == 1) return kWent({{"rose", rose}, {"first", first}, {"first_step", from}, {"last", last}});
   return kWentToMedian({{"rose", rose}, {"first", first}, {"first_step", from}, {"last", last}, {"losses", count}});
 }
 
@@ -213,9 +210,10 @@ bool optimizes_in_turns(const RunFacts& facts) {
 
 std::optional<LossJudgement> judge_losses(const RunFacts& facts, uint64_t first_nonfinite, uint64_t blind) {
   const StepTotals& steps = facts.judged_steps();
-  // The last losses vary from batch to batch: their median, where there are many.
-  const std::vector<double> ends = last_losses(steps);
+  // The last losses vary from batch to batch: their median, where there are many. The first is what they are compared with.
+  std::vector<double> ends = last_losses(steps);
   if (ends.empty() || !std::isfinite(steps.first.loss) || !steps.first.loss_known) return std::nullopt;
+  if (ends.size() > 1 && ends.size() == steps.last_losses.size()) ends.erase(ends.begin());
   const double first = steps.first.loss, end = median(ends);
   const std::vector<int> broken = facts.step_facts.broken_ranks();
   const bool broke = std::find(broken.begin(), broken.end(), facts.context.trace.ranks().front()) != broken.end();
@@ -236,8 +234,11 @@ std::optional<LossJudgement> judge_losses(const RunFacts& facts, uint64_t first_
   const bool above_all = judged.is_long && first > 0 && end > 2 * median(steps.first_losses) &&
                          end > *std::max_element(steps.first_losses.begin(), steps.first_losses.end());
   judged.grew = !facts.broke() && first_nonfinite == UINT64_MAX && ((std::isfinite(end) && above_all) || ended_above(facts));
-  const std::vector<double> before = last_losses_before_nonfinite(facts);
-  judged.grew_to_nonfinite = before.size() == kEndLosses && first > 0 && median(before) > kGrown * first;
+  const std::vector<StepLoss> last = last_losses_before_nonfinite(facts);
+  std::vector<double> before;
+  for (const StepLoss& one : last)
+    if (one.step != steps.first.step || last.size() == 1) before.push_back(one.loss);
+  judged.grew_to_nonfinite = last.size() == kEndLosses && first > 0 && median(before) > kGrown * first;
   // One of two models that work against each other may win: its updates say whether it diverged.
   if ((judged.grew || judged.grew_to_nonfinite || judged.peaked || judged.scattered) && optimizes_in_turns(facts)) {
     judged.grew = judged.grew_to_nonfinite = judged.peaked = false;

@@ -87,6 +87,17 @@ TEST_F(Verdicts, AFindingBehindAnotherOneCameOfIt) {
   EXPECT_EQ(report.verdict_text, "range.values_overflow title.");
 }
 
+// What did most harm is told of what became of the run.
+TEST_F(Verdicts, TheWorstOutcomeIsTold) {
+  for (const bool test_is_worse : {true, false}) {
+    const Report report = judge({finding("run.loss_nonfinite", {}, 6, Severity::warning),
+                                 finding("run.test_loss_nonfinite", {}, 9, test_is_worse ? Severity::error : Severity::warning),
+                                 finding("data.outlier", 0, 5, Severity::warning)});
+    ASSERT_THAT(causes(report), ElementsAre("data.outlier"));
+    EXPECT_EQ(report.verdict_text, fmt::format("run.{}loss_nonfinite title. data.outlier title.", test_is_worse ? "test_" : ""));
+  }
+}
+
 TEST_F(Verdicts, TwoCausesThatNoEdgesConnectStayTwo) {
   EXPECT_THAT(causes(judge({finding("range.nonfinite", 3, 5), finding("range.values_overflow", 0, 5)})),
               ElementsAre("range.nonfinite", "range.values_overflow"));
@@ -384,7 +395,7 @@ TEST(RunFindings, OneUpdateThatThrowsTheRunIsNoDivergence) {
     EXPECT_EQ(
         leapt->title,
         "One update is far out of line: at step 15 that of `fc.weight` was 2x the weight's norm. In the 15 steps before, no update "
-        "exceeded 0.01x its weight's norm. The first tensor out of line is `fc matmul in backward`: 64 at most, against 2 in the "
+        "exceeded 0.01x its weight's norm. The first tensor out of line is `fc` (matmul in backward): 64 at most, against 2 in the "
         "steps before.");
     EXPECT_EQ(leapt->extent.origin, bad);
     EXPECT_EQ(report.verdict, Verdict::broken);

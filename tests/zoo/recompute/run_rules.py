@@ -80,13 +80,27 @@ def first_nonfinite(case, taken):
     return float(steps.min()) if len(steps) else math.inf
 
 
-def change(case, said, known, **more):
-    """From the first loss to the median of the last ten of some steps."""
+def last_losses(case, known):
+    """The last ten of some steps, but for the first of the run."""
     s = case.f.steps
-    ends = s.loss[known & s.known][-ENDS:]
+    ends = numpy.flatnonzero(known & s.known)[-ENDS:]
+    return s.loss[ends[ends > numpy.flatnonzero(s.known)[0]]]
+
+
+def change(case, said, known, **more):
+    """From the first loss to the median of the last ones."""
+    s, ends = case.f.steps, last_losses(case, known)
     first, last = float(s.loss[s.known][0]), median(ends)
-    claim = {"first": first, "first_step": int(s.step[0]), "last": last, "losses": len(ends)} | more
+    claim = {"first": first, "first_step": int(s.step[0])} | more
+    if "last" in said.values:
+        claim |= {"last": last, "losses": len(ends)}
     return Claim(claim, it_rose=(said["rose"].id == "loss.rose") == (last > first))
+
+
+def median_over(case, said):
+    change = case.said("loss.went_before_it_broke") or case.said("loss.went_before_nonfinite")
+    ends = last_losses(case, case.f.steps.step < change["until"])
+    return {"last": median(ends)} | ({"losses": len(ends)} if "losses" in said.values else {})
 
 
 def went_to_median(case, said):
@@ -380,6 +394,13 @@ def test_loss(case, said):
     )
 
 
+def nonfinite_statistic(case, said):
+    """The first running statistic that holds some after the step of the test, and since when."""
+    f = case.f
+    held = [f.rows.step[f.rows.bad & f.rows_of(i)] for i in numpy.flatnonzero(f.tensors.is_statistic)]
+    return {"first": next(int(steps[0]) for steps in held if last_test(f) in steps)}
+
+
 def mean_guess(case, match):
     """What the mean of all targets costs in the last 50 steps, from the sums of the targets of each step, where the loss is the mean of
     squared errors."""
@@ -559,6 +580,8 @@ SAID = {
     "run.diverged.thrown_up": thrown_up,
     "run.diverged.thrown_up.peak": thrown_up_peak,
     "run.diverged.updates_up_to": largest_update,
+    "loss.median_over": median_over,
+    "loss.one": median_over,
     "loss.went_to_median": went_to_median,
     "loss.went_before_it_broke": went_until_broken,
     "loss.went_before_nonfinite": went_until_nonfinite,
@@ -594,6 +617,7 @@ SAID = {
     "run.overfits.training_loss": training_fell,
     "advice.learns_by_heart": lambda case, said: {"step": min(test_losses(case.f), key=lambda loss: loss[1])[0]},
     "run.test_loss_nonfinite": test_loss,
+    "run.test_loss_nonfinite.statistic": nonfinite_statistic,
     "run.loss_stayed": loss_stayed,
     "run.loss_rose": rise,
     "advice.lower_rate_before": lambda case, said: {"step": lowest_block(case)[1]},
