@@ -11,12 +11,14 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kScaleTooLarge{"scale.over_scaled",
-                                  "The loss scale of {scale} is too large: gradients overflow above {largest}."};
+                                  "The loss scale of {scale} is too large: gradients overflow above {largest}{or_sooner}."};
 constexpr Template kFixedScaleTooLarge{"scale.over_scaled.fixed",
-                                       "The fixed loss scale of {scale} is too large: gradients overflow above {largest}."};
+                                       "The fixed loss scale of {scale} is too large: gradients overflow above "
+                                       "{largest}{or_sooner}."};
+constexpr Template kOrSooner{"scale.over_scaled.or_sooner", " or sooner"};
 constexpr Template kScaleSetBack{"scale.over_scaled.set_back",
-                                 "The loss scale of {scale} is too large: gradients overflow above {largest}. It backs off, and is "
-                                 "{scale} again in the next step."};
+                                 "The loss scale of {scale} is too large: gradients overflow above {largest}{or_sooner}. It backs "
+                                 "off, and is {scale} again in the next step."};
 constexpr Template kMakeScalerOnce{"advice.make_scaler_once",
                                    "Make the scaler once, before the loop, so that it keeps the scale that it came down to."};
 constexpr Template kSomeSkipped{"scale.over_scaled.skipped",
@@ -57,6 +59,8 @@ void find_over_scaled(const RunFacts& facts, Findings& found) {
   const std::optional<ExponentBounds>& largest = facts.fitting().run.largest;
   const bool adapts = facts.context.trace.run().dynamic_loss_scale, saturated = scale.saturated();
   if (scale.scaling != LossScaling::scaled || (adapts && !saturated)) return;
+  // Of gradients in FP32 it is what FP16 would take.
+  if (facts.fitting().what_if != nullptr) return;
   if (!largest || largest->upper == ExponentBounds::kNoUpper || !(std::log2(scale.judged_scale) > largest->upper)) return;
   Extent extent{{}, steps.skipped.empty() ? steps.first.step : steps.skipped.first()};
   for (uint32_t i = 0; i < facts.selection.size(); ++i)
@@ -71,7 +75,10 @@ void find_over_scaled(const RunFacts& facts, Findings& found) {
   const double used = in_each_step ? steps.changes.front().before : scale.judged_scale;
   const Template& too_large = in_each_step ? kScaleSetBack : fixed ? kFixedScaleTooLarge : kScaleTooLarge;
   extent.value = {"loss_scale", used, Unit::scale};
-  Sentences title = too_large({{"scale", scale_value(used)}, {"largest", bound}});
+  // The trace has only a bound of a step that overflowed: what was computed from an infinity has no magnitude.
+  const bool is_bound = largest->lower != largest->upper;
+  Sentences title =
+      too_large({{"scale", scale_value(used)}, {"largest", bound}, {"or_sooner", is_bound ? Value(kOrSooner()) : Value()}});
   if (saturated) title += kSaturates();
   // Where none was taken, that is told.
   if (!steps.skipped.empty() && steps.skipped.size() < steps.count)
@@ -87,8 +94,7 @@ void find_over_scaled(const RunFacts& facts, Findings& found) {
   } else {
     const Setting initial = advice.lower(settings.now_or_name(SettingKind::scale_initial));
     const Setting dynamic = advice.set(settings.switched(SettingKind::scale_dynamic, true));
-    // The trace has only a bound of a step that overflowed: what was computed from an infinity has no magnitude.
-    const Template& lower = largest->lower == largest->upper ? kSmallerOrDynamicScale : kMuchSmallerOrDynamicScale;
+    const Template& lower = is_bound ? kMuchSmallerOrDynamicScale : kSmallerOrDynamicScale;
     advice.text = lower({{"largest", bound}, {"initial", initial}, {"dynamic", dynamic}});
   }
   found.add(2 * steps.skipped.size() > steps.count ? Severity::error : Severity::warning, std::move(title), std::move(evidence),

@@ -8,6 +8,7 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
+#include "ulpscope/analyzers/subject/tensor_place.h"
 
 namespace ulpscope::findings {
 
@@ -17,7 +18,7 @@ constexpr Template kLowerFloor{"advice.lower_scale_floor",
                                "Lower the floor of the loss scale from {floor}{setting:brackets}: gradients overflow above "
                                "{largest}."};
 constexpr Template kMostBlamed{"scale.first_nonfinite",
-                               "`{tensor}` has the first NaN or Inf in {skipped} of {all:count skipped step}."};
+                               "{tensor} has the first NaN or Inf in {skipped} of {all:count skipped step}."};
 constexpr Template kSteepGrowth{"scale.steep_growth",
                                 "Each growth multiplies the loss scale by {growth} and takes {backoffs:.3g} backoffs to undo, one "
                                 "skipped step each."};
@@ -69,7 +70,7 @@ std::optional<double> largest_without_overflow(const RunFacts& facts) {
 Sentences most_blamed(const RunFacts& facts) {
   if (facts.scale().blamed().empty()) return {};
   const ScaleJudgement::Blamed& most = facts.scale().blamed().front();
-  return kMostBlamed({{"tensor", tensor_name(facts.selection, most.tensor)},
+  return kMostBlamed({{"tensor", tensor_place(facts.selection, most.tensor)},
                       {"skipped", most.skipped_steps},
                       {"all", facts.steps().skipped.size()}});
 }
@@ -106,7 +107,7 @@ bool began_with_fallen_scale(const RunFacts& facts, uint32_t gradient, const std
 
 std::optional<bool> last_scale_is_too_large(const RunFacts& facts) {
   const std::optional<ExponentBounds>& largest = facts.fitting().run.largest;
-  if (!largest) return std::nullopt;
+  if (!largest || facts.fitting().what_if != nullptr) return std::nullopt;
   return std::log2(facts.steps().last.scale_before) > largest->upper;
 }
 

@@ -7,6 +7,7 @@
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
+#include "ulpscope/analyzers/subject/tensor_place.h"
 
 namespace ulpscope::findings {
 
@@ -22,8 +23,8 @@ constexpr Template kCleanStep{"scale.clean_step", "clean step"};
 constexpr Template kCleanSteps{"scale.clean_steps", "{steps:count clean step}"};
 constexpr Template kParameterOverflows{"scale.parameter_overflows", "`{parameter}`'s gradient overflows"};
 constexpr Template kMostlyParameter{"scale.mostly_parameter_overflows", "a gradient overflows, mostly `{parameter}`'s"};
-constexpr Template kTensorOverflows{"scale.tensor_overflows", "`{tensor}` overflows"};
-constexpr Template kMostlyTensor{"scale.mostly_tensor_overflows", "a gradient overflows, mostly `{tensor}`"};
+constexpr Template kTensorOverflows{"scale.tensor_overflows", "{tensor} overflows"};
+constexpr Template kMostlyTensor{"scale.mostly_tensor_overflows", "a gradient overflows, mostly {tensor}"};
 constexpr Template kGradientOverflows{"scale.gradient_overflows", "a gradient overflows"};
 constexpr Template kStepIsSkipped{"scale.step_is_skipped", "a step is skipped"};
 
@@ -45,7 +46,7 @@ Sentence end_of_growth(const RunFacts& facts) {
   if (!is_only && 2 * skipped <= facts.steps().skipped.size()) return kGradientOverflows();
   if (is_gradient_of_parameters(facts.selection.tensor(tensor).role))
     return (is_only ? kParameterOverflows : kMostlyParameter)({{"parameter", parameter_name(facts.selection, tensor)}});
-  return (is_only ? kTensorOverflows : kMostlyTensor)({{"tensor", tensor_name(facts.selection, tensor)}});
+  return (is_only ? kTensorOverflows : kMostlyTensor)({{"tensor", tensor_place(facts.selection, tensor)}});
 }
 
 // Nothing where the trace does not have the scaler's rule.

@@ -322,6 +322,20 @@ TEST(Scale, UnderAndOverScaling) {
   EXPECT_EQ(fact(over_report, "largest_fitting_scale"), Cell(8192.0));
 }
 
+// Gradients in FP32 know no limit of FP16, at whatever scale.
+TEST(Scale, NoLimitOfFp16IsOneOfFp32) {
+  for (const DType dtype : {DType::f16, DType::f32}) {
+    SyntheticTrace trace(run_info(false));
+    const uint32_t gradient = trace.add_tensor("a", "linear_backward", Phase::backward, Role::weight_gradient, dtype);
+    for (int step = 0; step < 20; ++step) {
+      trace.add(gradient, make_row({4.0 * 65536, 65536}, dtype, 65536));
+      trace.end_step(SyntheticTrace::default_step(1, 65536));
+    }
+    const Snapshot snapshot = trace.read();
+    EXPECT_EQ(find_finding(analyze_all(snapshot, {}), "scale.over_scaled") != nullptr, dtype == DType::f16);
+  }
+}
+
 TEST(Scale, SaysWhenNoScaleFits) {
   SyntheticTrace trace(run_info(true));
   const uint32_t small = trace.add_tensor("a", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);

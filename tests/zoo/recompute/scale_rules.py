@@ -343,6 +343,7 @@ SAID = {
     "scale.over_scaled": largest_that_fits,
     "scale.over_scaled.fixed": largest_that_fits,
     "scale.over_scaled.set_back": largest_that_fits,
+    "scale.over_scaled.or_sooner": lambda case, said: Claim(less_may_overflow=case.fitting.largest[0] < case.fitting.largest[1]),
     "scale.over_scaled.skipped": skips,
     "scale.over_scaled.saturates": saturates,
     "advice.smaller_or_dynamic_scale": lambda case, said: {"largest": math.ldexp(1, int(case.fitting.largest[1]))},
