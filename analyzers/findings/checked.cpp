@@ -37,6 +37,8 @@ constexpr Template kRefused{"checked.calls_refused", "{refused:count call} that 
 constexpr Template kCompiled{"checked.compiled", "what is not dispatched inside of {modules:count compiled module}"};
 constexpr Template kThreads{"checked.other_threads", "{calls:count call} of modules in other threads"};
 constexpr Template kPaused{"checked.paused", "{blocks:count block} in which recording was paused"};
+constexpr Template kOtherRanks{"checked.other_ranks", "{others:count other rank} (not read)"};
+constexpr Template kStepsWithoutLoss{"checked.steps_without_loss", "the loss of {lacking} of {steps:count step} (not known)"};
 constexpr Template kFiltered{"checked.filtered", "what was not recorded ({filters})"};
 constexpr Template kSums{"checked.sums", "rounding error of sums"};
 
@@ -46,6 +48,7 @@ void add_left_out(const Snapshot& trace, Value::List& unseen) {
   const Coverage coverage = coverage_of(trace);
   const uint64_t not_read = coverage.calls_not_read(), calls = coverage.calls + not_read;
   if (!trace.run().filters.empty()) unseen.push_back(kFiltered({{"filters", Name{NameKind::value, trace.run().filters}}}));
+  if (trace.lacks_ranks()) unseen.push_back(kOtherRanks({{"others", trace.run().world_size - 1}}));
   if (not_read > 0 && static_cast<double>(not_read) >= kFelt * static_cast<double>(calls)) {
     Value::List kinds;
     for (const auto& [kind, unused] : coverage.not_read) kinds.push_back(kKind({{"kind", Name{NameKind::value, kind}}}));
@@ -83,9 +86,11 @@ Sentences what_was_checked(const RunFacts& facts, std::span<const Part> parts) {
   Value::List seen, unseen;
   if (has(Part::run)) {
     const std::vector<StepNumbers>& steps = facts.memory.steps.steps(facts.context);
-    const bool knows = std::any_of(steps.begin(), steps.end(), [](const StepNumbers& one) { return one.loss_known; }) ||
-                       knows_a_loss(facts.context.trace);
+    const auto lacking =
+        static_cast<uint64_t>(std::count_if(steps.begin(), steps.end(), [](const StepNumbers& one) { return !one.loss_known; }));
+    const bool knows = lacking < steps.size() || knows_a_loss(facts.context.trace);
     (knows ? seen : unseen).push_back((knows ? kLosses : kNoLoss)());
+    if (knows && lacking > 0) unseen.push_back(kStepsWithoutLoss({{"lacking", lacking}, {"steps", steps.size()}}));
   }
   if (has(Part::ranges)) {
     uint64_t counted = 0, uncounted = 0;

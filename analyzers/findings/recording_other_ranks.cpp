@@ -9,7 +9,7 @@ namespace {
 constexpr Template kOneRankOnly{"recording.other_ranks",
                                 "The trace holds rank {rank} of {ranks:count rank}; the others are not read."};
 constexpr Template kNameFolderOfRanks{"advice.name_folder_of_ranks",
-                                      "To read all ranks as one run, name the folder that holds their traces."};
+                                      "Put the traces of all ranks into one folder, and name that: they are read as one run."};
 
 void find_other_ranks(const RunFacts& facts, Findings& found) {
   const Snapshot& trace = facts.context.trace;

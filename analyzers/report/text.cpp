@@ -172,6 +172,11 @@ bool scales_nothing(const Quantity& fact) {
   return fact.unit == Unit::scale && scale != nullptr && *scale == 1;
 }
 
+bool is_unknown(const Quantity& fact) {
+  const auto* const text = std::get_if<std::string>(&fact.value);
+  return std::holds_alternative<Unknown>(fact.value) || (text != nullptr && text->empty());
+}
+
 // One below the other.
 std::string facts_text(const Report& report, const TextOptions& options) {
   size_t name_width = 0;
@@ -295,16 +300,24 @@ class FindingText {
   Said said_;
 };
 
-// "run.loss_nonfinite, scale.collapse and 2 notes (--all)".
+// "run.loss_nonfinite, 2 range.values_overflow and 2 notes (--all)".
 std::string consequences_text(const Report& report, const Cause& cause) {
-  std::vector<std::string> words;
+  std::vector<std::pair<std::string, size_t>> codes;
   size_t notes = 0;
   for (const size_t i : cause.consequences) {
-    if (report.findings[i].severity == Severity::info)
+    const Finding& finding = report.findings[i];
+    if (finding.severity == Severity::info) {
       ++notes;
+      continue;
+    }
+    const auto is_it = [&](const auto& code) { return code.first == finding.code; };
+    if (const auto told = std::find_if(codes.begin(), codes.end(), is_it); told != codes.end())
+      ++told->second;
     else
-      words.push_back(report.findings[i].code);
+      codes.emplace_back(finding.code, 1);
   }
+  std::vector<std::string> words;
+  for (const auto& [code, count] : codes) words.push_back(count == 1 ? code : fmt::format("{} {}", count, code));
   if (notes > 0) words.push_back(count_of(notes, "note"));
   return words.empty() ? "" : join_words(words) + " (--all)";
 }
@@ -497,7 +510,7 @@ std::string run_text(const Report& report, const TextOptions& options, const Sho
   if (!report.facts.empty()) {
     std::vector<std::string> facts;
     for (const Quantity& fact : report.facts)
-      if (!is_no_count(fact) && !scales_nothing(fact)) facts.push_back(brief_fact(fact));
+      if (!is_no_count(fact) && !scales_nothing(fact) && !is_unknown(fact)) facts.push_back(brief_fact(fact));
     text += labelled("Run", fmt::format("{}", fmt::join(facts, ", ")), options);
   }
   std::vector<std::string> words;

@@ -155,10 +155,13 @@ Report ReportAnalysis::report(const Snapshot& reader) {
 
   const bool judged =
       std::any_of(parts.begin(), parts.end(), [](Part part) { return part != Part::recording && part != Part::tensor_cores; });
-  if (judged && run.facts().steps().count > 0) {
+  const bool has_steps = run.facts().steps().count > 0;
+  const bool lacks_steps = std::any_of(report.findings.begin(), report.findings.end(),
+                                       [](const Finding& finding) { return finding.code == "run.no_steps"; });
+  if (judged && (has_steps || lacks_steps)) {
     lower_warnings(report);
-    add_verdict(run.context().trace, report, no_problem(run.facts()));
-    report.checked = what_was_checked(run.facts(), parts);
+    add_verdict(run.context().trace, report, has_steps ? no_problem(run.facts()) : Sentence());
+    if (has_steps) report.checked = what_was_checked(run.facts(), parts);
     if (std::find(parts.begin(), parts.end(), Part::ranges) != parts.end()) tell_what_is_not_tried(run.facts(), report);
     // What is said of some steps or tensors is not said of the run.
     if (options.selects()) report.verdict_text.begin_with(kInSelection);

@@ -214,7 +214,9 @@ Report describe_trace(const AnalysisContext& context, const StepFacts& steps, bo
   add(kInfoOnly, "machine", run.machine);
   add(kInfoOnly, "dtypes", run.dtypes);
   add(kInfoOnly, "seed", static_cast<int64_t>(run.seed));
-  if (const std::optional<int32_t> rank = only_rank(reader))
+  if (const std::optional<int32_t> rank = only_rank(reader); rank && for_report && reader.lacks_ranks())
+    add(kInReport, "rank", fmt::format("{} of {}", *rank, run.world_size));
+  else if (rank)
     add(kInfoOnly, "rank", int64_t{*rank});
   else
     add(kInReport, "ranks", fmt::format("{}; losses and loss scale of rank {}", reader.ranks().size(), run.rank));

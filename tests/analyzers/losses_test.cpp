@@ -16,6 +16,7 @@
 #include "tests/support/temporary_folder.h"
 #include "tests/trace/other_minor.h"
 #include "ulpscope/analyzers/judgements/loss_ends.h"
+#include "ulpscope/analyzers/report/text.h"
 #include "ulpscope/analyzers/subject/trend.h"
 #include "ulpscope/analyzers/verbs/all_findings.h"
 #include "ulpscope/analyzers/verbs/compare.h"
@@ -307,6 +308,31 @@ TEST(Diverged, InARunOfAFewStepsByItsUpdates) {
   EXPECT_EQ(severity({1.6, 10, 9.1, 9.3, 5.2, 4.6, 3.1, 3.1, 2.2, 3.7, 2.5, 2.1}, 0.5), std::nullopt);
   EXPECT_EQ(severity({1, 1.1, 1.2, 1.3, 1.5}, 0.5), std::nullopt);            // too few
   EXPECT_EQ(severity({1, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3}, 0.5), std::nullopt);  // it trains
+}
+
+// The first loss is what the others are compared with, and none of them.
+TEST(Diverged, TheFirstLossIsNotAmongThoseItIsComparedWith) {
+  const auto told = [](const std::vector<double>& losses) {
+    SyntheticTrace trace;
+    TensorInfo weight;
+    weight.role = Role::weight;
+    weight.dtype = DType::f32;
+    weight.parameter = "a.weight";
+    weight.shape = {4, 4};
+    const uint32_t tensor = trace.add_output({7, 0, "sgd_update", "a", Phase::optimizer, "", {}}, weight);
+    for (uint64_t step = 0; step < losses.size(); ++step) {
+      trace.sink().add_parameter({.step = step, .tensor = tensor, .weight_norm = 2, .update_norm = 20, .nonzero = 16});
+      trace.end_step(SyntheticTrace::default_step(losses[step]));
+    }
+    const Report report = analyze_all(trace.read());
+    const Finding* const finding = find_finding(report, "run.diverged");
+    return finding == nullptr ? std::string() : finding->title.text();
+  };
+  EXPECT_THAT(told({2, 1000, NAN, NAN}),
+              HasSubstr("Then the loss rose from 2 (step 0) to 1,000, before the first NaN or Inf in any "
+                        "tensor (step 2)."));
+  EXPECT_THAT(told({2, 1000, 3000, 2000, NAN}), HasSubstr("from 2 (step 0) to a median of 2,000 over 3 steps, before the first"));
+  EXPECT_THAT(told({2, 3, 4, 5, 6, 7, 8, 9, 10, 11}), HasSubstr("from 2 (step 0) to 7, the median of its last 9 values"));
 }
 
 // Test losses after steps 19, 39 and 59; the loss of training falls from 2 by `fall` a step.
@@ -619,6 +645,31 @@ TEST(Losses, OneThatWasNanAndSkippedIsInTheVerdict) {
   EXPECT_THAT(verdict_of(7), HasSubstr("1 skipped, but the loss was NaN or Inf in 1 step (first: step 7)."));
 }
 
+// Losses of which most are not known were not all checked, and what is not known is no fact.
+TEST(Losses, ThoseThatAreNotKnownAreCounted) {
+  SyntheticTrace trace;
+  for (uint64_t step = 0; step < 20; ++step) {
+    StepRow row = SyntheticTrace::default_step(1);
+    row.loss_known = step == 7;
+    trace.end_step(row);
+  }
+  const std::string page = render_text(analyze_all(trace.read(), {}), {});
+  EXPECT_THAT(page, HasSubstr("Not checked: the loss of 19 of 20 steps (not known)"));
+  EXPECT_EQ(page.find("loss ?"), std::string::npos) << page;
+  EXPECT_EQ(page.find("Run      -"), std::string::npos) << page;
+}
+
+TEST(Losses, ARunWithoutStepsIsBroken) {
+  SyntheticTrace trace;
+  const Report report = analyze_all(trace.read(), {});
+  EXPECT_EQ(report.verdict, Verdict::broken);
+  EXPECT_EQ(report.verdict_text, "No step was recorded: the trace tells nothing of the run.");
+  EXPECT_TRUE(report.checked.empty());
+  SyntheticTrace other;
+  other.end_step();
+  EXPECT_EQ(find_finding(analyze_all(other.read(), {}), "run.no_steps"), nullptr);
+}
+
 TEST(RanksInReports, AShorterOneIsSaid) {
   const Report report = analyze_all(RankedRun({{3, 2, 1}, {6}, {1, 2}}).read(), {});
   const Finding* const finding = find_finding(report, "recording.ranks_differ");
@@ -636,7 +687,13 @@ TEST(RanksInReports, OneThatIsReadAloneIsSaid) {
     ASSERT_NE(finding, nullptr);
     EXPECT_EQ(finding->severity, Severity::info);
     EXPECT_EQ(finding->title, "The trace holds rank 1 of 2 ranks; the others are not read.");
+    EXPECT_THAT(finding->suggestion, HasSubstr("Put the traces of all ranks into one folder"));
   }
+  // The page tells it too, which leaves notes out.
+  const std::string page = render_text(analyze_all(one, {}), {});
+  EXPECT_THAT(page, HasSubstr("\nRun      FP32, rank 1 of 2, 3 steps"));
+  EXPECT_THAT(page, HasSubstr("1 other rank (not read)"));
+  EXPECT_EQ(render_text(analyze_all(all, {}), {}).find("not read"), std::string::npos);
   EXPECT_EQ(analyze_all(one, {}).verdict, analyze_all(all.of_rank(1), {}).verdict);
   for (const Snapshot& whole : {all, all.of_rank(1)})
     EXPECT_EQ(find_finding(analyze_all(whole, {}), "recording.other_ranks"), nullptr);

@@ -255,6 +255,13 @@ TEST(TextRenderer, ARunIsReadAtAGlance) {
             "Checked  losses, values. Not checked: sums. 1 note: --all.\n");
   report.facts[4].value = 1024.0;
   EXPECT_THAT(render_text(report, {}), HasSubstr("final loss 0.01235, loss scale 2^10, 1.5 s\n"));
+  // A code is told once, and what is not known not at all.
+  Report several = report;
+  several.findings.push_back({"run.loss", Severity::error, said("It was NaN twice."), {}, {}});
+  several.causes[0].consequences.push_back(3);
+  several.facts[0].value = std::string();
+  several.facts[3].value = Unknown{};
+  EXPECT_THAT(render_text(several, {}), HasSubstr("  then   2 run.loss (--all)\nRun      2,000 steps, loss scale 2^10, 1.5 s\n"));
   report.facts[4].value = 1.0;
   TextOptions all;
   all.all = true;
