@@ -81,7 +81,7 @@ int run_analysis(const Arguments& arguments, const AnalysisOptions& options, con
     try {
       const Snapshot reader = open_trace(traces[i]);
       check_asked_for({&reader}, options);
-      if (i > 0) write_stdout("\n");
+      if (traces.size() > 1) write_stdout(fmt::format("{}{}\n", i > 0 ? "\n" : "", one_line(traces[i])));
       code = std::max(code, finish(make()(reader), arguments));
     } catch (const Error& error) {
       if (traces.size() == 1 || error.kind() != ErrorKind::unreadable) throw;

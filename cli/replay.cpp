@@ -12,11 +12,24 @@
 #include "ulpscope/cli/scratch_folder.h"
 #include "ulpscope/cli/trace_path.h"
 #include "ulpscope/cli/verbs.h"
+#include "ulpscope/core/run/checkpoint.h"
 #include "ulpscope/studies/minimize.h"
 
 namespace ulpscope::cli {
 
 namespace {
+
+// A trace has what the steps did, and not what they began with.
+void check_is_no_trace(const std::string& path) {
+  if (is_checkpoint(path)) return;
+  try {
+    const Snapshot trace(path);
+  } catch (const Error&) {
+    return;  // nor one: reading it says what it is
+  }
+  throw unreadable_error(
+      "'{}' is a trace; expected a capsule, as `ulpscope train --capsule FILE` writes (`ulpscope nan` takes both)", path);
+}
 
 Trial trial_of(const Arguments& arguments) {
   Trial trial;
@@ -68,6 +81,7 @@ int run_minimize(const Arguments& arguments) {
 }
 
 int run_replay(const Arguments& arguments) {
+  check_is_no_trace(arguments.positional(0));
   if (arguments.has("--minimize")) return run_minimize(arguments);
   if (arguments.has("--budget")) throw usage_error("--budget belongs to --minimize");
   Trial trial = trial_of(arguments);

@@ -274,6 +274,14 @@ TEST_F(CommandLine, FilesBeyondTheLimitOfTheirSizeAreOneLine) {
   for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) EXPECT_EQ(entry.path().filename(), "run.h5");
 }
 
+TEST_F(CommandLine, SeveralReportsNameTheirTraces) {
+  const std::string first = trace_with_error(), second = file("second.h5");
+  std::filesystem::copy_file(first, second);
+  const std::string one = run_program({"report", first}).out;
+  EXPECT_EQ(run_program({"report", first, second}).out,
+            first + "\n" + one + "\n" + second + "\n" + run_program({"report", second}).out);
+}
+
 TEST_F(CommandLine, ATraceCanBeAFolderWithOne) {
   const std::string trace = trace_with_error(), folder = file("traces");
   std::filesystem::create_directory(folder);

@@ -268,7 +268,7 @@ TEST_F(Replay, OfOtherStepsIsRefused) {
   expect({"kept", "--set", "training.batch_size=3"}, 2, "--set training.batch_size=3: training.batch_size cannot be changed");
   expect({"kept", "--set", "training.steps=2"}, 2, "--set training.steps=2: training.steps cannot be changed");
   expect({"missing"}, 3, "missing");
-  expect({"run.h5"}, 3, "is not a checkpoint");
+  expect({"run.h5"}, 3, "'run.h5' is a trace; expected a capsule, as `ulpscope train --capsule FILE` writes");
   expect({}, 2, "CAPSULE");
 }
 
