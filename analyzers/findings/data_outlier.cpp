@@ -52,8 +52,8 @@ constexpr Template kOutliersShareSample{"data.outlier.share_sample",
                                         "Of the samples that are in no other batch, one is in all {batches} of them: {sample}."};
 constexpr Template kOutlierAmongSamples{"data.outlier.one_of_samples",
                                         "At least one of the {samples} samples that are in no other batch is at fault."};
-constexpr Template kOutliersOverflow{"data.outlier.overflows", "It overflows {format} in {batches} of them."};
-constexpr Template kOutlierOverflows{"data.outlier.overflows_each", "It overflows {format} in each of them."};
+constexpr Template kOutliersOverflow{"data.outlier.overflows", "{format} overflows in {batches} of these batches."};
+constexpr Template kOutlierOverflows{"data.outlier.overflows_each", "{format} overflows in each of these batches."};
 constexpr Template kOneOutlierOverflows{"data.outlier.overflows_once", "It overflows {format}."};
 constexpr Template kOutlierStepsSkipped{"data.outlier.skipped", "{skipped} of their {steps:count step} were skipped{scale}."};
 constexpr Template kAllOutlierStepsSkipped{"data.outlier.all_skipped", "Their {steps:count step} were skipped{scale}."};

@@ -8,6 +8,7 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/step_facts.h"
+#include "ulpscope/analyzers/subject/tensor_place.h"
 
 namespace ulpscope::findings {
 
@@ -20,7 +21,7 @@ constexpr Template kGrownSums{"model.values_grow.sums", "sums of branches"};
 constexpr Template kValuesGrow{
     "model.values_grow",
     "{grown} grow {factor:.3g}x on average with each of {count} {results}, from {first:.4g} to {last:.4g}, until "
-    "`{tensor}` holds NaN or Inf in step {step}."};
+    "{tensor} holds NaN or Inf in step {step}."};
 constexpr Template kFurtherLayer{"place.further_layer", "layer or time step"};
 constexpr Template kFurtherLayerBack{"place.further_layer_on_way_back", "layer or time step on the way back"};
 constexpr Template kSmallerWeights{"advice.smaller_initial_weights",
@@ -80,7 +81,7 @@ void find_growth(const RunFacts& facts, Findings& found) {
             kValuesGrow({{"grown", is_gradient ? kGrownGradients() : kGrownValues()},
                          {"count", growth->results.size()},
                          {"results", results},
-                         {"tensor", tensor_name(selection, origin->tensor)},
+                         {"tensor", tensor_place(selection, origin->tensor)},
                          {"step", ordinal(origin->position.step)},
                          {"factor", growth->per_result()},
                          {"first", first.largest},

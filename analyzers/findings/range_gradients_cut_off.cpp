@@ -9,20 +9,21 @@
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
+#include "ulpscope/analyzers/subject/tensor_place.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
 constexpr Template kCutOff{"range.gradients_cut_off",
-                           "{format} underflow of gradients: {zeros} of `{tensor}` is 0, and {share} of the rest is the smallest "
+                           "{format} underflow of gradients: {zeros} of {tensor} is 0, and {share} of the rest is the smallest "
                            "number there is, {smallest}."};
 constexpr Template kCutOffInOthers{
     "range.gradients_cut_off.others",
     "{tensors} of {all} gradient tensors end there in more than {limit:%} of their nonzero elements, which their norms feel."};
 constexpr Template kAllZero{"range.gradients_cut_off.all_zero",
                             "{tensors:count more gradient tensor} {tensors:either is|are} 0 "
-                            "throughout: `{tensor}`{others}."};
+                            "throughout: {tensor}{others}."};
 constexpr Template kNotCounted{"range.gradients_cut_off.not_counted",
                                "The trace does not count what its roundings flushed to zero; all up to {flushed} is."};
 constexpr Template kScaleOrBf16{"advice.scale_or_bf16_for_cut_off", "{said}, or train in BF16, whose range is that of FP32."};
@@ -76,7 +77,7 @@ void find_cut_off(const RunFacts& facts, Findings& found) {
   advice.note({.kind = SettingKind::precision, .value = std::string(facts.context.settings.words().bf16)});
   advice.text.begin_with(kScaleOrBf16);
   Sentences title{kCutOff({{"format", format_name(format)},
-                           {"tensor", tensor_name(facts.selection, suspects.worst_tensor())},
+                           {"tensor", tensor_place(facts.selection, suspects.worst_tensor())},
                            {"share", {worst->share, Unit::share}},
                            {"zeros", {worst->zeros, Unit::share}},
                            {"smallest", {format.smallest_positive(), Unit::power_of_two}}})};
@@ -84,7 +85,7 @@ void find_cut_off(const RunFacts& facts, Findings& found) {
     title += kCutOffInOthers({{"limit", {kLeastAtBottom, Unit::share}}, {"tensors", suspects.size()}, {"all", all}});
   if (!zero.empty())
     title += kAllZero(
-        {{"tensors", zero.size()}, {"tensor", tensor_name(facts.selection, zero.front())}, {"others", and_others(zero.size())}});
+        {{"tensors", zero.size()}, {"tensor", tensor_place(facts.selection, zero.front())}, {"others", and_others(zero.size())}});
   title += kNotCounted({{"flushed", {std::ldexp(format.smallest_positive(), -1), Unit::power_of_two}}});
   found.add_judged(Severity::warning, std::move(title), suspects.worst(), std::move(advice), suspects.extent());
 }

@@ -108,7 +108,7 @@ void find_vanished(const RunFacts& facts, Findings& found) {
       values.push_back({"largest", std::log2(judged.totals.recorded.largest), Unit::exponent});
       values.push_back({"flushed_up_to", std::log2(flushed), Unit::exponent});
     }
-    if (judged.vanished_after) values.push_back({"made_after", facts.selection.name(*judged.vanished_after)});
+    if (judged.vanished_after) values.push_back({"rounded_after", facts.selection.name(*judged.vanished_after)});
     suspects.add(static_cast<double>(judged.vanished_steps), i, std::move(values), judged.first_vanished);
   }
   Extent extent = suspects.extent();

@@ -8,6 +8,7 @@
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
+#include "ulpscope/analyzers/subject/tensor_place.h"
 
 namespace ulpscope::findings {
 
@@ -17,7 +18,7 @@ constexpr Template kMemoryChanged{"recording.memory_changed",
                                   "Memory changed{rank}: {tensor} differs between step {written}, which wrote it, and step {read}, "
                                   "which read it."};
 constexpr Template kOnRank{"recording.memory_changed.on_rank", " on rank {rank}"};
-constexpr Template kNamedTensor{"recording.memory_changed.tensor", "`{tensor}`"};
+constexpr Template kNamedTensor{"recording.memory_changed.tensor", "{tensor}"};
 constexpr Template kSomeTensor{"recording.memory_changed.some_tensor", "a weight or optimizer state"};
 constexpr Template kBitPatterns{"recording.memory_changed.bits", "The sum of its bit patterns {change}."};
 constexpr Template kFirstOfChanges{"recording.memory_changed.times", "It is the first of {times} changes."};
@@ -35,7 +36,7 @@ Sentences changes_title(const RunFacts& facts, const EventRow& event, size_t tim
   if (facts.context.trace.ranks().size() > 1) rank = kOnRank({{"rank", ordinal(event.rank)}});
   const Sentence tensor = event.tensor < 0
                               ? kSomeTensor()
-                              : kNamedTensor({{"tensor", tensor_name(facts.selection, static_cast<uint32_t>(event.tensor))}});
+                              : kNamedTensor({{"tensor", tensor_place(facts.selection, static_cast<uint32_t>(event.tensor))}});
   Sentences title =
       kMemoryChanged({{"rank", rank}, {"tensor", tensor}, {"written", ordinal(event.count)}, {"read", ordinal(event.step)}});
   // The recorder says it behind all that is told here already.

@@ -4,6 +4,7 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
+#include "ulpscope/analyzers/subject/tensor_place.h"
 
 namespace ulpscope::findings {
 
@@ -14,7 +15,7 @@ constexpr Template kUpdateLeapt{
 constexpr Template kUpdatesBeforeLeap{"run.update_leapt.before",
                                       "In the {steps} steps before, no update exceeded {before:.4g}x its weight's norm."};
 constexpr Template kFirstOutOfLine{"run.update_leapt.first",
-                                   "The first tensor out of line is `{tensor}`: {largest:.4g} at most, against {before:.4g} in the "
+                                   "The first tensor out of line is {tensor}: {largest:.4g} at most, against {before:.4g} in the "
                                    "steps before."};
 constexpr Template kWrongInThatStep{
     "advice.wrong_in_that_step",
@@ -39,7 +40,7 @@ void find_leap(const RunFacts& facts, Findings& found) {
     evidence.push_back({first, {{"largest", leap->first->largest}}});
     extent.tensors.push_back(leap->first->tensor);
     extent.origin = leap->first->tensor;
-    title += kFirstOutOfLine({{"tensor", tensor_name(facts.selection, leap->first->tensor)},
+    title += kFirstOutOfLine({{"tensor", tensor_place(facts.selection, leap->first->tensor)},
                               {"largest", leap->first->largest},
                               {"before", leap->first->before}});
   }

@@ -4,19 +4,20 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
+#include "ulpscope/analyzers/subject/tensor_place.h"
 
 namespace ulpscope::findings {
 
 namespace {
 
 constexpr Template kSilentOp{"place.silent_op", "`{module}` ({op})"};
-constexpr Template kSilentTensor{"place.silent_tensor", "`{tensor}`"};
+constexpr Template kSilentTensor{"place.silent_tensor", "{tensor}"};
 
 }  // namespace
 
 Sentence silent_place(const RunFacts& facts, uint32_t tensor) {
   const OpInfo& op = facts.selection.op(tensor);
-  if (op.module.empty()) return kSilentTensor({{"tensor", tensor_name(facts.selection, tensor)}});
+  if (op.module.empty()) return kSilentTensor({{"tensor", tensor_place(facts.selection, tensor)}});
   return kSilentOp({{"module", Name{NameKind::module, op.module}}, {"op", Name{NameKind::op, op.name}}});
 }
 

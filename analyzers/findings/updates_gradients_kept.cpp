@@ -4,6 +4,7 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
+#include "ulpscope/analyzers/subject/tensor_place.h"
 
 namespace ulpscope::findings {
 
@@ -12,7 +13,7 @@ namespace {
 constexpr Template kKept{
     "updates.gradients_kept",
     "Gradients of steps that were over stayed in those of later ones: in {kept} of the first {steps:count step}, "
-    "`{gradient}` was added to what an update had read before."};
+    "{gradient} was added to what an update had read before."};
 constexpr Template kSetToZero{"advice.zero_gradients",
                               "Set gradients to zero in each step, before the backward pass: `optimizer.zero_grad()` in PyTorch."};
 
@@ -27,7 +28,7 @@ void find_kept(const RunFacts& facts, Findings& found) {
   key.step = kept.first_step;
   found.add(
       ended_no_better(facts) ? Severity::error : Severity::warning,
-      kKept({{"kept", kept.steps}, {"steps", read.steps}, {"gradient", tensor_name(facts.selection, kept.gradients.front())}}),
+      kKept({{"kept", kept.steps}, {"steps", read.steps}, {"gradient", tensor_place(facts.selection, kept.gradients.front())}}),
       {{key, {{"steps", static_cast<double>(kept.steps), Unit::count}}}}, Advice(kSetToZero()), {kept.gradients, kept.first_step});
 }
 

@@ -5,7 +5,7 @@ known of them.
 usage: check_reports.py ULPSCOPE [--presets] [NAME]...
        check_reports.py ULPSCOPE [--presets] --gtest_list_tests | --gtest_filter=TEST[:TEST]...
 truth.json has for each run what was built into it: the verdict, the codes of all causes, and of the first one the module, the op and the
-first step, as far as these say something. Beside that a report has at most 15 lines, its sentences keep to recompute/words.py, every
+first step, as far as these say something, and words of the page or of `ulpscope nan` (says). Beside that a report has at most 15 lines, its sentences keep to recompute/words.py, every
 command that a report suggests on its trace runs, and nothing that it advises on NaN, Inf or overflow fails where `ulpscope nan` tries it. Where h5py and numpy are there, every number of the reports is recomputed from the trace
 (recompute_numbers.py), and of the comparison with the first run of the same experiment, and commands have to show what the report says
 that they show (recompute/promises.py). A run that shows a finding has it in its report.
@@ -161,8 +161,10 @@ def untrue(program, run, trace, first, report):
         for key in ("module", "op", "step"):
             if truth[key] not in ("", None) and cause[key] != truth[key]:
                 yield f"{key} {cause[key]!r}, expected {truth[key]!r}: {cause['title']}"
+    told = ""
     if "nan" in truth or promises_trials(report):
         nan = json.loads(program.ask("nan", trace, "--json", "--budget", NO_LIMIT).stdout)
+        told = " ".join([nan["verdict_text"], *(finding["suggestion"] for finding in nan["findings"])])
         if "nan" in truth:
             yield from wrong_answers(truth, nan)
         if promises_trials(report) and not tried_changes(nan):
@@ -171,6 +173,8 @@ def untrue(program, run, trace, first, report):
     text = program.ask("report", trace).stdout
     yield from check_page(report, text)
     every = program.ask("report", trace, "--all").stdout
+    told = " ".join(f"{told} {every}".split())
+    yield from (f"it does not say {words!r}" for words in truth.get("says", ()) if words not in told)
     # What is to be run as it stands names the trace; a verb alone is one of another trace, which the words name.
     for command, behind in re.findall(r"`ulpscope ([^`]*)`(.{0,6})", " ".join(every.split())):
         if trace not in command and not (re.fullmatch(r"[a-z]+( --format \w+)?", command) and re.match(r" (of|with) ", behind)):

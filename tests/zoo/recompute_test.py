@@ -22,7 +22,7 @@ RUNS = ("loss_scale_too_large", "one_outlier_batch_skipped", "fp8_first_step_sat
 OTHERS = ("report_version", "analysis", "title", "sources", "complete", "verdict")
 SAMPLED = 20  # numbers of tables and plots, of which there are thousands
 # No numbers, though they may hold digits: names, and what is made of values.
-NAMES = ("name", "tensor", "nonfinite_tensor", "made_after", "gradient_of", "text", "title", "suggestion", "verdict_text", "checked", "advice", "id")
+NAMES = ("name", "tensor", "nonfinite_tensor", "rounded_after", "gradient_of", "text", "title", "suggestion", "verdict_text", "checked", "advice", "id")
 SENTENCES = ("title_sentences", "suggestion_sentences", "verdict_sentences", "checked_sentences")
 
 

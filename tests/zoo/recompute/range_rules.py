@@ -315,7 +315,7 @@ VANISH_VALUES = {
     "flushed": lambda case, tensor, _: case.f.share("flushed", case.scope, tensor),
     "largest": largest_exponent,
     "flushed_up_to": lambda case, tensor, _: math.log2(case.f.flushed_up_to(tensor)[1]),
-    "made_after": lambda case, tensor, evidence: evidence["values"]["made_after"]["value"],  # a name, without an id
+    "rounded_after": lambda case, tensor, evidence: evidence["values"]["rounded_after"]["value"],  # a name, without an id
 }
 
 
