@@ -19,7 +19,7 @@ std::string section(const FindingRule& rule) {
   std::string explained;
   for (const std::string_view code : rule.explains)
     if (code != rule.code) explained += fmt::format("{}`{}`", explained.empty() ? "" : ", ", code);
-  if (!explained.empty()) text += fmt::format("\n*What may come of it.* {}\n", explained);
+  if (!explained.empty()) text += fmt::format("\n*Possible consequences.* {}\n", explained);
   if (!rule.shown_by.empty()) text += fmt::format("\n*Shown by.* `ulpscope train {}`\n", rule.shown_by);
   if (!rule.is_about_run) text += "\nIt has no part in the verdict.\n";
   return text;

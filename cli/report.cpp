@@ -36,7 +36,7 @@ int run_report(const Arguments& arguments) {
 Verb report_verb() {
   return {"report",
           "what went wrong in a run, where and when, and what to do about it",
-          "One verdict first, then its causes; what came of a cause is folded under it. As HTML it is one file that needs no\n"
+          "One verdict first, then its causes, each with its consequences folded under it. As HTML it is one file that needs no\n"
           "network, with pictures over the steps: the run's course, the tensors that lost most, their exponents, and what\n"
           "each loss scale would have taken of each tensor.",
           traces_positional(),

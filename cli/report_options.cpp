@@ -93,15 +93,14 @@ std::vector<OptionSpec> output_options(size_t limit) {
            "as FILE ends, else text",
            {"text", "json", "html"}},
           {"--json", "", "", "the same as --format json"},
-          {"--all", "", "", "all notes, all evidence, and what came of each cause; else they are counted"},
+          {"--all", "", "", "all notes, all evidence and the consequences of each cause; without it they are counted"},
           {"--output", "-o", "FILE", "write there instead of to stdout"},
           {"--force", "", "", "replace FILE where it exists"},
           {"--fail-on",
            "",
            "SEVERITY",
-           "exit with 1 where the verdict is as bad: with warn where the run loses accuracy or is broken, with error where it is "
-           "broken; findings on the "
-           "recording have no part in it",
+           "exit with 1: warning where the verdict is WARNING or BROKEN, error where it is BROKEN; findings on the recording have no "
+           "part in it",
            "never",
            {"warn", "warning", "error"}},
           {"--ascii", "", "", "no characters beyond ASCII"}};
