@@ -81,8 +81,11 @@ int run_analysis(const Arguments& arguments, const AnalysisOptions& options, con
     try {
       const Snapshot reader = open_trace(traces[i]);
       check_asked_for({&reader}, options);
-      if (traces.size() > 1) write_stdout(fmt::format("{}{}\n", i > 0 ? "\n" : "", one_line(traces[i])));
-      code = std::max(code, finish(make()(reader), arguments));
+      const Report report = make()(reader);
+      if (i > 0) write_stdout("\n");
+      // A page of one run does not name it.
+      if (traces.size() > 1 && report.facts_in_brief) write_stdout(one_line(traces[i]) + "\n");
+      code = std::max(code, finish(report, arguments));
     } catch (const Error& error) {
       if (traces.size() == 1 || error.kind() != ErrorKind::unreadable) throw;
       say("ulpscope: {}", one_line(error.what()));  // the others can be read

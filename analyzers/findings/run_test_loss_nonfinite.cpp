@@ -1,12 +1,12 @@
 #include <cmath>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
-#include "ulpscope/analyzers/findings/tensor_place.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/output_slots.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
+#include "ulpscope/analyzers/subject/tensor_place.h"
 
 namespace ulpscope::findings {
 
@@ -25,7 +25,7 @@ Sentence nonfinite_statistic(const RunFacts& facts, uint64_t step) {
   for (uint32_t i = 0; i < facts.selection.size(); ++i) {
     if (!is_running_statistic(facts.selection.tensor(i), facts.selection.op(i)) || facts.ranges().find(i) == nullptr) continue;
     const StepSet held = facts.ranges().nonfinite(i).steps;
-    if (held.contains(step)) return kStatisticHeld({{"place", tensor_place(facts, i)}, {"first", ordinal(held.first())}});
+    if (held.contains(step)) return kStatisticHeld({{"place", tensor_place(facts.selection, i)}, {"first", ordinal(held.first())}});
   }
   return {};
 }

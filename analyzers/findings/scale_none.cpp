@@ -13,7 +13,7 @@ constexpr Template kLossUnscaled{"scale.none", "The loss was not scaled."};
 void find_unscaled_loss(const RunFacts& facts, Findings& found) {
   const ScaleJudgement& scale = facts.scale();
   if (scale.scaling == LossScaling::no_steps) {
-    if (facts.context.options.selects()) found.add(Severity::info, kNoStepAsked());
+    found.add(Severity::info, kNoStepAsked());
   } else if (scale.scaling == LossScaling::none && !scale.scale_is_missing()) {
     found.add(Severity::info, {kLossUnscaled(), scales_that_would_fit(facts)});
   }

@@ -618,7 +618,7 @@ TEST(RangeFindings, GradientsThatEndAtTheSmallestNumberAreCutOff) {
     smallest += std::abs(value) > 0x1p-25 && std::abs(value) < 1.5 * 0x1p-24;
   }
   ASSERT_EQ(finding->evidence.size(), 1u);
-  EXPECT_THAT(finding->title, testing::HasSubstr("1 more gradient tensor is 0 throughout: `nothing matmul in backward`."));
+  EXPECT_THAT(finding->title, testing::HasSubstr("1 more gradient tensor is 0 throughout: `nothing` (matmul in backward)."));
   EXPECT_EQ(finding->evidence[0].values[0].value, Cell(smallest / (1000 - zeros)));
   EXPECT_EQ(finding->evidence[0].values[1].value, Cell(zeros / 1000));
 

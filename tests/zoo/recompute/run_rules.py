@@ -80,7 +80,7 @@ def first_nonfinite(case, taken):
     return float(steps.min()) if len(steps) else math.inf
 
 
-def last_losses(case, known):
+def losses_compared(case, known):
     """The last ten of some steps, but for the first of the run."""
     s = case.f.steps
     ends = numpy.flatnonzero(known & s.known)[-ENDS:]
@@ -89,7 +89,7 @@ def last_losses(case, known):
 
 def change(case, said, known, **more):
     """From the first loss to the median of the last ones."""
-    s, ends = case.f.steps, last_losses(case, known)
+    s, ends = case.f.steps, losses_compared(case, known)
     first, last = float(s.loss[s.known][0]), median(ends)
     claim = {"first": first, "first_step": int(s.step[0])} | more
     if "last" in said.values:
@@ -99,7 +99,7 @@ def change(case, said, known, **more):
 
 def median_over(case, said):
     change = case.said("loss.went_before_it_broke") or case.said("loss.went_before_nonfinite")
-    ends = last_losses(case, case.f.steps.step < change["until"])
+    ends = losses_compared(case, case.f.steps.step < change["until"])
     return {"last": median(ends)} | ({"losses": len(ends)} if "losses" in said.values else {})
 
 
