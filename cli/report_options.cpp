@@ -85,25 +85,26 @@ GroupBy group_by(const Arguments& arguments) {
 }
 
 std::vector<OptionSpec> output_options(size_t limit) {
-  return {{"--limit", "", "N", "rows of a table at most; 0: all", fmt::format("{}, in HTML {}", limit, kHtmlLimit)},
-          {kFormatOption,
-           "",
-           "NAME",
-           "how to print; html: one file with pictures, for a browser",
-           "as FILE ends, else text",
-           {"text", "json", "html"}},
-          {"--json", "", "", "the same as --format json"},
-          {"--all", "", "", "all notes, all evidence and the consequences of each cause; without it they are counted"},
-          {"--output", "-o", "FILE", "write there instead of to stdout"},
-          {"--force", "", "", "replace FILE where it exists"},
-          {"--fail-on",
-           "",
-           "SEVERITY",
-           "exit with 1: warning where the verdict is WARNING or BROKEN, error where it is BROKEN; findings on the recording have no "
-           "part in it",
-           "never",
-           {"warn", "warning", "error"}},
-          {"--ascii", "", "", "no characters beyond ASCII"}};
+  return {
+      {"--limit", "", "N", "rows of a table at most; 0: all", fmt::format("{}, in HTML {}", limit, kHtmlLimit)},
+      {kFormatOption,
+       "",
+       "NAME",
+       "how to print; html: one file with pictures, for a browser",
+       "as FILE ends, else text",
+       {"text", "json", "html"}},
+      {"--json", "", "", "the same as --format json"},
+      {"--all", "", "", "all notes, all evidence and the consequences of each cause; without it they are counted"},
+      {"--output", "-o", "FILE", "write there instead of to stdout"},
+      {"--force", "", "", "replace FILE where it exists"},
+      {"--fail-on",
+       "",
+       "SEVERITY",
+       "exit with 1: warning where the verdict is WARNING or BROKEN, error where it is BROKEN; findings on the recording have no "
+       "part in it",
+       "never",
+       {"warn", "warning", "error"}},
+      {"--ascii", "", "", "no characters beyond ASCII"}};
 }
 
 std::vector<OptionSpec> print_options() {

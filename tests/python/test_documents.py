@@ -74,24 +74,24 @@ class Reference(InFolder):
         self.assertIsInstance(names["report"], ulpscope.Report)
 
     def test_options(self):
-        from ulpscope.torch.record import Recording
-
-        given = set(inspect.signature(Recording.__init__).parameters) - {"self", "make_recorder"}
+        given = set(inspect.signature(ulpscope.record).parameters)
         tables = re.findall(r"^\| (?:argument|option) \| meaning \|\n((?:\|.*\n)+)", self.text, re.M)
         listed = {name.strip() for table in tables for row in re.findall(r"^\| ([a-z_, ]+) \|", table, re.M) for name in row.split(",")}
         self.assertEqual(given, listed)
 
     def test_signatures(self):
         """The functions that programs call have each argument by name, with its default, and say what it is."""
+        from ulpscope._options import Options
         from ulpscope.torch.preflight import Preflight
-        from ulpscope.torch.record import Recording
 
         def arguments(function):
             return {name: (each.kind, each.default) for name, each in inspect.signature(function).parameters.items()
-                    if name not in ("self", "make_recorder")}
+                    if name != "self"}
 
-        for function, made in ((ulpscope.record, Recording), (ulpscope.preflight, Preflight)):
-            self.assertEqual(arguments(function), arguments(made.__init__))
+        by_keyword = {name: default for name, (kind, default) in arguments(ulpscope.record).items() if kind == inspect.Parameter.KEYWORD_ONLY}
+        self.assertEqual(by_keyword, {name: default for name, (_, default) in arguments(Options).items()})
+        self.assertEqual(arguments(ulpscope.preflight), arguments(Preflight.__init__))
+        for function in (ulpscope.record, ulpscope.preflight):
             for name in arguments(function):
                 self.assertRegex(function.__doc__, rf"\b{name}\b")
             with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'lvel'"):
