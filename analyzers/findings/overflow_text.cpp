@@ -21,9 +21,6 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kOverflowKept{"overflow.kept",
-                                 "{gradients:count gradient tensor} overflowed in {steps:count step} that {steps:either "
-                                 "was|were} not skipped"};
 constexpr Template kOnOverflowLowerFloor{"advice.lower_floor_on_overflow", "Lower the floor of the loss scale{floor:brackets}."};
 constexpr Template kOnOverflowFallFaster{
     "advice.scale_falls_faster", "Let the loss scale fall faster{backoff:brackets}, or begin with a lower one{initial:brackets}."};
@@ -61,12 +58,6 @@ Suspects overflowed_gradients(const RunFacts& facts, std::span<const uint32_t> t
                  rows.first_overflow);
   }
   return suspects;
-}
-
-Sentence overflow_kept_title(const RunFacts& facts) {
-  const GradientJudgement& gradients = facts.gradients();
-  return kOverflowKept(
-      {{"gradients", facts.selection.count_outputs(gradients.overflow_kept)}, {"steps", gradients.overflow_kept_steps.size()}});
 }
 
 Extent kept_extent(const RunFacts& facts, const Suspects& kept) {

@@ -97,7 +97,6 @@ void ScaleJudgement::blame_events(const AnalysisContext& context, const StepTota
       const auto change = std::lower_bound(changes.begin(), changes.end(), event.step,
                                            [](const ScaleChange& left, uint64_t step) { return left.step < step; });
       if (change == changes.end() || change->step != event.step || !change->skipped) continue;
-      context.selection.contains(static_cast<uint32_t>(event.tensor));  // the index exists
       if (context.masks.may_be(static_cast<uint32_t>(event.tensor))) continue;
       const EventRow*& blame = blame_[change - changes.begin()];
       if (blame == nullptr || blame->kind != kind || blame->rank == event.rank || ran_before(context, event, *blame))

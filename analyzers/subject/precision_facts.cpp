@@ -38,9 +38,7 @@ constexpr Template kKeepMastersAndScale{"advice.keep_masters_and_scale",
                                         "Use FP32 master weights and loss scaling{settings:brackets}{factor}"};
 constexpr Template kOrRaiseLossFactor{"advice.or_raise_loss_factor", ", or raise the loss factor{factor:brackets}"};
 constexpr Template kRaiseLossFactor{"advice.raise_loss_factor_too", ", raise the loss factor{factor:brackets}"};
-constexpr Template kModuleOfCast{"place.module_of_cast", "module `{module}`"};
 constexpr Template kScaleSetting{"setting.scale", "{setting}, now {value}"};
-constexpr Template kThisOp{"place.this_op", "this op"};
 constexpr Template kWideRecordingTells{
     "advice.wide_recording_tells",
     "Record the run in FP32{precision:brackets}: `ulpscope scale` of that trace shows which loss scale fits."};
@@ -82,21 +80,6 @@ Advice scaling_advice(const PrecisionFacts& facts, const SettingNames& settings,
     advice.text = kKeepMastersAndScale({{"settings", Value::list({masters, enabled})}, {"factor", factor()}});
   }
   return advice;
-}
-
-Sentence typed_place(const PrecisionFacts& facts, const OpInfo& op) {
-  const bool is_of_module = facts.casts_weights && op.kind == OpKind::cast && !op.module.empty();
-  return is_of_module ? kModuleOfCast({{"module", Name{NameKind::module, op.module}}}) : kThisOp();
-}
-
-void note_wide_types(const PrecisionFacts& facts, const OpInfo& op, DType made, Advice& advice) {
-  if (facts.casts_weights)
-    advice.note({.kind = op.module.empty() ? SettingKind::precision_of_ops : SettingKind::precision_of_modules,
-                 .value = std::string(facts.words->fp32),
-                 .module = op.module.empty() ? op.name : op.module});
-  else
-    advice.note({.kind = SettingKind::precision, .value = std::string(facts.words->fp32)});
-  if (!has_range_of_fp32(made)) advice.note({.kind = SettingKind::precision, .value = std::string(facts.words->bf16)});
 }
 
 bool has_range_of_fp32(DType dtype) { return info(dtype).format->largest_exponent() >= binary32.largest_exponent(); }

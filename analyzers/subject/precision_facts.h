@@ -24,11 +24,6 @@ PrecisionFacts precision_facts(const Snapshot& reader, const StepFacts& steps);
 Advice scaling_advice(const PrecisionFacts& facts, const SettingNames& settings, bool goes_on = false);
 // A setting that is a scale, as a phrase: "scaler.initial, now 2^16"; where the trace has none, what its producer's users write.
 Value scale_setting(const SettingNames& settings, SettingKind kind);
-// The place that decides the type of an op's outputs, as a phrase: "this op", or of a cast the module that it was made for.
-Sentence typed_place(const PrecisionFacts& facts, const OpInfo& op);
-// What words call FP32, or BF16, for that op instead of the type of what it made.
-void note_wide_types(const PrecisionFacts& facts, const OpInfo& op, DType made, Advice& advice);
-
 // A 16-bit type with the range of FP32 has no wider one to go to.
 bool has_range_of_fp32(DType dtype);
 
