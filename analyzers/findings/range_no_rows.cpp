@@ -9,8 +9,7 @@ namespace {
 constexpr Template kNoTensorRow{"range.no_rows", "No tensor was recorded in this selection."};
 
 void find_no_rows(const RunFacts& facts, Findings& found) {
-  const bool has_steps = facts.steps().count > 0 || facts.context.options.selects();  // where none is, that is told
-  if (has_steps && facts.ranges().tensors().empty()) found.add(Severity::info, kNoTensorRow());
+  if (facts.ranges().tensors().empty()) found.add(Severity::info, kNoTensorRow());
 }
 
 }  // namespace

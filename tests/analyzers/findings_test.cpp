@@ -410,7 +410,7 @@ TEST(Report, ChangedMemoryIsAnErrorThatNamesTheFirst) {
     ASSERT_NE(finding, nullptr);
     EXPECT_EQ(finding->severity, Severity::error);
     const std::string first =
-        "Memory changed: `fc.weight state` differs between step 0, which wrote it, and step 1, which "
+        "Memory changed: `fc.weight` (state) differs between step 0, which wrote it, and step 1, which "
         "read it. ";
     EXPECT_EQ(finding->title,
               first + (changes == 1 ? "" : "It is the first of 7 changes. ") + "No recorded op wrote it in between.");
@@ -495,7 +495,11 @@ TEST(Report, LostUpdatesAreJudgedByTheRoundingOfTheWeight) {
 TEST(Report, CopesWithATraceOfNoSteps) {
   SyntheticTrace trace;
   const Report report = analyze_all(trace.read());
-  EXPECT_FALSE(has_finding(report, Severity::warning));
+  ASSERT_NE(find_finding(report, "run.no_steps"), nullptr);
+  EXPECT_EQ(find_finding(report, "run.no_steps")->severity, Severity::error);
+  EXPECT_EQ(std::count_if(report.findings.begin(), report.findings.end(),
+                          [](const Finding& finding) { return finding.severity > Severity::info; }),
+            1);
   EXPECT_TRUE(report.complete);
 }
 
