@@ -16,6 +16,7 @@ namespace ulpscope {
 namespace {
 
 constexpr Template kChecked{"checked.matters", "{matters:commas}."};
+constexpr Template kNothing{"checked.nothing", "nothing."};
 constexpr Template kNotChecked{"checked.not", "Not checked: {matters:commas}."};
 constexpr Template kLosses{"checked.losses", "losses"};
 constexpr Template kNoLoss{"checked.no_loss", "the loss (the trace has none)"};
@@ -82,6 +83,7 @@ std::vector<std::string> changed_by_program(const RunFacts& facts) {
 }  // namespace
 
 Sentences what_was_checked(const RunFacts& facts, std::span<const Part> parts) {
+  if (facts.steps().count == 0) return kNothing();
   const auto has = [&](Part part) { return std::find(parts.begin(), parts.end(), part) != parts.end(); };
   Value::List seen, unseen;
   if (has(Part::run)) {

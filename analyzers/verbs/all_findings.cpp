@@ -161,7 +161,7 @@ Report ReportAnalysis::report(const Snapshot& reader) {
   if (judged && (has_steps || lacks_steps)) {
     lower_warnings(report);
     add_verdict(run.context().trace, report, has_steps ? no_problem(run.facts()) : Sentence());
-    if (has_steps) report.checked = what_was_checked(run.facts(), parts);
+    report.checked = what_was_checked(run.facts(), parts);
     if (std::find(parts.begin(), parts.end(), Part::ranges) != parts.end()) tell_what_is_not_tried(run.facts(), report);
     // What is said of some steps or tensors is not said of the run.
     if (options.selects()) report.verdict_text.begin_with(kInSelection);

@@ -77,7 +77,7 @@ def observe(name: str, tensor: Any, scale: float = 1.0) -> None:
 def report(path: _Path) -> Report:
     """The report of a trace: .text, .verdict and .findings. `path`: the file, or a folder with one of each rank.
 
-    Raises Error where the program `ulpscope` cannot be run, or cannot read the trace, and where the trace has no whole step.
+    Raises Error where the program `ulpscope` cannot be run, or cannot read the trace, and where a run that goes on has no whole step yet.
     """
     return Report(path)
 

@@ -38,7 +38,7 @@ class Report:
         self.path = os.fspath(path)
         self.data: Dict[str, Any] = json.loads(_run("report", self.path, "--format", "json"))
         if "verdict" not in self.data:
-            raise Error(f"{self.path} has no step: nothing was recorded of a whole one")
+            raise Error(f"{self.path} has no whole step yet")
 
     @functools.cached_property
     def text(self) -> str:

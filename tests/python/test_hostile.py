@@ -186,8 +186,9 @@ class Empty(unittest.TestCase):
             path = os.path.join(folder, "run.h5")
             model = torch.nn.Linear(3, 2)
             ulpscope.record(path, model).close()
-            with self.assertRaisesRegex(ulpscope.Error, "has no step"):
-                ulpscope.report(path)
+            report = ulpscope.report(path)
+            self.assertEqual((report.verdict, [finding["code"] for finding in report.findings][:1]), ("broken", ["run.no_steps"]))
+            self.assertIn("No step was recorded", report.text)
 
 
 if __name__ == "__main__":

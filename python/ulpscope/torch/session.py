@@ -547,6 +547,7 @@ class Session:
             if task == -1:
                 self.sampling.arrange()
                 self.enter(evaluating)
+                self.steps.has_calls = True
                 self.sampling.leave()
                 if self.is_over or not self.sampling.is_looking:
                     return

@@ -62,6 +62,7 @@ class Steps:
 
     def _clear(self) -> None:
         self.evaluations = 0
+        self.has_calls = False  # of the model
         self.losses: List[Loss] = []
         self.stepped: Set[int] = set()
         self.skipped: Set[int] = set()
@@ -81,11 +82,11 @@ class Steps:
         return int(self.at.step) + (not self.at.is_open or self.at.state == ENDED)
 
     def is_behind_the_last(self) -> bool:
-        """Whether the open step has no pass of the model and no optimizer's step, and others ended before it: what a program computes
-        behind its loop."""
+        """Whether the open step has no call of the model, no loss and no optimizer's step, and others ended before it: what a program
+        computes behind its loop."""
         at = self.at
-        return bool(at.is_open and at.state == IDLE and at.step > self.first_step and
-                    not (self.losses or self.evaluations or self.stepped or self.skipped))
+        return bool(at.is_open and at.step > self.first_step and
+                    not (self.has_calls or self.losses or self.evaluations or self.stepped or self.skipped))
 
     def begin(self, keeps_norms: bool = False) -> None:
         """Begins a step where none is open."""
