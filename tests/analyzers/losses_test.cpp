@@ -664,7 +664,7 @@ TEST(Losses, ARunWithoutStepsIsBroken) {
   const Report report = analyze_all(trace.read(), {});
   EXPECT_EQ(report.verdict, Verdict::broken);
   EXPECT_EQ(report.verdict_text, "No step was recorded: the trace tells nothing of the run.");
-  EXPECT_TRUE(report.checked.empty());
+  EXPECT_EQ(report.checked.text(), "nothing.");
   SyntheticTrace other;
   other.end_step();
   EXPECT_EQ(find_finding(analyze_all(other.read(), {}), "run.no_steps"), nullptr);

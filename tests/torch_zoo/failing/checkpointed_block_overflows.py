@@ -11,7 +11,7 @@ TRUTH = {
     "causes": ["model.values_grow"],
     "module": "blocks.2.0",
     "op": "addmm",
-    "says": ["`blocks.2.2 addmm`"],
+    "says": ["`blocks.2.2` (addmm)"],
     "step": 0,
     "loss_breaks": 0,
     "because": "each layer multiplies by some 6, and the last one of the third block leaves FP16, in the forward pass",
