@@ -438,7 +438,8 @@ TEST_F(MinorVersion, WhereOpsFirstRanIsNotKnownOfAnOlderOne) {
   }
   EXPECT_EQ(error(), "'" + path_ + "': dataset 'ops/first_step' is missing" + hint_);
   set_minor(path_, 1);
-  for (const OpInfo& op : Snapshot(path_).ops()) EXPECT_EQ(std::pair(op.first_step, op.first_sequence), std::pair(int64_t{-1}, 0u));
+  const Snapshot reader(path_);
+  for (const OpInfo& op : reader.ops()) EXPECT_EQ(std::pair(op.first_step, op.first_sequence), std::pair(int64_t{-1}, 0u));
 }
 
 // A column that the version of a file has, and the file does not.
