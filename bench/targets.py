@@ -119,7 +119,7 @@ def gui_targets(tensors):
     return [
         at_most(where + "first picture, s", figure("first_picture_seconds"), 0.3),
         at_most(where + "all views ready, s", figure("all_views_seconds"), 2),
-        at_most(where + "memory, MB", figure("megabytes"), 500),
+        at_most(where + "memory, MB", figure("megabytes"), 250),
         at_most(where + "CPU of a frame at 1080p, slowest view, ms", slowest("frame_ms"), 4),
         at_most(where + "whole frame in software GL at 720p, slowest view, ms", slowest("window_frame_ms"), 33),
         at_most(where + "dragging the loss scale, slowest frame, ms", figure("drag_scale_ms"), 8),
