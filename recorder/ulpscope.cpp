@@ -69,8 +69,8 @@ int with(ulpscope_recorder* recorder, const char* function, Body&& body) noexcep
   return code;
 }
 
-// What a struct had when ULPSCOPE_ABI became what it is: a caller that was built then has no more. Members that are appended leave
-// it.
+// The size of a struct when ULPSCOPE_ABI became what it is: a caller that was built then has no more. Members that are appended
+// leave it.
 template <typename Struct>
 constexpr size_t kFirstSize = sizeof(Struct);
 template <>

@@ -20,8 +20,8 @@
 extern "C" {
 #endif
 
-/* Of what stands here, and of what the callbacks that are compiled beside PyTorch export: raised with every change, since these
- * structs have no sizes of their own, and since Python declares them again. */
+/* The number of this interface and of that which the callbacks compiled beside PyTorch export. It is raised with every change,
+ * since these structs have no sizes of their own, and since Python declares them again. */
 #define ULPSCOPE_ATEN_INTERFACE 5
 ULPSCOPE_EXPORT uint32_t ulpscope_aten_interface(void);
 

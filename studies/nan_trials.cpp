@@ -75,7 +75,7 @@ bool comes_from_outside(const Report& report) {
   return code.starts_with("data.") || code == "recording.memory_changed";
 }
 
-// Of weights as updates left them, to the end of the trace of one rank.
+// The failure of weights as updates left them, to the end of the trace of one rank.
 std::optional<RunFailure> failure_of_weights(const Snapshot& trace) {
   const std::vector<TensorInfo>& tensors = trace.tensors();
   std::vector<bool> is_weight(tensors.size());

@@ -22,7 +22,7 @@ struct PackedColumn : Cached {
   bool is_single = false;  // offsets are values in FP32, of a column in FP64
   std::unique_ptr<std::byte[]> offsets;
 
-  // Of a column of integers.
+  // The value in a row of a column of integers.
   uint64_t bits(size_t row) const {
     if (width == 0) return base;
     uint64_t offset = 0;

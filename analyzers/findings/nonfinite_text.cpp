@@ -163,7 +163,7 @@ namespace {
 
 constexpr Template kMadeOfSample{"range.nonfinite.made_of_sample", "The element was made of {sample}."};
 
-// Of the batch that was prepared: the sample of the captured element's first operand that is known to have one, or "".
+// The sample of a prepared batch: that of the captured element's first operand that is known to have one, or "".
 std::string sample_of_operand(const RunFacts& facts, const NonfiniteOrigin& origin, const NonfiniteExplanation& explanation) {
   if (!explanation.capture) return "";
   const Snapshot of_rank = facts.context.trace.of_rank(origin.position.rank);

@@ -59,7 +59,7 @@ void find_over_scaled(const RunFacts& facts, Findings& found) {
   const std::optional<ExponentBounds>& largest = facts.fitting().run.largest;
   const bool adapts = facts.context.trace.run().dynamic_loss_scale, saturated = scale.saturated();
   if (scale.scaling != LossScaling::scaled || (adapts && !saturated)) return;
-  // Of gradients in FP32 it is what FP16 would take.
+  // The bound of gradients in FP32 is what FP16 would take.
   if (facts.fitting().what_if != nullptr) return;
   if (!largest || largest->upper == ExponentBounds::kNoUpper || !(std::log2(scale.judged_scale) > largest->upper)) return;
   Extent extent{{}, steps.skipped.empty() ? steps.first.step : steps.skipped.first()};

@@ -96,7 +96,7 @@ class History {
     void halve(Join&& join);
   };
 
-  // Those of a tensor: as small ones as long as no count is beyond them, for there are many.
+  // The cells of a tensor, kept small as long as no count is beyond that, for there are many.
   class TensorCells {
    public:
     void add(uint64_t column, const HistoryCell& cell);

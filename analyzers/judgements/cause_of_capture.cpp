@@ -136,7 +136,7 @@ NonfiniteCause cause_by_function(const OriginFacts& origin, double x, double y) 
   return origin.op.kind == OpKind::cast ? NonfiniteCause::overflow_on_cast : NonfiniteCause::overflow_in_arithmetic;
 }
 
-// That many digits tell all of the value.
+// Whether so many digits tell all of the value.
 bool is_told_by(double value, const char* digits) {
   return parse_number<double>(fmt::format(fmt::runtime(digits), value)) == value;
 }

@@ -233,7 +233,7 @@ void FlushCounts::add_up_to(double p, const TensorRow& row, const Lost& lost, bo
     possible.count(128 - s, histogram.above_range);
   }
   const auto [first, last] = occupied_bins(statistics);
-  // Of a bin between those of the extremes, n elements lie anywhere.
+  // In a bin between those of the extremes, n elements lie anywhere.
   const bool fills_bin = f >= std::nextafter(2.0, 0.0);
   const auto up_to = [&](int bin, uint64_t n, double edge) {
     if (n == 0) return CountBounds{};

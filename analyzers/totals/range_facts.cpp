@@ -93,7 +93,7 @@ void RangeFacts::add(const TensorRow& row, const Block& block, RunRanges& ranges
     facts.kept_headroom = headroom(format, facts.kept_largest);
   }
   if (is_computed_gradient(tensor.role)) {
-    // What FP16 would have made of gradients says nothing where one was rounded.
+    // The gradients in FP16 say nothing where one was rounded.
     rounds_gradients_ = rounds_gradients_ || is_narrow(tensor.dtype);
     if (!rounds_gradients_) facts.in_fp16.add(what_if(row, tensor, binary16, row.scale));
   }

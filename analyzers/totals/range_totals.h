@@ -52,9 +52,9 @@ struct RangeTotals {
   bool scaled = false;                      // some row contained a loss scale other than 1
   bool quantized = false;                   // some row is of a tensor in FP8
   std::vector<FormatTotals> what_if;        // for each of the formats that tables have
-  // Of values without their quantization scale. Made when first needed, and for tables; the first also of what a rounding made that
-  // nobody counted. The true one, divided by the loss scale, exists once a row contained one. Rows whose scale is no power of two
-  // are missing, in the first where the quantization scale is none.
+  // Histograms of values without their quantization scale, made when first needed, and for tables; the first also of what a
+  // rounding made that nobody counted. The true one, divided by the loss scale, exists once a row contained one. Rows whose scale
+  // is no power of two are missing, in the first where the quantization scale is none.
   std::unique_ptr<ExponentHistogram> histogram, true_histogram;
   // Of rows in E4M3 and of those in E5M2: of the values times their quantization scale, which is what was rounded.
   std::array<std::unique_ptr<ExponentHistogram>, 2> quantized_histograms;

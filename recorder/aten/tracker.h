@@ -211,7 +211,7 @@ class Tracker {
       gradient_on_device.reset();
     }
   };
-  // What an op that goes on is about to add to a running average of weights.
+  // An op that goes on is about to add this to a running average of weights.
   struct Addition {
     std::thread::id thread = {};
     const void* data = nullptr;  // of the average

@@ -38,7 +38,7 @@ bool says_steps(const Tensor* steps) {
 
 // ---- updates
 
-// Of the tensors that the optimizer keeps, those that have the parameter's shape are outputs of its update.
+// Tensors that the optimizer keeps are outputs of its update where they have the parameter's shape.
 bool Tracker::is_state(const Updated& left, size_t state) {
   const Tensor& tensor = left.states[state];
   return &tensor != left.steps && is_counted(tensor) && have_one_shape(tensor, left.weight);

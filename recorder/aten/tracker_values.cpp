@@ -40,7 +40,7 @@ MadePointer Tracker::loss_input(const Schema& schema, const Read& read, std::spa
   const bool is_of_classes = parameter == "pos_weight" || (parameter == "weight" && schema.base().starts_with("nll_loss"));
   const MadePointer before = memory_.last(tensor);
   const bool is_prepared = before != nullptr && before->prepared != nullptr;
-  // What belongs to the loss and not to a batch, whose samples a report would send its reader to.
+  // A constant belongs to the loss and not to a batch, whose samples a report would send its reader to.
   const bool is_constant = is_of_classes || has_no_rows(schema, read, reads);
   if (!is_constant || is_prepared || batches_.find(tensor)) return input(tensor, "target");
   return source(tensor, Role::buffer, 0, 0, name(is_of_classes ? "loss_weight" : "constant"));

@@ -87,7 +87,7 @@ TEST_F(Verdicts, AFindingBehindAnotherOneCameOfIt) {
   EXPECT_EQ(report.verdict_text, "range.values_overflow title.");
 }
 
-// What did most harm is told of what became of the run.
+// The verdict tells the worst that became of the run.
 TEST_F(Verdicts, TheWorstOutcomeIsTold) {
   for (const bool test_is_worse : {true, false}) {
     const Report report = judge({finding("run.loss_nonfinite", {}, 6, Severity::warning),

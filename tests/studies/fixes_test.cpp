@@ -438,7 +438,7 @@ TEST(Fixes, AStepThatWasSkippedIsNoLoss) {
   EXPECT_DOUBLE_EQ(reference.bound(8), 63.5 + 0.1 * 36.5);
   EXPECT_FALSE(reference.is_reached_by(62));
   EXPECT_TRUE(reference.is_reached_by(62, 8));
-  // What it ends above the reference is told, and that it skipped steps where these make up for it.
+  // The report says how far it ends above the reference, and that it skipped steps where these make up for it.
   EXPECT_EQ(as_reference(reference, 55.5, 0), "trains like the reference");
   EXPECT_EQ(as_reference(reference, 55.5 * 1.04, 0), "trains like the reference");
   EXPECT_EQ(as_reference(reference, 55.5 * 1.06, 0), "trains; its loss ends 6% above the reference's");

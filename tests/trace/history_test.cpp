@@ -121,7 +121,7 @@ TEST_P(History, MagnitudesAreThoseOfTheRowsWhetherFP32HoldsAllOrNot) {
     add_start(*sink, kHistorySeed);
     std::vector<double> written;
     for (uint64_t step = 0; step < 100; ++step) {
-      // Of one element, whose square FP64 holds.
+      // The tensor has one element, whose square FP64 holds.
       const int exponent = static_cast<int>(step) - 50;
       const double magnitude =
           std::ldexp(!holds_all && step == 57 ? 1 + 0x1p-25 : 1 + 0x1p-23 * static_cast<double>(step), exponent);
