@@ -43,28 +43,19 @@ int run_float(const Arguments& arguments) {
   return finish(explain_floats(arguments.positionals(), question), arguments);
 }
 
-std::vector<OptionSpec> options() {
+std::vector<OptionSpec> float_options() {
   std::vector<std::string> modes;
   for (const RoundingModeName& mode : rounding_modes()) modes.emplace_back(mode.name);
-  std::vector<OptionSpec> all{
-      {"--round", "", "MODE", "how numbers are rounded", "rne", modes},
-      {"--saturate", "", "", "what is beyond the largest number becomes that, not Inf or NaN"},
-      {"--flush", "", "", "subnormal results become zero"},
-      {"--seed", "", "N", "of stochastic rounding", "0"},
-      {"--table", "", "FORMAT", "print the limits of these formats instead; all: of every format that has a name", "", {}, true}};
-  for (OptionSpec& option : output_options()) {
-    if (option.name == "--limit" || option.name == "--fail-on") continue;
-    if (option.name == "--format") {
-      option.meaning =
-          "formats: names such as fp16, bf16, e4m3, or texts such as e5m7, e4m3fn:bias=11; all; and text, json or html, how to "
-          "print";
-      option.default_text = "those in wide use, and text";
-      option.choices.clear();
-      option.list = true;
-    }
-    all.push_back(std::move(option));
-  }
-  return all;
+  return join(
+      {{{"--round", "", "MODE", "how numbers are rounded", "rne", modes},
+        {"--saturate", "", "", "what is beyond the largest number becomes that, not Inf or NaN"},
+        {"--flush", "", "", "subnormal results become zero"},
+        {"--seed", "", "N", "of stochastic rounding", "0"},
+        {"--table", "", "FORMAT", "print the limits of these formats instead; all: of every format that has a name", "", {}, true}},
+       number_options(
+           "formats: names such as fp16, bf16, e4m3, or texts such as e5m7, e4m3fn:bias=11; all; and text, json or html, "
+           "how to print",
+           "those in wide use, and text", {"--limit", "--fail-on"})});
 }
 
 }  // namespace
@@ -75,7 +66,7 @@ Verb float_verb() {
           "Decimal and hexadecimal numbers (0.1, -6e-8, 0x1.8p-3, inf, nan) are rounded to each format, once.\n"
           "Encodings (0x3C00: hexadecimal, without a power of two) are read in each.",
           {{"VALUE", "a number or an encoding", true, {}, true, true}},
-          options(),
+          float_options(),
           {{"ulpscope float 0.1", "0.1 in every format in wide use"},
            {"ulpscope float 65520 --format fp16 --round rz", "all about one value in one format"},
            {"ulpscope float 0x7E00", "an encoding of 16 bits, read as FP16 and as BF16"},

@@ -126,6 +126,17 @@ std::vector<OptionSpec> what_if_options() {
   return options;
 }
 
+std::vector<OptionSpec> number_options(std::string meaning, std::string default_text, const std::vector<std::string>& without) {
+  std::vector<OptionSpec> options = output_options();
+  std::erase_if(options, [&](const OptionSpec& o) { return std::find(without.begin(), without.end(), o.name) != without.end(); });
+  const auto format = std::find_if(options.begin(), options.end(), [](const OptionSpec& o) { return o.name == kFormatOption; });
+  format->meaning = std::move(meaning);
+  format->default_text = std::move(default_text);
+  format->choices.clear();
+  format->list = true;
+  return options;
+}
+
 std::vector<OptionSpec> join(std::initializer_list<std::vector<OptionSpec>> lists) {
   std::vector<OptionSpec> all;
   for (const std::vector<OptionSpec>& list : lists) all.insert(all.end(), list.begin(), list.end());

@@ -21,6 +21,7 @@ Verb findings_verb();
 Verb export_verb();
 Verb recover_verb();
 Verb float_verb();
+Verb diff_verb();
 Verb dot_verb();
 Verb gpu_verb();
 Verb completion_verb();

@@ -19,31 +19,33 @@ double ulp(const FloatFormat& format, double value) {
 
 double signal_to_noise(double signal, double noise) { return noise == 0 ? HUGE_VAL : 10 * std::log10(signal / noise); }
 
+double ErrorMeasures::add(const FloatFormat& format, double computed, double reference) {
+  ++count;
+  if (std::isfinite(reference)) signal += reference * reference;
+  if (computed == reference || (std::isnan(computed) && std::isnan(reference))) {
+    ++exact;
+    return 0;
+  }
+  const bool is_finite = std::isfinite(computed) && std::isfinite(reference);
+  if (!is_finite) ++mismatched;
+  const double error = is_finite ? std::fabs(computed - reference) : HUGE_VAL;
+  const double in_ulps = is_finite ? error / ulp(format, reference) : HUGE_VAL;
+  const double relative = is_finite && reference != 0 ? error / std::fabs(reference) : HUGE_VAL;
+  largest_absolute = std::max(largest_absolute, error);
+  largest_relative = std::max(largest_relative, relative);
+  largest_ulp = std::max(largest_ulp, in_ulps);
+  noise += error * error;
+  ulps += in_ulps;
+  return in_ulps;
+}
+
 ErrorMeasures measure_errors(const EncodedArray& computed, const EncodedArray& reference, const FloatFormat& format) {
   if (computed.size() != reference.size())
     throw usage_error("errors in {}: {} numbers, but {} references", format.name, computed.size(), reference.size());
   const FloatingPointMode mode;
-  ErrorMeasures measures{.count = computed.size()};
-  double ulps = 0;
-  for (size_t i = 0; i < computed.size(); ++i) {
-    const double x = value_of(computed.format(), computed[i]), y = value_of(reference.format(), reference[i]);
-    if (std::isfinite(y)) measures.signal += y * y;
-    if (x == y || (std::isnan(x) && std::isnan(y))) {
-      ++measures.exact;
-      continue;
-    }
-    const bool is_finite = std::isfinite(x) && std::isfinite(y);
-    if (!is_finite) ++measures.mismatched;
-    const double error = is_finite ? std::fabs(x - y) : HUGE_VAL;
-    const double in_ulps = is_finite ? error / ulp(format, y) : HUGE_VAL;
-    const double relative = is_finite && y != 0 ? error / std::fabs(y) : HUGE_VAL;
-    measures.largest_absolute = std::max(measures.largest_absolute, error);
-    measures.largest_relative = std::max(measures.largest_relative, relative);
-    measures.largest_ulp = std::max(measures.largest_ulp, in_ulps);
-    measures.noise += error * error;
-    ulps += in_ulps;
-  }
-  if (measures.count > 0) measures.mean_ulp = ulps / static_cast<double>(measures.count);
+  ErrorMeasures measures;
+  for (size_t i = 0; i < computed.size(); ++i)
+    measures.add(format, value_of(computed.format(), computed[i]), value_of(reference.format(), reference[i]));
   return measures;
 }
 

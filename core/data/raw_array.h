@@ -7,16 +7,10 @@
 #include <vector>
 
 #include "ulpscope/base/file.h"
+#include "ulpscope/core/data/npy_file.h"
 #include "ulpscope/core/data/sample_array.h"
 
 namespace ulpscope {
-
-// A type of numbers as NumPy writes it in a header: '<f4'.
-struct NumberType {
-  char kind = 'f';  // f: floating point, i: signed, u: unsigned, b: truth value
-  size_t bytes = 8;
-  bool big_endian = false;
-};
 
 class RawArray : public SampleArray {
  public:

@@ -13,6 +13,7 @@ from ._library import Error
 from ._options import Options, Trigger
 from ._report import Report, Trace
 from .check import Check, check
+from .opcheck import OpCheck, opcheck
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from .torch.preflight import Preflight
     from .torch.record import Recording
 
-__all__ = ["Check", "Error", "Report", "Trace", "check", "findings", "load", "observe", "preflight", "record", "report"]
+__all__ = [
+    "Check", "Error", "OpCheck", "Report", "Trace", "check", "findings", "load", "observe", "opcheck", "preflight", "record", "report"]
 
 _Path = Union[str, "os.PathLike[str]"]
 

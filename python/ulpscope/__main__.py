@@ -11,6 +11,7 @@ from ._library import Error, find_program
 # Verbs of Python: the module whose main(arguments) does it and returns the exit code, and the line of help.
 _VERBS = {
     "check": ("check", "say what a checkpoint tells of NaN, ranges, moments and lost updates, without a rerun"),
+    "opcheck": ("opcheck", "say which of two implementations of a computation is nearer to the exact result"),
     "record": ("_script", "run a script or a module, and record its training in PyTorch"),
 }
 _HELP = ("-h", "--help", "help")

@@ -91,7 +91,7 @@ def read(path: str, model: Optional[torch.nn.Module] = None) -> Checkpoint:
             if file.endswith(_SAFE_ENDING):
                 found.groups.append(Group(prefix, _floating(_load_safetensors(file)), ordered=False))
             else:
-                _walk(_load_torch(file), prefix, found)
+                _walk(load_torch(file), prefix, found)
         except Error as error:
             if len(files) == 1:
                 raise
@@ -139,7 +139,8 @@ def _load_safetensors(path: str) -> Dict[str, torch.Tensor]:
         raise Unreadable(f"{path} is no readable safetensors file: {_line(error)}") from error
 
 
-def _load_torch(path: str) -> Any:
+def load_torch(path: str) -> Any:
+    """What torch.load reads of a file without running code of it, on the CPU. Raises Unreadable."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -154,8 +155,7 @@ def _load_torch(path: str) -> Any:
             if not classes:
                 raise Unreadable(f"{path} is no file that torch.load reads safely: {_line(error)}") from error
             raise Unreadable(f"{path} holds pickled objects of {', '.join(classes)}, which are not loaded, as that runs code of the file. "
-                             "Save state dicts alone; or, if you trust it, call torch.serialization.add_safe_globals() "
-                             "before ulpscope.check()") from error
+                             "Save tensors alone; or, if you trust it, call torch.serialization.add_safe_globals() before") from error
         except OSError as error:
             raise Unreadable(f"{path}: {error.strerror or _line(error)}") from error
         except Exception as error:

@@ -31,6 +31,22 @@ def _run(*arguments: str) -> str:
     return done.stdout
 
 
+def _finite_or_not(value: Any) -> Any:
+    """With numbers where JSON has their names."""
+    if isinstance(value, dict):
+        return {key: _finite_or_not(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite_or_not(each) for each in value]
+    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def difference(candidate: str, reference: str, exact: str, number_format: str) -> Dict[str, Any]:
+    """The report of `ulpscope diff`, of files of numpy.save."""
+    said = _run("diff", candidate, reference, "--exact", exact, "--format", f"{number_format},json")
+    found: Dict[str, Any] = _finite_or_not(json.loads(said))
+    return found
+
+
 class Report:
     """The report of a trace."""
 
@@ -97,9 +113,8 @@ class Trace:
 
     def table(self, name: str) -> List[Dict[str, Any]]:
         """The rows of a table that docs/trace_format.md describes; None: not known."""
-        rows: List[Dict[str, Any]] = json.loads(_run("export", self.path, "--table", name, "--format", "json"))
-        return [{column: _NOT_FINITE.get(value, value) if isinstance(value, str) else value for column, value in row.items()}
-                for row in rows]
+        rows: List[Dict[str, Any]] = _finite_or_not(json.loads(_run("export", self.path, "--table", name, "--format", "json")))
+        return rows
 
     def to_pandas(self, name: str) -> Any:
         """The rows of a table as a pandas.DataFrame, in whose columns of numbers what is not known is NaN."""

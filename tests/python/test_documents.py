@@ -96,7 +96,7 @@ class Reference(InFolder):
                 self.assertRegex(function.__doc__, rf"\b{name}\b")
             with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'lvel'"):
                 function(None, None, None, lvel="stats")
-        for function in (ulpscope.record, ulpscope.preflight, ulpscope.report, ulpscope.findings, ulpscope.load):
+        for function in (ulpscope.record, ulpscope.preflight, ulpscope.opcheck, ulpscope.report, ulpscope.findings, ulpscope.load):
             self.assertRegex(function.__doc__, r"(?i)\braises?\b")
 
 

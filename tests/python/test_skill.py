@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import struct
 import subprocess
+import tempfile
 import unittest
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -17,17 +19,28 @@ class Skill(unittest.TestCase):
                               cwd=os.path.join(ROOT, "examples", "traces"))
         return done.returncode, done.stdout, done.stderr
 
+    def array(self, name):
+        """A file of numpy.save with three numbers, of FP64 where they are to be the exact ones."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path, kind = os.path.join(folder.name, name), "d" if name == "c.npy" else "f"
+        header = f"{{'descr': '<f{struct.calcsize(kind)}', 'fortran_order': False, 'shape': (3,), }}".ljust(117) + "\n"
+        with open(path, "wb") as file:
+            file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + struct.pack("<3" + kind, 1, 2, 3))
+        return path
+
     def test_commands(self):
         with open(os.path.join(ROOT, "SKILL.md"), encoding="utf-8") as file:
             text = file.read()
         rows = [row for row in text.splitlines() if row.startswith("| ")]
         commands = [command for row in rows for command in re.findall(r"`ulpscope ([^`]*)`", row)]
         verbs = {command.split()[0] for command in commands} - {"train"}
-        self.assertEqual(verbs, {"report", "nan", "whatif", "scale", "updates", "compare", "export", "findings"})
+        self.assertEqual(verbs, {"report", "nan", "whatif", "scale", "updates", "compare", "export", "findings", "diff"})
         for command in commands:
             if command == "train":
                 continue
             arguments = re.sub(r"\b\w+\.h5\b", "nan_at_step_9.h5", command).split()
+            arguments = [self.array(each) if each.endswith(".npy") else each for each in arguments]
             arguments += ["--no-trials"] if arguments[0] == "nan" else []
             with self.subTest(command):
                 code, out, err = self.run_program(*arguments)
