@@ -158,7 +158,7 @@ class Wheel(unittest.TestCase):
         (SCRATCH / "typed.py").write_text(TYPED)
         checked = run(TOOLS / "mypy", "--strict", "--python-executable", self.python, "--cache-dir", os.devnull, "typed.py", cwd=SCRATCH)
         self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
-        public = [ROOT / "python/ulpscope" / name for name in ("__init__.py", "__main__.py", "_report.py")]
+        public = [ROOT / "python/ulpscope" / name for name in ("__init__.py", "__main__.py", "_report.py", "opcheck.py")]
         checked = run(TOOLS / "mypy", "--strict", "--follow-imports=silent", "--cache-dir", os.devnull, *public, cwd=ROOT)
         self.assertEqual(checked.returncode, 0, checked.stdout + checked.stderr)
 
