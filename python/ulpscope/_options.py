@@ -19,6 +19,15 @@ _LEAST_BYTES = 2_000_000  # an empty trace has 1.5 MB
 _SKIPS, _NORM = re.compile(r"skips:[1-9][0-9]{0,8}"), re.compile(r"grad_norm:([0-9]{1,9}(?:\.[0-9]{1,9})?)x")
 
 
+def may_be_trace(path: str) -> bool:
+    """Whether the file begins as traces do. No trace replaces others."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(8) == b"\x89HDF\r\n\x1a\n"
+    except OSError:
+        return True  # it is told where the file is opened
+
+
 @dataclass(frozen=True)
 class Options:
     """As record() explains them. Raises TypeError or ValueError; the message begins with the name of the option."""
@@ -66,6 +75,10 @@ class Options:
         if unknown:
             raise ValueError(f"phases has {unknown[0]!r}; expected some of {', '.join(PHASES)}")
         self.triggers()
+        if self.keep_last == 0:
+            for option in ("after", "on"):
+                if getattr(self, option) != getattr(Options, option):
+                    raise ValueError(f"{option} is for recordings that hold steps (keep_last)")
 
     def triggers(self) -> Tuple[str, List[signal.Signals]]:
         """What makes a recording that holds steps write them: texts with commas between, and signals."""

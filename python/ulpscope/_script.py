@@ -14,7 +14,7 @@ import types
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from ._library import Error, load_library
-from ._options import ACCUMULATIONS, COMPILES, LEVELS, PRECISIONS, STOPS, Options
+from ._options import ACCUMULATIONS, COMPILES, LEVELS, PRECISIONS, STOPS, Options, may_be_trace
 
 if TYPE_CHECKING:
     from .torch.automatic import Automatic
@@ -75,7 +75,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--compile", choices=COMPILES, default=Options.compile,
                         help="eager runs what torch.compile made op by op (default: see)")
     parser.add_argument("script", metavar="SCRIPT", help="the script, which is not changed")
-    parser.add_argument("arguments", metavar="ARGUMENTS", nargs=argparse.REMAINDER, help="those of the script")
+    arguments = parser.add_argument("arguments", metavar="ARGUMENTS", nargs=argparse.REMAINDER, help="those of the script")
+    arguments.required = False  # messages of some versions of Python name it as missing
     return parser
 
 
@@ -86,8 +87,12 @@ def _refusal(given: argparse.Namespace) -> str:
         return f"{folder} is no folder, so that {os.path.basename(given.output)} cannot be written"
     if os.path.isfile(given.output) and not given.overwrite:
         return f"{given.output} exists; --overwrite replaces it"
+    if os.path.isfile(given.output) and not may_be_trace(given.output):
+        return f"{given.output} is no trace, so that none replaces it; remove it first"
     if not given.m and not os.path.exists(given.script):
         return f"there is no script {given.script}"
+    if not given.m and os.path.isdir(given.script) and not os.path.isfile(os.path.join(given.script, "__main__.py")):
+        return f"{given.script} is a folder without a __main__.py"
     try:
         Options(**_options(given))
     except ValueError as error:
@@ -139,11 +144,14 @@ def _recorded(path: str, options: Dict[str, Any]) -> Iterator[None]:
 
 
 def _result(automatic: Optional["Automatic"], failures: List[str]) -> str:
-    if automatic is not None and automatic.recording is not None:
-        return f"ulpscope: recorded {automatic.recording.path}"
+    recording = None if automatic is None else automatic.recording
+    if recording is not None and not recording.refusal:
+        return f"ulpscope: recorded {recording.path}"
     why = "no module was called for training whose parameters an optimizer of torch.optim has"
     if automatic is None:
         why = failures[0] if failures else "the script did not import torch"
+    elif recording is not None:
+        why = recording.refusal
     elif automatic.failure:
         why = automatic.failure
     return f"ulpscope: nothing was recorded: {why}"

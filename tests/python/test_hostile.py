@@ -9,6 +9,7 @@ from unittest import mock
 from recorded import NEEDS_TORCH, Case, recording, torch
 
 import ulpscope
+from ulpscope._library import Refused
 
 
 def train(model, optimizer, steps):
@@ -33,7 +34,7 @@ class Hostile(Case):
     def test_arguments_are_checked_before_training(self):
         for options, error in (({"name": 5}, TypeError), ({"modules": 5}, TypeError), ({"phases": ["forward"]}, TypeError),
                                ({"phases": "sideways"}, ValueError), ({"every": "2"}, TypeError), ({"every": 0}, ValueError),
-                               ({"max_bytes": 200000}, ValueError), ({"precision": "fp17"}, ValueError)):
+                               ({"max_bytes": 200000}, ValueError), ({"precision": "fp17"}, ValueError), ({"on": "nan"}, ValueError), ({"after": 9}, ValueError)):
             with self.subTest(**options), self.assertRaises(error):
                 recording(self.model, self.optimizer, **options)
         with self.assertRaisesRegex(TypeError, "scaler is no GradScaler: str"):
@@ -78,8 +79,12 @@ class Hostile(Case):
     def test_a_closed_run_is_used_again(self):
         with recording(self.model, self.optimizer) as run:
             train(self.model, self.optimizer, 2)
-        run.step()
-        run.metric("loss", 1.0)
+        with self.assertWarnsRegex(RuntimeWarning, "is closed: nothing more is recorded in it") as told:
+            run.step()
+            run.metric("loss", 1.0)
+            with run:
+                train(self.model, self.optimizer, 1)
+        self.assertEqual(len(told.warnings), 1)
         with run.pause():
             train(self.model, self.optimizer, 1)
         run.close()
@@ -141,6 +146,59 @@ class Hostile(Case):
         self.assertEqual([step.result.loss for step in run.made[0].steps], losses)
         way = os.environ.get("ULPSCOPE_ADAPTER", "callbacks")
         self.assertIn("callbacks" if way == "callbacks" else "dispatch", run.made[0].way.split(",")[0])
+
+    def test_an_optimizer_that_is_none_of_torch(self):
+        """Nothing calls hooks of its steps: one warning, unless the program ends steps itself."""
+
+        class Own:
+            def __init__(self, parameters):
+                self.param_groups = [{"params": list(parameters), "lr": 0.1}]
+
+            def step(self):
+                with torch.no_grad():
+                    for parameter in self.param_groups[0]["params"]:
+                        parameter -= 0.1 * parameter.grad
+
+            def zero_grad(self):
+                for parameter in self.param_groups[0]["params"]:
+                    parameter.grad = None
+
+        optimizer = Own(self.model.parameters())
+        said = "Steps of Own are not seen"
+        with self.assertWarnsRegex(RuntimeWarning, said), recording(self.model, optimizer) as run:
+            train(self.model, optimizer, 3)
+        self.assertEqual(len(run.made[0].steps), 1)
+        self.assertTrue(any(said in told for told in run.made[0].warnings))
+        with recording(self.model, optimizer) as run:
+            for _ in range(3):
+                train(self.model, optimizer, 1)
+                run.step()
+        self.assertEqual(len(run.made[0].steps), 3)
+        self.assertEqual(run.made[0].warnings, [])
+
+    def test_a_file_that_is_no_trace_is_not_replaced(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "notes.h5")
+            for data in (b"notes", b""):
+                with open(path, "wb") as file:
+                    file.write(data)
+                with self.assertRaisesRegex(FileExistsError, "notes.h5 is no trace, so that none replaces it; remove it first"):
+                    ulpscope.record(path, self.model, self.optimizer, overwrite=True)
+                with open(path, "rb") as file:
+                    self.assertEqual(file.read(), data)
+
+    def test_a_recorder_that_refuses_to_begin(self):
+        """As where another process writes the file by then: one warning at the first step, and the program goes on."""
+        from ulpscope.torch.record import Recording
+
+        def refuses(run, options):
+            raise Refused("ulpscope_open: 'run.h5' is being written by another process")
+
+        with self.assertWarnsRegex(RuntimeWarning, "ulpscope records nothing: ulpscope_open: 'run.h5' is being written") as told:
+            with Recording("run.h5", self.model, self.optimizer, make_recorder=refuses) as run:
+                train(self.model, self.optimizer, 3)
+        self.assertEqual(len(told.warnings), 1)
+        self.assertIn("being written", run.refusal)
 
     def test_a_working_folder_that_is_gone(self):
         from ulpscope.torch import adapter

@@ -175,11 +175,15 @@ class Record(Scratch):
                                 (["--on", "skips:0", "script.py"], "--on has 'skips:0'; expected"),
                                 (["--phases", "forwards", "script.py"], "--phases has 'forwards'; expected some of data, forward"),
                                 (["--max-bytes", "100", "script.py"], "--max-bytes is 100; a trace has room"),
-                                ([], "SCRIPT")):
+                                (["--on", "nan", "script.py"], "--on is for recordings that hold steps"),
+                                (["--overwrite", "--output", "there.h5", "script.py"], "there.h5 is no trace, so that none replaces it"),
+                                (["."], ". is a folder without a __main__.py"),
+                                ([], "arguments are required: SCRIPT")):
             with self.subTest(arguments=arguments):
                 done = self.record(*arguments)
                 self.assertEqual((done.returncode, done.stdout), (2, ""))
                 self.assertIn(said, done.stderr.splitlines()[-1])
+                self.assertNotIn("ARGUMENTS", done.stderr.splitlines()[-1])
         done = self.record("script.py", ULPSCOPE_LIBRARY="/absent.so")
         self.assertEqual((done.returncode, done.stdout), (4, ""))
         self.assertRegex(done.stderr, r"^ulpscope record: libulpscope\.so could not be loaded: [^\n]*\n$")

@@ -19,7 +19,7 @@ from torch.nn.modules.module import register_module_module_registration_hook, re
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .._library import Recorder, load_library
-from .._options import METRIC_KINDS, Options
+from .._options import METRIC_KINDS, Options, may_be_trace
 from .choice import choose
 from .given import listed_optimizers, named_models, unwrapped
 from .sampling import Sampling
@@ -56,6 +56,8 @@ class Recording:
             raise IsADirectoryError(f"{path} is a folder; expected the name of a file in it")
         if not chosen.overwrite and os.path.exists(path):
             raise FileExistsError(f"{path} exists; overwrite=True replaces it")
+        if os.path.isfile(path) and not may_be_trace(path):
+            raise FileExistsError(f"{path} is no trace, so that none replaces it; remove it first")
         run.update(producer="torch", producer_version=torch.__version__, name=chosen.name, precision=chosen.precision,
                    backend=_device_of(models), machine=_machine(), seed=torch.initial_seed() & (2**64 - 1))
         written = dict(path=path, level=chosen.level, every=chosen.every, modules=chosen.modules, ops=chosen.ops, phases=chosen.phases,
@@ -76,7 +78,7 @@ class Recording:
         self._hooked: "weakref.WeakValueDictionary[int, torch.nn.Module]" = weakref.WeakValueDictionary()  # by id
         self._inner: List[Tuple[str, "weakref.ref[torch.nn.Module]"]] = []  # those that have hooks where ops are looked at
         self._exits = contextlib.ExitStack()
-        self._closed = self._closes_soon = False
+        self._closed = self._closes_soon = self._told_closed = False
         self._thread = threading.get_ident()
         _recordings.add(self)
         self._begin(given, models, chosen.compile)
@@ -147,11 +149,19 @@ class Recording:
         self._signals.end()
 
     def __enter__(self) -> "Recording":
+        self._is_closed()
         return self
+
+    def _is_closed(self) -> bool:
+        """Says, once, that nothing more is recorded where the program uses a recording that is closed."""
+        if self._closed and not self._told_closed:
+            self._told_closed = True
+            warn(f"ulpscope: the recording {self.path} is closed: nothing more is recorded in it")
+        return self._closed
 
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
                  traceback: Optional[TracebackType]) -> None:
-        if kind is not None:
+        if kind is not None and not self._closed:
             self.trigger(f"{kind.__name__} left the recording")
         self.close()
 
@@ -188,8 +198,9 @@ class Recording:
 
     def step(self) -> None:
         """Ends the step, in loops whose weights no torch.optim.Optimizer changes."""
-        if self._closed or self._session.failed:
+        if self._is_closed() or self._session.failed:
             return
+        self._session.is_told_steps = True
         with self._session.guard():
             self._session.end_step()
             self._session.sampling.arrange()
@@ -198,10 +209,15 @@ class Recording:
         """Makes a recording with keep_last write the rows that it holds, when the step that goes on ends."""
         if not isinstance(why, str):
             raise TypeError(f"why is no text: {type(why).__name__}")
-        if self._closed or self._session.failed:
+        if self._is_closed() or self._session.failed:
             return
         with self._session.guard():
             self._session.trigger(why)
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing was recorded at all, or an empty text."""
+        return self._session.refusal
 
     def leave(self) -> None:
         """The process is about to end: the file has all that was recorded, and a step that did not end is left out."""
@@ -230,7 +246,7 @@ class Recording:
             number = float(value)
         except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"the value of metric {name} is no number: {type(value).__name__}") from error
-        if self._closed or self._session.failed:
+        if self._is_closed() or self._session.failed:
             return
         with self._session.guard():
             self._session.open()

@@ -80,7 +80,8 @@ class Session:
         self._guard = Guard(self)
         self.recorder: Any = None
         self.thread = threading.get_ident()  # whose calls of the model are recorded
-        self.failed = ""
+        self.failed = self.refusal = ""
+        self.is_told_steps = False  # the program ends steps itself
         self.stop_reason = ""  # of what stop_on names
         self._trigger = ""  # before the file was open
         self.refusals: "Counter[str]" = Counter()
@@ -217,7 +218,7 @@ class Session:
 
     def refuse(self, why: str) -> None:
         """Says before the first step that nothing is recorded; the program goes on."""
-        self.failed = f"ulpscope records nothing: {why}"
+        self.refusal, self.failed = why, f"ulpscope records nothing: {why}"
         self.tracker.state.is_stopped = 1
         warn(self.failed)
 
@@ -251,7 +252,11 @@ class Session:
         if is_dynamic:
             run.update(dynamic_loss_scale=1, growth_factor=scaler.get_growth_factor(),
                        backoff_factor=scaler.get_backoff_factor(), growth_interval=scaler.get_growth_interval())
-        self.recorder = self._make_recorder(run, self._options)
+        try:
+            self.recorder = self._make_recorder(run, self._options)
+        except Refused as refusal:
+            self.refuse(str(refusal))
+            return
         self.steps.recorder = self.recorder
         self.tracker.record(self.recorder)
         if self._trigger:
@@ -327,6 +332,12 @@ class Session:
         if self.has_loss and not self.has_scaled and self.scaler is not None and self.scaler.is_enabled():
             told = (f"The gradient scaler ({type(self.scaler).__name__}) was not seen to multiply a loss: losses and gradients are told as "
                     "if they had no loss scale.")
+            recorder.warning(told)
+            warn(f"ulpscope: {told}")
+        unseen = {type(each).__name__ for each in self.steps.expected if not isinstance(each, torch.optim.Optimizer)}
+        if unseen and not self.is_told_steps:
+            told = (f"Steps of {', '.join(sorted(unseen))} are not seen, as it is no torch.optim.Optimizer: run.step() behind each one "
+                    "tells where a step ends.")
             recorder.warning(told)
             warn(f"ulpscope: {told}")
         for name, value in self._coverage():
