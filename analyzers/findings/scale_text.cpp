@@ -33,6 +33,7 @@ constexpr Template kSkippedOfThese{"scale.stood.skipped", "{skipped} of these {s
 constexpr Template kBeganLow{"scale.began_low", "No step was skipped: the loss scale started at {scale}."};
 constexpr Template kBeganLowAndGrows{"scale.began_low_and_grows",
                                      "No step was skipped: the dynamic loss scale started at {scale}."};
+constexpr Template kStartedLow{"scale.started_low", "It started at {scale}."};
 constexpr Template kTooLittleToFeel{"scale.flushed_too_little", "Underflow at this loss scale is negligible."};
 
 // Two backoffs by 2 undo a growth by 4.
@@ -168,13 +169,17 @@ void tell_zone(const RunFacts& facts, size_t zone, bool is_trouble, const Senten
                                                                   {"share", share_value(all.steps, steps.count)}});
   if (all.skipped > 0) title += kSkippedOfThese({{"skipped", all.skipped}});
   title += why;
+  Extent extent;
+  const bool is_above = zone == kAbove;
+  if (is_above ? steps.first.scale_before > StepTotals::kZones[zone] : steps.first.scale_before < StepTotals::kZones[zone])
+    extent.first_step = steps.first.step;
   found.add(is_trouble ? Severity::warning : Severity::info, std::move(title),
             {{{},
               {{"steps", count_cell(all.steps), Unit::count},
                {"skipped_steps", count_cell(all.skipped), Unit::count},
                {"lowest_scale", steps.lowest_scale, Unit::scale},
                {"highest_scale", steps.highest_scale, Unit::scale}}}},
-            advice);
+            advice, std::move(extent));
 }
 
 void tell_low_zone(const RunFacts& facts, size_t zone, const Sentence& look, Findings& found) {
@@ -183,8 +188,13 @@ void tell_low_zone(const RunFacts& facts, size_t zone, const Sentence& look, Fin
   const bool flushes = facts.scale().flushes();
   // What was skipped while the scale came down from its start is told elsewhere.
   const bool wastes = wastes_many(all.skipped - std::min(all.skipped, steps.leading_skips), all.steps);
-  const bool adapts = facts.context.trace.run().dynamic_loss_scale, is_trouble = flushes || wastes;
-  if (steps.skipped.empty())
+  const bool adapts = facts.context.trace.run().dynamic_loss_scale;
+  // Then no skipped step brought it there.
+  const bool began_low = steps.first.scale_before < StepTotals::kZones[zone];
+  const bool is_trouble = flushes || (wastes && !began_low);
+  if (began_low && !steps.skipped.empty())
+    tell_zone(facts, zone, is_trouble, kStartedLow({{"scale", scale_value(steps.first.scale_before)}}), {}, found);
+  else if (steps.skipped.empty())
     tell_zone(facts, zone, is_trouble, (adapts ? kBeganLowAndGrows : kBeganLow)({{"scale", scale_value(steps.first.scale_before)}}),
               {}, found);
   else if (!is_trouble && facts.fitting().run.smallest)

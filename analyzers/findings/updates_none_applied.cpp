@@ -17,7 +17,8 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kNoneApplied{"updates.none_applied", "No weight changed in any of {updates:count recorded update}."};
+constexpr Template kNoneApplied{"updates.none_applied",
+                                "No weight changed in any of {updates:count recorded update} of {parameters:count parameter}."};
 constexpr Template kRateWasZero{"updates.none_applied.rate_was_zero", "The learning rate is 0 in every step."};
 constexpr Template kUpdatesWereZero{"updates.none_applied.were_zero", "Every update is zero."};
 constexpr Template kRoundedAway{"updates.none_applied.rounded_away", "Every nonzero update was rounded away: w + dw == w."};
@@ -136,7 +137,9 @@ void find_none_applied(const RunFacts& facts, Findings& found) {
                           {{"updates", count_cell(weight.totals.rows), Unit::count},
                            {"nonzero_updates", count_cell(weight.totals.all.nonzero), Unit::count}}});
   }
-  found.add_judged(Severity::error, Sentences{kNoneApplied({{"updates", updates.sum().rows}})} + why_none(facts, end, activation),
+  found.add_judged(Severity::error,
+                   Sentences{kNoneApplied({{"updates", updates.sum().rows}, {"parameters", updates.weights().size()}})} +
+                       why_none(facts, end, activation),
                    std::move(evidence), advice_on_none(facts, activation), std::move(extent));
 }
 

@@ -33,6 +33,13 @@ Held held_by(const TensorRow& row, DType dtype, int rank) {
           statistics.zeros, became_infinite(row, dtype),   holds_mask(row)};
 }
 
+// What a row with NaN or infinities came from: which beginning, and which of its rows.
+struct FlowMark {
+  uint32_t beginning = 0;
+  uint32_t row = 0;
+  auto operator<=>(const FlowMark&) const = default;
+};
+
 NonfiniteOrigin origin_of(const Held& row) { return {row.tensor, row.position, row.overflowed}; }
 
 // Follows the rows of one rank.
@@ -44,9 +51,9 @@ class Flow {
 
   // Calls visit(row, from) of a row with NaN or infinities, which gives the row a mark. `from`: the least mark of what its op read
   // and was not finite; none: there was no such thing.
-  using Visit = std::function<uint32_t(const Held& row, std::optional<uint32_t> from)>;
+  using Visit = std::function<FlowMark(const Held& row, std::optional<FlowMark> from)>;
   // Calls absorb(row, from) of a row without any whose op read some.
-  using Absorb = std::function<void(const Held& row, uint32_t from)>;
+  using Absorb = std::function<void(const Held& row, FlowMark from)>;
 
   void begin(const StepRow& step) {
     step_ = {step.step, step.graph};
@@ -55,7 +62,7 @@ class Flow {
   }
   // A row of the step that began last. `handed`: the mark that a collective op got from other ranks.
   // `is_mask`: the row's tensor holds masks, whose infinities are as good as finite where the op read none.
-  void take(const Held& row, const Visit& visit, const Absorb& absorb = {}, std::optional<uint32_t> handed = {},
+  void take(const Held& row, const Visit& visit, const Absorb& absorb = {}, std::optional<FlowMark> handed = {},
             bool is_mask = false) {
     const TensorInfo& tensor = context_->selection.tensor(row.tensor);
     // An op that works in place read what its outputs were before its call.
@@ -65,7 +72,7 @@ class Flow {
       std::tie(call_read_, call_read_for_statistics_) = read_by(tensor.op);
     }
     const bool is_statistic = is_running_statistic(tensor, context_->trace.ops()[tensor.op]);
-    std::optional<uint32_t>& read = is_statistic ? call_read_for_statistics_ : call_read_;
+    std::optional<FlowMark>& read = is_statistic ? call_read_for_statistics_ : call_read_;
     State& state = outputs_[output_of(row.tensor)];
     state = {step_.number, std::nullopt};
     if (row.nonfinite == 0) {
@@ -77,17 +84,17 @@ class Flow {
     if (!read) read = handed;
     state.mark = visit(row, read);
     if (!read) read = state.mark;  // the outputs of one call began together
-    last_in_step_ = std::min(last_in_step_.value_or(UINT32_MAX), *state.mark);
+    last_in_step_ = std::min(last_in_step_.value_or(*state.mark), *state.mark);
   }
   // The least mark of what the op reads now.
-  std::optional<uint32_t> reads(uint32_t op) const { return read_by(op).first; }
+  std::optional<FlowMark> reads(uint32_t op) const { return read_by(op).first; }
   // Of what the call read that was taken last, or made where it read nothing of the kind.
-  std::optional<uint32_t> mark_of_call() const { return call_read_; }
+  std::optional<FlowMark> mark_of_call() const { return call_read_; }
 
  private:
   struct State {
     uint64_t step = 0;
-    std::optional<uint32_t> mark;  // none: it was finite
+    std::optional<FlowMark> mark;  // none: it was finite
   };
 
   // The first tensor that is the same output of its op, whatever its type.
@@ -109,12 +116,12 @@ class Flow {
   }
   // What the op read and was not finite did its output no harm.
   void note_harmless(uint32_t op) {
-    visit_marked(op, [&](const GraphEdge& edge, uint32_t) { harmless_.emplace(op, edge.input); });
+    visit_marked(op, [&](const GraphEdge& edge, FlowMark) { harmless_.emplace(op, edge.input); });
   }
 
   // The least mark of what the op read, and of what its running statistics are made from: in training batch_norm reads their old
   // values for these alone. What the op once read without harm counts where all is of that kind.
-  std::pair<std::optional<uint32_t>, std::optional<uint32_t>> read_by(uint32_t op) const {
+  std::pair<std::optional<FlowMark>, std::optional<FlowMark>> read_by(uint32_t op) const {
     const OpGraph& graph = context_->trace.graph();
     if (graph.edges().empty()) return {last_in_step_, last_in_step_};
     const OpInfo& info = context_->trace.ops()[op];
@@ -123,9 +130,9 @@ class Flow {
       return is_training &&
              (reads_as(info.function, input, Meaning::running_mean) || reads_as(info.function, input, Meaning::running_variance));
     };
-    using Rank = std::pair<bool, uint32_t>;  // harmless, mark
+    using Rank = std::pair<bool, FlowMark>;  // harmless, mark
     std::optional<Rank> least, of_all;
-    visit_marked(op, [&](const GraphEdge& edge, uint32_t mark) {
+    visit_marked(op, [&](const GraphEdge& edge, FlowMark mark) {
       const Rank rank{harmless_.contains({op, edge.input}), mark};
       of_all = std::min(of_all.value_or(rank), rank);
       if (!is_old_statistic(edge.input)) least = std::min(least.value_or(rank), rank);
@@ -142,15 +149,15 @@ class Flow {
   } step_;
   std::vector<State> outputs_;                        // by output_of
   std::set<std::pair<uint32_t, uint32_t>> harmless_;  // ops, and which of their inputs
-  std::optional<uint32_t> last_in_step_;              // the least mark of the step
+  std::optional<FlowMark> last_in_step_;              // the least mark of the step
   std::optional<RowPosition> call_;                   // whose rows come
   uint32_t call_op_ = 0;
-  std::optional<uint32_t> call_read_, call_read_for_statistics_;
+  std::optional<FlowMark> call_read_, call_read_for_statistics_;
 };
 
 // Calls take(flow, row, step, handed), which has the flow take the row, for all rows of a run: of each rank in order of execution.
 // `handed`: the mark that a collective op got from other ranks.
-using Take = std::function<void(Flow& flow, const Held& row, const StepRow& step, std::optional<uint32_t> handed)>;
+using Take = std::function<void(Flow& flow, const Held& row, const StepRow& step, std::optional<FlowMark> handed)>;
 
 // A step of all ranks. Each goes on up to its next collective op, which all that have the call take together.
 class StepOfRanks {
@@ -171,7 +178,7 @@ class StepOfRanks {
       const std::optional<Call> call = next_call();
       if (!call) return;
       const auto at_call = [&](const Rank& rank) { return rank.has_more() && call_of(rank.head()) == *call; };
-      std::optional<uint32_t> handed;
+      std::optional<FlowMark> handed;
       for (const Rank& rank : ranks_)
         if (at_call(rank)) keep_first(handed, rank.flow.reads(std::get<0>(*call)));
       for (Rank& rank : ranks_) {
@@ -307,6 +314,10 @@ void add_row(const Held& row, bool skipped, NonfiniteBeginning& beginning) {
   beginning.last_step = row.position.step;
 }
 
+// Of one beginning so many rows are told apart, which bounds the memory of runs that go on with NaN; the last stands for those
+// behind it.
+constexpr size_t kMostRows = size_t{1} << 14;
+
 }  // namespace
 
 struct FollowedBeginnings::State {
@@ -323,32 +334,37 @@ struct FollowedBeginnings::State {
   std::vector<uint64_t> next;  // of each part, the step to go on from
   std::map<int, Flow> flows;   // by rank
   std::vector<NonfiniteBeginning> found;
-  std::vector<NonfiniteOrigin> latest;                     // of each
+  std::vector<std::vector<NonfiniteOrigin>> rows;          // of each, those from which what holds NaN now, or did harm, may come
   std::map<std::pair<int, uint32_t>, uint32_t> of_tensor;  // by rank
 };
 
 void FollowedBeginnings::State::take(const AnalysisContext& context) {
-  const Take take = [&](Flow& flow, const Held& held, const StepRow& step, std::optional<uint32_t> handed) {
+  const Take take = [&](Flow& flow, const Held& held, const StepRow& step, std::optional<FlowMark> handed) {
     flow.take(
         held,
-        [&](const Held& row, std::optional<uint32_t> from) {
+        [&](const Held& row, std::optional<FlowMark> from) {
           const TensorInfo& tensor = context.selection.tensor(row.tensor);
           const RowPosition& at = row.position;
           if (!from) {
             const auto [entry, is_new] = of_tensor.try_emplace({at.rank, row.tensor}, found.size());
-            from = entry->second;
             if (is_new) {
               found.emplace_back();
-              latest.emplace_back();
+              rows.emplace_back();
             }
-            latest[*from] = origin_of(row);
-            if (context.options.asks_for(at.step)) add_row(row, step.skipped, found[*from]);
+            std::vector<NonfiniteOrigin>& began = rows[entry->second];
+            if (began.size() < kMostRows)
+              began.push_back(origin_of(row));
+            else
+              began.back() = origin_of(row);
+            from = FlowMark{entry->second, static_cast<uint32_t>(began.size() - 1)};
+            if (context.options.asks_for(at.step)) add_row(row, step.skipped, found[from->beginning]);
           }
-          NonfiniteBeginning& beginning = found[*from];
+          NonfiniteBeginning& beginning = found[from->beginning];
+          const NonfiniteOrigin& origin = rows[from->beginning][from->row];
           if (beginning.rows == 0) return *from;  // not in the steps that are asked for
           if (tensor.role == Role::loss && !beginning.loss) {
             beginning.loss = at.step;
-            beginning.of_loss = latest[*from];
+            beginning.of_loss = origin;
           }
           const bool is_kept = ulpscope::is_kept(tensor, context.selection.op(row.tensor));
           if (is_kept && !beginning.weights) beginning.weights = at.step;
@@ -358,20 +374,21 @@ void FollowedBeginnings::State::take(const AnalysisContext& context) {
                                  (harm.gradients && is_gradient_of_parameters(tensor.role));
           // A skipped step leaves what a running statistic took.
           const bool lasts = !step.skipped || is_statistic || at.step >= harm.from;
-          if (does_harm && !beginning.harmed && lasts) beginning.harmed = latest[*from];
+          if (does_harm && !beginning.harmed && lasts) beginning.harmed = origin;
           return *from;
         },
-        [&](const Held& row, uint32_t from) {
+        [&](const Held& row, FlowMark from) {
           if (row.zeros == 0 || !divides(context.selection.op(row.tensor).function)) return;
-          NonfiniteBeginning& beginning = found[from];
+          NonfiniteBeginning& beginning = found[from.beginning];
+          const NonfiniteOrigin& origin = rows[from.beginning][from.row];
           if (beginning.rows == 0) return;
           // An exponential beyond FP32's range divides what it divides to 0 in any format, as in a sigmoid.
-          const TensorInfo& began = context.selection.tensor(latest[from].tensor);
-          const bool is_exponential = context.selection.op(latest[from].tensor).function == OpFunction::exp;
+          const TensorInfo& began = context.selection.tensor(origin.tensor);
+          const bool is_exponential = context.selection.op(origin.tensor).function == OpFunction::exp;
           if (is_exponential && (!is_narrow(began.dtype) || has_range_of_fp32(began.dtype))) return;
           if (beginning.zeros.steps == 0) {
             beginning.zeros.tensor = row.tensor;
-            beginning.zeros.origin = latest[from];
+            beginning.zeros.origin = origin;
           }
           if (beginning.zeros.steps == 0 || beginning.zeros.last_step != row.position.step) ++beginning.zeros.steps;
           beginning.zeros.last_step = row.position.step;
@@ -412,10 +429,10 @@ std::vector<NonfiniteBeginning> find_beginnings(const AnalysisContext& context, 
 NonfiniteWays ways_from(const AnalysisContext& context, uint32_t tensor, const RowPosition& position) {
   struct Node {
     NonfiniteStop stop;
-    std::optional<uint32_t> from;
+    std::optional<FlowMark> from;
   };
   std::vector<Node> nodes;
-  constexpr uint32_t kElsewhere = UINT32_MAX - 1;  // began in another tensor
+  constexpr FlowMark kElsewhere{UINT32_MAX};  // began in another tensor
   std::optional<uint32_t> loss, weights;
   Flow flow(context);
   uint64_t last = position.step;
@@ -432,7 +449,7 @@ NonfiniteWays ways_from(const AnalysisContext& context, uint32_t tensor, const R
           if (block.begins) flow.begin(block.step);
           for (const TensorRow& stored : block.rows)
             flow.take(held_by(stored, context.selection.tensor(stored.tensor).dtype, position.rank),
-                      [&](const Held& row, std::optional<uint32_t> from) {
+                      [&](const Held& row, std::optional<FlowMark> from) {
                         const bool begins = nodes.empty() && row.tensor == tensor && row.position == position;
                         if (!begins && (!from || *from == kElsewhere)) return kElsewhere;
                         const TensorInfo& made = context.selection.tensor(row.tensor);
@@ -440,14 +457,14 @@ NonfiniteWays ways_from(const AnalysisContext& context, uint32_t tensor, const R
                         nodes.push_back({{row.tensor, row.position, row.nonfinite, row.count}, begins ? std::nullopt : from});
                         if (made.role == Role::loss && !loss) loss = index;
                         if (is_kept(made, context.selection.op(row.tensor)) && !weights) weights = index;
-                        return index;
+                        return FlowMark{index};
                       });
         },
         [&](size_t) { return !context.options.cancelled(); });
   }
   const auto way = [&](std::optional<uint32_t> to) {
     std::vector<NonfiniteStop> stops;
-    for (; to; to = nodes[*to].from) stops.push_back(nodes[*to].stop);
+    for (; to; to = nodes[*to].from ? std::optional(nodes[*to].from->beginning) : std::nullopt) stops.push_back(nodes[*to].stop);
     std::reverse(stops.begin(), stops.end());
     return stops;
   };

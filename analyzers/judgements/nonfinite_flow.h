@@ -42,11 +42,11 @@ struct NonfiniteBeginning {
   struct Zeros {
     uint32_t tensor = 0;  // of the first
     uint64_t steps = 0, last_step = 0;
-    NonfiniteOrigin origin = {};  // the last that had begun by the first of them
+    NonfiniteOrigin origin = {};  // what the first of them came from
   } zeros;
   std::optional<NonfiniteOrigin> statistic;  // the row of a running statistic that it first reached
-  std::optional<NonfiniteOrigin> harmed;     // the last that had begun when harm was first done
-  std::optional<NonfiniteOrigin> of_loss;    // the last that had begun when it first reached a loss
+  std::optional<NonfiniteOrigin> harmed;     // what the first harm came from
+  std::optional<NonfiniteOrigin> of_loss;    // what the first loss that it reached came from
 };
 // What updates are made from: other gradients may hold what a mask takes away.
 bool is_gradient_of_parameters(Role role);

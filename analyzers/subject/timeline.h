@@ -53,8 +53,9 @@ class StepSet {
 
 // One rank's total, in segments of steps. From where on a run is broken, every loss to its end NaN or infinite, only its end tells.
 // So the steps since the last finite loss are an open segment, which a finite loss adds to the others: at any moment `judged` is of
-// the steps before the run broke, as far as is known, and `broken` of those from there on. A run that got over such steps before,
-// and whose last one alone was skipped for it, goes on: it did not break.
+// the steps before the run broke, as far as is known, and `broken` of those from there on. A step whose loss is not known, as that
+// in which a program ended, tells nothing, and goes with the steps before it. A run that got over such steps before, and whose last
+// one alone was skipped for it, goes on: it did not break.
 template <typename Total>
 class Timeline {
  public:
@@ -63,8 +64,10 @@ class Timeline {
     if (is_empty_) first_ = step.step;
     is_empty_ = false;
     last_ = step.step;
+    if (!step.loss_known) return broken_from_ ? broken_ : is_judged_ ? judged_ : unknown();
     if (!has_nonfinite_loss(step)) {
       close_segment();
+      take_unknown();
       is_judged_ = true;
       return judged_;
     }
@@ -77,12 +80,19 @@ class Timeline {
   // Of all steps.
   Total whole() const {
     Total all;
+    all.append(unknown_);
     all.append(judged_);
     all.append(broken_);
     return all;
   }
   // `room` is where segments are added up, where that is needed.
-  const Total& judged(Total& room) const { return goes_on() ? room = whole() : judged_; }
+  const Total& judged(Total& room) const {
+    if (goes_on()) return room = whole();
+    if (!has_unknown_) return judged_;
+    room = Total();
+    room.append(unknown_);  // nothing is in judged_
+    return room;
+  }
   const Total& broken(Total& room) const { return goes_on() ? room = Total() : broken_; }
   std::optional<uint64_t> broken_from() const { return goes_on() ? std::nullopt : broken_from_; }
 
@@ -94,8 +104,10 @@ class Timeline {
     if (is_empty_) first_ = other.first_;
     is_empty_ = false;
     last_ = other.last_;
+    if (other.has_unknown_) (broken_from_ ? broken_ : is_judged_ ? judged_ : unknown()).append(other.unknown_);
     if (other.is_judged_) {
       close_segment();
+      take_unknown();
       judged_.append(other.judged_);
       is_judged_ = true;
       got_over_ = got_over_ || other.got_over_;
@@ -108,6 +120,19 @@ class Timeline {
   }
 
  private:
+  Total& unknown() {
+    has_unknown_ = true;
+    return unknown_;
+  }
+  // Once a finite loss was seen, what came before the first known one belongs to the judged steps.
+  void take_unknown() {
+    if (!has_unknown_) return;
+    Total all = std::move(unknown_);
+    all.append(judged_);
+    judged_ = std::move(all);
+    unknown_ = Total();
+    has_unknown_ = false;
+  }
   void close_segment() {
     if (!broken_from_) return;
     judged_.append(broken_);
@@ -118,8 +143,9 @@ class Timeline {
   }
   bool goes_on() const { return got_over_ && open_steps_ == 1 && was_skipped_; }
 
-  Total judged_, broken_;
-  bool is_empty_ = true, is_judged_ = false;  // no step was seen; one with a finite or unknown loss was
+  Total unknown_, judged_, broken_;
+  bool has_unknown_ = false;                  // steps before the first known loss, which belong to what came before these
+  bool is_empty_ = true, is_judged_ = false;  // no step was seen; one with a finite loss was
   uint64_t first_ = 0, last_ = 0;
   std::optional<uint64_t> broken_from_;
   uint64_t open_steps_ = 0;   // since the last finite loss

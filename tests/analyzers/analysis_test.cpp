@@ -359,7 +359,11 @@ TEST(Analysis, SegmentsAreRevisedWhileARunGoesOn) {
   const Snapshot reader = trace.read();
   for (uint64_t end = 1; end <= losses.size(); ++end) {
     uint64_t broken_from = end;
-    while (broken_from > 0 && losses[broken_from - 1] != kNone && !std::isfinite(losses[broken_from - 1])) --broken_from;
+    for (uint64_t step = end; step-- > 0;) {
+      if (losses[step] == kNone) continue;  // it ends nothing
+      if (std::isfinite(losses[step])) break;
+      broken_from = step;
+    }
     uint64_t judged = 0, broken = 0, nonfinite = 0;
     for (uint64_t step = 0; step < end; ++step) (step < broken_from ? judged : broken) += step + 1;
     for (uint64_t step = 0; step < end; ++step) nonfinite += losses[step] != kNone && !std::isfinite(losses[step]);

@@ -206,7 +206,7 @@ TEST(Report, SaysWhyNoUpdateWasApplied) {
     const Report report = analyze_all(trace.read());
     const Finding* finding = find_finding(report, "updates.none_applied");
     if (finding == nullptr) return Said();
-    EXPECT_EQ(finding->title.front().text(), "No weight changed in any of 2 recorded updates.");
+    EXPECT_EQ(finding->title.front().text(), "No weight changed in any of 2 recorded updates of 1 parameter.");
     return Said{finding->title.from(1).text(), std::string(finding->suggestion.front().id())};
   };
   EXPECT_EQ(told(0, 0), (Said{"The learning rate is 0 in every step.", "advice.raise_learning_rate"}));

@@ -273,6 +273,16 @@ class Models(Case):
         self.assertEqual([name for name, _, _ in run.made[0].settings][:2], ["optimizer", "lr"])
         self.assertEqual(len(run.made[0].steps), 1)
 
+    def test_the_rate_that_a_program_gave(self):
+        """A warm-up changes it as soon as it is made."""
+        model = linear()
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.01)
+        with recording(model, optimizer) as run:
+            step(model, optimizer)
+        self.assertIn(("lr", "0.5", "learning_rate"), run.made[0].settings)
+        self.assertEqual(run.made[0].steps[0].result.learning_rate, 0.005)
+
     def test_optimizers_without_a_learning_rate(self):
         """They find one for themselves in each step."""
 

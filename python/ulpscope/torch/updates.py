@@ -84,8 +84,8 @@ def _settings_of_group(group: Dict[str, Any]) -> Dict[str, Tuple[str, str]]:
     kinds = {"lr": "learning_rate", "weight_decay": "weight_decay", "eps": "epsilon", "momentum": "momentum"}
     settings = {name: (f"{number(group[name]):g}", kind) for name, kind in kinds.items()
                 if isinstance(group.get(name), (int, float, torch.Tensor))}  # Adafactor has two numbers for eps
-    # A schedule made it 0: what its program gives is the other one.
-    if "lr" in settings and number(group["lr"]) == 0 and isinstance(group.get("initial_lr"), (int, float, torch.Tensor)):
+    # A schedule, as of a warm-up, changed it before the first step: what the program gives is the other one.
+    if "lr" in settings and isinstance(group.get("initial_lr"), (int, float, torch.Tensor)):
         settings["lr"] = f"{number(group['initial_lr']):g}", kinds["lr"]
     if len(group.get("betas", ())) == 2:
         for index, kind in enumerate(("momentum", "second_moment")):

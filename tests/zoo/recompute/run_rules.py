@@ -394,6 +394,12 @@ def test_loss(case, said):
     )
 
 
+def test_losses_before(case, said):
+    losses = test_losses(case.f)
+    bad = [step for step, loss in losses if not math.isfinite(loss)]
+    return {"nonfinite": len(bad), "evaluations": len(losses), "first": bad[0]}
+
+
 def nonfinite_statistic(case, said):
     """The first running statistic that holds some after the step of the test, and since when."""
     f = case.f
@@ -617,6 +623,7 @@ SAID = {
     "run.overfits.training_loss": training_fell,
     "advice.learns_by_heart": lambda case, said: {"step": min(test_losses(case.f), key=lambda loss: loss[1])[0]},
     "run.test_loss_nonfinite": test_loss,
+    "run.test_loss_nonfinite.before": test_losses_before,
     "run.test_loss_nonfinite.statistic": nonfinite_statistic,
     "run.loss_stayed": loss_stayed,
     "run.loss_rose": rise,

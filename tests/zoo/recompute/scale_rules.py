@@ -313,6 +313,7 @@ SAID = {
     "scale.stood.skipped": lambda case, said: {"skipped": skipped_inside(case)},
     "scale.began_low": began_low,
     "scale.began_low_and_grows": began_low,
+    "scale.started_low": lambda case, said: {"scale": case.f.steps.scale_before[0]},
     "scale.first_nonfinite": lambda case, said: {"skipped": max(blamed(case).values()), "all": case.f.steps.skipped.sum()},
     "advice.smaller_scale_keeps_gradients": saturates,
     "scale.no_step_taken": none_taken,

@@ -28,7 +28,7 @@ def updates(case):
 def none_applied(case, said):
     all_of = updates(case).values()
     return Claim(
-        {"updates": sum(u["rows"] for u in all_of)}, no_update_changed_a_weight=all(u["nonzero"] == u["lost"] for u in all_of)
+        {"updates": sum(u["rows"] for u in all_of), "parameters": len(all_of)}, no_update_changed_a_weight=all(u["nonzero"] == u["lost"] for u in all_of)
     )
 
 
