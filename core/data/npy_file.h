@@ -15,7 +15,7 @@ namespace ulpscope {
 
 // A type of numbers as NumPy writes it in a header: '<f4'.
 struct NumberType {
-  char kind = 'f';  // f: floating point, i: signed, u: unsigned, b: truth value, V: bytes that NumPy has no type for
+  char kind = 'f';  // f: floating point, c: complex, i: signed, u: unsigned, b: truth value, V: bytes that NumPy has no type for
   size_t bytes = 8;
   bool big_endian = false;
 };
