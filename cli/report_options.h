@@ -28,7 +28,8 @@ std::vector<OptionSpec> output_options(size_t limit = kDefaultLimit);
 std::vector<OptionSpec> print_options();
 // The same as output_options; --format also takes the number formats that a what-if can be about.
 std::vector<OptionSpec> what_if_options();
-// The same, but for those named in `without`; --format takes any number format beside how to print, as `meaning` says.
+// They are output_options but for those named in `without`; --format takes any number format beside how to print, as `meaning`
+// says.
 std::vector<OptionSpec> number_options(std::string meaning, std::string default_text, const std::vector<std::string>& without);
 std::vector<OptionSpec> join(std::initializer_list<std::vector<OptionSpec>> lists);
 

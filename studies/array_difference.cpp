@@ -23,7 +23,7 @@ constexpr size_t kChunk = size_t{1} << 16;
 
 size_t bytes_of(const FloatFormat& format) { return static_cast<size_t>(format.storage_bits() + 7) / 8; }
 
-// Of the numbers of a type that NumPy writes so; nullptr: of none.
+// Gives the format of numbers of a type that NumPy writes so; nullptr: they have none.
 const FloatFormat* format_of(const NumberType& type, const FloatFormat* encodings) {
   if (type.kind == 'f') {
     for (const FloatFormat* format : {&binary16, &binary32, &binary64})
@@ -52,7 +52,7 @@ std::string element_text(size_t element, const std::vector<int64_t>& shape) {
 bool are_equal(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 bool is_subnormal(const FloatFormat& format, double x) { return x != 0 && std::fabs(x) < format.smallest_normal(); }
 
-// What is known of one array beside the numbers that it is held against.
+// One array beside the numbers that it is held against.
 struct Side {
   uint64_t nan = 0, infinite = 0, subnormal = 0;
   uint64_t mismatched = 0;       // NaN or Inf where the other side is not, or the reverse
@@ -169,8 +169,8 @@ class Comparison {
   }
   void take(size_t element, double a, double b, double exact) {
     see(a, b);
-    rounded_.see(format_, round_to(exact));
     const double rounded = round_to(exact);
+    rounded_.see(format_, rounded);
     if (std::isfinite(a) && std::isfinite(b) && std::isfinite(rounded)) {
       rounded_.add(format_, rounded, exact);
       rounding_bound_ += ulp(format_, exact) * ulp(format_, exact) / 4;

@@ -35,7 +35,7 @@ Sentence nonfinite_statistic(const RunFacts& facts, uint64_t step) {
   return {};
 }
 
-// What evaluation reads and training does not, and where its values can be seen.
+// Says what evaluation reads and training does not, and where its values can be seen.
 Advice advice_on_evaluation(const RunFacts& facts) {
   const Selection& selection = facts.selection;
   bool has_statistics = false, was_recorded = false;

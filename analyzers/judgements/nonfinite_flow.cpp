@@ -33,7 +33,7 @@ Held held_by(const TensorRow& row, DType dtype, int rank) {
           statistics.zeros, became_infinite(row, dtype),   holds_mask(row)};
 }
 
-// What a row with NaN or infinities came from: which beginning, and which of its rows.
+// A row with NaN or infinities came from this beginning, and from this one of its rows.
 struct FlowMark {
   uint32_t beginning = 0;
   uint32_t row = 0;
@@ -314,7 +314,7 @@ void add_row(const Held& row, bool skipped, NonfiniteBeginning& beginning) {
   beginning.last_step = row.position.step;
 }
 
-// Of one beginning so many rows are told apart, which bounds the memory of runs that go on with NaN; the last stands for those
+// So many rows of one beginning are told apart, which bounds the memory of runs that go on with NaN; the last stands for those
 // behind it.
 constexpr size_t kMostRows = size_t{1} << 14;
 

@@ -108,7 +108,7 @@ class HeaderParser {
 
 std::optional<NumberType> parse_number_type(std::string_view text) {
   const bool known_order = !text.empty() && std::string_view("<>|=").find(text[0]) != std::string_view::npos;
-  // Of other kinds, as texts, the number is none of bytes.
+  // Other kinds, as texts, have a number that is none of bytes.
   const bool is_in_bytes = text.size() == 3 && std::string_view("fiubcV").find(text[1]) != std::string_view::npos;
   if (!known_order || !is_in_bytes || text[2] < '1' || text[2] > '9') return {};
   return NumberType{text[1], static_cast<size_t>(text[2] - '0'), text[0] == '>'};

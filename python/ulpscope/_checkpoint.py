@@ -140,7 +140,7 @@ def _load_safetensors(path: str) -> Dict[str, torch.Tensor]:
 
 
 def load_torch(path: str) -> Any:
-    """What torch.load reads of a file without running code of it, on the CPU. Raises Unreadable."""
+    """Reads a file by torch.load without running code of it, onto the CPU. Raises Unreadable."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

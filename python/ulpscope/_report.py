@@ -40,6 +40,17 @@ def _finite_or_not(value: Any) -> Any:
     return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
 
 
+def named(value: Any) -> Any:
+    """With names where JSON has no numbers: the reverse of _finite_or_not."""
+    if isinstance(value, dict):
+        return {key: named(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [named(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
 def difference(candidate: str, reference: str, exact: str, number_format: str) -> Dict[str, Any]:
     """The report of `ulpscope diff`, of files of numpy.save."""
     said = _run("diff", candidate, reference, "--exact", exact, "--format", f"{number_format},json")

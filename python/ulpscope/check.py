@@ -10,6 +10,7 @@ import textwrap
 from typing import Any, Dict, List, NoReturn, Optional, Sequence, Union
 
 from ._library import Error
+from ._report import named
 
 _WIDTH = 120
 _CLEAN, _FINDINGS, _USAGE, _UNREADABLE, _FAILED = 0, 1, 2, 3, 4  # as the program has them
@@ -37,7 +38,7 @@ class Check:
     def to_json(self) -> str:
         """One object: path, verdict, findings, and the facts; numbers that JSON lacks are "NaN", "Infinity" and "-Infinity"."""
         whole = {"path": self.path, "verdict": self.verdict, "findings": self.findings, **self.facts}
-        return json.dumps(_plain(whole), indent=2)
+        return json.dumps(named(whole), indent=2)
 
     def __str__(self) -> str:
         return self.text
@@ -70,16 +71,6 @@ def check(path: Union[str, "os.PathLike[str]"], rate: Optional[float] = None, mo
     name = os.fspath(path)
     findings, facts = judge(read(name, model), rate)
     return Check(name, findings, facts)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
 
 
 def _lines(of: Check) -> List[str]:

@@ -6,19 +6,17 @@ import importlib
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NoReturn, Optional, Sequence
+from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 
 from ._library import Error
-
-if TYPE_CHECKING:
-    from .torch.op_runs import Compared
+from ._report import named
 
 _MOST = 1.1
 _CLEAN, _FINDINGS, _USAGE, _UNREADABLE, _FAILED = 0, 1, 2, 3, 4  # as the program has them
 
 
 class OpCheck:
-    """What came of a check: .tensors, a dict for each output and gradient, .problems, sentences, and .text.
+    """The result of a check: .tensors, a dict for each output and gradient, .problems, sentences, and .text.
 
     Of a tensor: "name" ("output 0", "gradient of input 1"), "format" (of the candidate's numbers), "elements"; "error_ratio": the norm
     of the candidate's error over that of the reference's, None where the reference has none; "judged_ratio": over the larger one of that
@@ -72,7 +70,7 @@ class OpCheck:
     def to_json(self, most: float = _MOST) -> str:
         """One object: worse, problems, tensors; infinities are "Infinity"."""
         whole = {"worse": self.worse(most), "problems": self.problems, "tensors": self.tensors}
-        return json.dumps(_plain(whole), indent=2)
+        return json.dumps(named(whole), indent=2)
 
     def __str__(self) -> str:
         return self.text
@@ -96,11 +94,7 @@ def opcheck(candidate: Callable[..., Any], reference: Callable[..., Any], inputs
     ImportError without torch."""
     from .torch.op_runs import run
 
-    return _of(run(candidate, reference, inputs, grad))
-
-
-def _of(made: "Compared") -> OpCheck:
-    return OpCheck(made.tensors, made.problems)
+    return OpCheck(*run(candidate, reference, inputs, grad))
 
 
 def _row(each: Dict[str, Any]) -> Sequence[str]:
@@ -109,14 +103,6 @@ def _row(each: Dict[str, Any]) -> Sequence[str]:
 
     return (each["name"], each["format"], f"{each['elements']:,}", ratio(each["error_ratio"]), ratio(each["candidate_over_rounded"]),
             ratio(each["largest_ulps"]), ratio(each["reference_largest_ulps"]))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_plain(each) for each in value]
-    return "Infinity" if value == float("inf") else value
 
 
 class _Parser(argparse.ArgumentParser):

@@ -26,10 +26,11 @@ class Compared(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """What a function gave: outputs, and the gradients of the inputs that have one, by the inputs' places."""
+    """The outputs of a function, and the gradients of the inputs that have one, by the inputs' places."""
 
     outputs: List[torch.Tensor]
     gradients: Dict[int, torch.Tensor]
+    starts: List[torch.Tensor]  # the gradients of the outputs
 
 
 def run(candidate: Callable[..., Any], reference: Callable[..., Any], inputs: Sequence[Any], grad: bool) -> Compared:
@@ -47,14 +48,12 @@ def run(candidate: Callable[..., Any], reference: Callable[..., Any], inputs: Se
         if given[place].dtype not in _FORMATS:
             raise ValueError(f"input {place} is {_type(given[place])}: nothing wider is at hand to compare with")
 
-    plain = _call(reference, given, None, grad, [])
+    plain = _call(reference, given, None, grad)
     problems: List[str] = []
     for place, output in enumerate(plain.outputs):
         if output.dtype not in _FORMATS:
             raise ValueError(f"output {place} of the reference is {_type(output)}: expected FP32, FP16, BF16 or FP8")
-    starts = _starts(plain.outputs)
-    if grad:
-        plain = _call(reference, given, None, grad, starts)
+    starts = plain.starts
     exact = _call(reference, given, torch.float64, grad, starts)
     if len(exact.outputs) != len(plain.outputs) or any(each.dtype != torch.float64 for each in exact.outputs):
         raise ValueError("the reference gives other outputs, or types, where its inputs are FP64")
@@ -86,7 +85,7 @@ def random_inputs(shapes: str, dtype: str, seed: int) -> List[torch.Tensor]:
 
 
 def load_inputs(path: str) -> List[Any]:
-    """What a file of torch.save holds, read safely: a list, or one tensor. Raises Unreadable."""
+    """Reads a file of torch.save safely, which holds a list, or one tensor. Raises Unreadable."""
     held = _checkpoint.load_torch(path)
     if isinstance(held, torch.Tensor):
         return [held]
@@ -99,9 +98,9 @@ def _type(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).replace("torch.", "")
 
 
-def _call(function: Callable[..., Any], inputs: List[Any], dtype: Optional[torch.dtype], grad: bool, starts: List[torch.Tensor],
-          problems: Optional[List[str]] = None) -> _Run:
-    """One run on copies; with `starts` backwards from the outputs, too. `problems` are told of inputs that it changes."""
+def _call(function: Callable[..., Any], inputs: List[Any], dtype: Optional[torch.dtype], grad: bool,
+          starts: Optional[List[torch.Tensor]] = None, problems: Optional[List[str]] = None) -> _Run:
+    """One run on copies, with `grad` backwards too, from `starts` or new ones. `problems` are told of inputs that it changes."""
     leaves: Dict[int, torch.Tensor] = {}
     passed: List[Any] = []
     for place, each in enumerate(inputs):
@@ -120,13 +119,14 @@ def _call(function: Callable[..., Any], inputs: List[Any], dtype: Optional[torch
         problems += [f"The candidate changes input {place}." for place, (after, each) in enumerate(zip(passed, inputs))
                      if isinstance(each, torch.Tensor) and not _is_same(after, each)]
     gradients: Dict[int, torch.Tensor] = {}
+    starts = _starts(outputs) if starts is None else starts
     roots = [(output, start) for output, start in zip(outputs, starts)
              if output.requires_grad and output.shape == start.shape]
     if leaves and roots:
         found = torch.autograd.grad([root for root, _ in roots], list(leaves.values()),
                                     [start.to(root.dtype) for root, start in roots], allow_unused=True)
         gradients = {place: each.detach() for place, each in zip(leaves, found) if each is not None}
-    return _Run([output.detach() for output in outputs], gradients)
+    return _Run([output.detach() for output in outputs], gradients, starts)
 
 
 def _starts(outputs: List[torch.Tensor]) -> List[torch.Tensor]:
@@ -148,7 +148,7 @@ _Found = List[Optional[torch.Tensor]]  # the same, where they are
 
 
 def _pairs(made: _Run, plain: _Run, exact: _Run, again: _Run, problems: List[str]) -> Iterator[Tuple[str, _Parts]]:
-    """What can be compared, by name; `problems` are told of the rest."""
+    """Yields all that can be compared, by name; `problems` are told of the rest."""
     if len(made.outputs) != len(plain.outputs):
         problems.append(f"The candidate returns {len(made.outputs)} tensors, and the reference {len(plain.outputs)}.")
         return
