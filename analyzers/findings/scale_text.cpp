@@ -189,18 +189,22 @@ void tell_low_zone(const RunFacts& facts, size_t zone, const Sentence& look, Fin
   // What was skipped while the scale came down from its start is told elsewhere.
   const bool wastes = wastes_many(all.skipped - std::min(all.skipped, steps.leading_skips), all.steps);
   const bool adapts = facts.context.trace.run().dynamic_loss_scale;
-  // Then no skipped step brought it there.
   const bool began_low = steps.first.scale_before < StepTotals::kZones[zone];
-  const bool is_trouble = flushes || (wastes && !began_low);
-  if (began_low && !steps.skipped.empty())
-    tell_zone(facts, zone, is_trouble, kStartedLow({{"scale", scale_value(steps.first.scale_before)}}), {}, found);
-  else if (steps.skipped.empty())
-    tell_zone(facts, zone, is_trouble, (adapts ? kBeganLowAndGrows : kBeganLow)({{"scale", scale_value(steps.first.scale_before)}}),
-              {}, found);
-  else if (!is_trouble && facts.fitting().run.smallest)
+  // No scale helps steps whose loss was NaN, and no skipped step brought a scale down that began there.
+  const bool is_harmless = began_low && facts.broke();
+  const bool is_trouble = flushes || (wastes && !is_harmless);
+  if (began_low && !steps.skipped.empty()) {
+    Sentences why = kStartedLow({{"scale", scale_value(steps.first.scale_before)}});
+    if (!is_harmless) why += most_blamed(facts);
+    tell_zone(facts, zone, is_trouble, why, is_harmless ? Advice() : Advice(look), found);
+  } else if (steps.skipped.empty()) {
+    const Template& began = adapts ? kBeganLowAndGrows : kBeganLow;
+    tell_zone(facts, zone, is_trouble, began({{"scale", scale_value(steps.first.scale_before)}}), {}, found);
+  } else if (!is_trouble && facts.fitting().run.smallest) {
     tell_zone(facts, zone, is_trouble, kTooLittleToFeel(), {}, found);
-  else
+  } else {
     tell_zone(facts, zone, is_trouble, most_blamed(facts), look, found);
+  }
 }
 
 }  // namespace ulpscope::findings
