@@ -18,6 +18,7 @@
 #include "ulpscope/kernels/update_sums.h"
 #include "ulpscope/kernels/update_sums_kernel.h"
 #include "ulpscope/recorder/op_identity.h"
+#include "ulpscope/recorder/running_sum.h"
 #include "ulpscope/recorder/value_blocks.h"
 #include "ulpscope/trace/histogram_code.h"
 #include "ulpscope/trace/op_semantics.h"
@@ -109,6 +110,7 @@ struct CallRecorder::State {
     int32_t gradient_input = -1;
     PackedRecord record;
     std::unique_ptr<UpdateCounts> update;
+    std::unique_ptr<SumCounts> sum;
     std::vector<CaptureNode> capture;
     std::vector<std::pair<int64_t, double>> samples;  // elements and their values
   };
@@ -503,6 +505,16 @@ void CallRecorder::set_update(CallToken token, uint32_t slot, const UpdateCounts
   output.update = std::make_unique<UpdateCounts>(update);
 }
 
+void CallRecorder::set_sum(CallToken token, uint32_t slot, const SumCounts& sum) {
+  const std::lock_guard lock(state_->mutex);
+  const State::Call* call = nullptr;
+  State::Output& output = state_->find(token, slot, call);
+  if (!is_float(output.dtype))
+    throw usage_error("{}: output {}: a sum of {}; expected a floating-point type", state_->name_of_call(*call), slot,
+                      info(output.dtype).name);
+  output.sum = std::make_unique<SumCounts>(sum);
+}
+
 const CallRecorder::State::Output* CallRecorder::State::find(const ValueKey& value) const {
   const auto call = last_calls.find(value.op);
   if (call == last_calls.end()) return nullptr;
@@ -634,6 +646,7 @@ void CallRecorder::State::write_calls() {
         record.update = *output.update;
         record.update_known = true;
       }
+      if (output.sum) recorder.add_sum(static_cast<int>(output.slot), *output.sum);
     }
     if (const std::optional<int> slot = recorder.after()) {
       const auto origin = std::find_if(call.outputs.begin(), call.outputs.end(),

@@ -65,6 +65,7 @@ class FlightRecorder final : public TraceSink {
   void add_capture(const CaptureRow& row) override { hold(row); }
   void add_sample(const SampleRow& row) override { hold(row); }
   void add_measure(const MeasureRow& row) override { hold(row); }
+  void add_sum(const SumRow& row) override { hold(row); }
   void end_step(const StepRow& row) override;
 
   SinkStatus status() const override;

@@ -182,6 +182,16 @@ UpdateCounts count_update(const HostUpdate& update) {
   return record.update;
 }
 
+SumCounts count_addition(const HostTensor& before, const HostTensor& addend, double factor, const HostTensor& after) {
+  check_shapes(before, "the sum before the addition", addend, "the addend");
+  check_shapes(before, "the sum before the addition", after, "the one after it");
+  const TensorView a = readable(before, "the sum before the addition"), b = readable(addend, "the addend"),
+                   stored = readable(after, "the sum after the addition");
+  for (const TensorView& view : {a, b, stored})
+    if (!is_float(view.dtype)) throw usage_error("an addition is of {}; expected a floating-point type", info(view.dtype).name);
+  return count_sum(summed_values(a), summed_values(b), factor, summed_values(stored));
+}
+
 OutputRecord count_cast(const HostTensor& from, const HostTensor& to, double scale) {
   check_shapes(from, "what is cast", to, "the cast");
   const TensorView source = readable(from, "what is cast"), result = readable(to, "the cast");

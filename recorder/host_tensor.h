@@ -1,4 +1,5 @@
-// Tensors of the host's memory that producers describe, of any rank, and what is counted of them: what a cast and an update did.
+// Tensors of the host's memory that producers describe, of any rank, and what is counted of them: what a cast, an update and an
+// addition did.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 
 #include "ulpscope/kernels/statistics.h"
 #include "ulpscope/kernels/view.h"
+#include "ulpscope/recorder/running_sum.h"
 #include "ulpscope/trace/records.h"
 
 namespace ulpscope {
@@ -36,6 +38,9 @@ struct HostUpdate {
   std::optional<HostTensor> update = {};    // d as it was asked for, FP32 or FP64; nothing: after - before
 };
 UpdateCounts count_update(const HostUpdate& update);
+
+// Of a' = round(a + factor b), all of one shape.
+SumCounts count_addition(const HostTensor& before, const HostTensor& addend, double factor, const HostTensor& after);
 
 // Tells what a cast of `from` to `to`, its values in FP16 or BF16, did: the statistics of the values before and the counts of the
 // rounding. Where it did not round to the nearest value the counts are unknown, and the statistics those of `to`. `scale`: the loss

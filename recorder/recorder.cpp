@@ -13,6 +13,7 @@
 #include "ulpscope/recorder/level_control.h"
 #include "ulpscope/recorder/memory_watch.h"
 #include "ulpscope/recorder/record_arena.h"
+#include "ulpscope/recorder/running_sum.h"
 
 namespace ulpscope {
 
@@ -154,6 +155,7 @@ struct Recorder::State {
     std::optional<StepRow> row;   // once it has ended
     uint32_t first_sequence = 0;  // of the next pass to be written
     Findings findings;            // of the passes that were
+    SumsOfStep sums;
 
     // Between steps of options.every, health.
     RecordLevel recorded_level() const {
@@ -306,6 +308,7 @@ void Recorder::begin_step(uint64_t number) {
   step.metric_added = step.is_looked_at = step.leaves_out_ops = false;
   step.first_sequence = 0;
   step.findings = {};
+  step.sums.clear();
   state.ops.begin_step(number);
   state.begin_pass();
   const auto every = static_cast<uint64_t>(std::max<int64_t>(state.options.every, 1));
@@ -458,6 +461,14 @@ void Recorder::add_measure(const ValueKey& output, std::string_view name, double
   pass.measures.push_back({static_cast<uint32_t>(pass.calls.size() - 1), output.slot, std::string(name), value});
 }
 
+void Recorder::add_sum(int slot, const SumCounts& counts) {
+  State& state = *state_;
+  if (!state.step().written || state.pass->calls.empty()) return;
+  const State::Call& call = state.pass->calls.back();
+  if (slot < 0 || static_cast<uint32_t>(slot) >= call.outputs || !state.ops[call.entry].rows_wanted) return;
+  state.step().sums.add(state.ops.tensor(call.first_tensor, static_cast<uint32_t>(slot)).tensor, counts);
+}
+
 void Recorder::add_setting(const SettingInfo& setting) {
   if (state_->options.level != RecordLevel::off) state_->sink.add_setting(setting);
 }
@@ -607,6 +618,7 @@ void Recorder::State::update_limits(Pass& in) {
   rows.batches = in.samples_of_batches.size();
   rows.fingerprints = in.sums.rows();
   rows.measures = in.measures.size();
+  rows.sums = in.step->sums.size();
   for (const Call& call : in.calls) {
     if (!ops[call.entry].rows_wanted) continue;
     rows.tensors += call.outputs;
@@ -753,6 +765,7 @@ void Recorder::State::end_step(Step& of) {
   // The step in which the limit was reached is written still.
   if (!failed && (of.written || of.metric_added || stop != had_stopped)) {
     if (of.watched) graph = graphs.number_of(of.graph, sink, ops);
+    if (of.written && !control.rows_stopped()) of.sums.write(of.number, sink);
     StepRow& row = *of.row;
     row.step = of.number;
     row.graph = graph;

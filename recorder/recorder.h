@@ -33,6 +33,8 @@
 
 namespace ulpscope {
 
+struct SumCounts;
+
 struct OutputDescription {
   TensorView view;
   Role role = Role::activation;
@@ -159,6 +161,8 @@ class Recorder {
   // Takes another measure of an output of the op of the last `before`: a number by its name, written beside the output's row,
   // where that is recorded. Of another op's output nothing is kept.
   void add_measure(const ValueKey& output, std::string_view name, double value);
+  // Tells what became of the terms that this op added to its output in slot `slot`, a running sum: all of a step make one row.
+  void add_sum(int slot, const SumCounts& counts);
   // For a device that is behind, when all records are filled in: the origins to be captured among the ops since it was last asked.
   // Valid until it is asked again.
   std::span<const Origin> find_origins();

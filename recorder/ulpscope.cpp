@@ -547,6 +547,15 @@ int ulpscope_fill_update(ulpscope_recorder* recorder, ulpscope_op op, uint32_t s
   });
 }
 
+int ulpscope_set_addition(ulpscope_recorder* recorder, ulpscope_op op, uint32_t slot, const ulpscope_addition* addition) {
+  return with(recorder, "ulpscope_set_addition", [&](CallRecorder& calls) {
+    const ulpscope_addition given = read(addition, "an addition");
+    const ulpscope_tensor before = read(given.before, "the sum before the addition"), addend = read(given.addend, "the addend"),
+                          after = read(given.after, "the sum after the addition");
+    calls.set_sum(op, slot, count_addition(tensor_of(before), tensor_of(addend), given.factor, tensor_of(after)));
+  });
+}
+
 int ulpscope_take_statistics(const ulpscope_tensor* tensor, int level, ulpscope_statistics* statistics) {
   return guarded("ulpscope_take_statistics", [&] {
     if (level != 1 && level != 2) throw usage_error("level {}; expected 1 or 2", level);

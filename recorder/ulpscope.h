@@ -278,6 +278,19 @@ typedef struct {
 ULPSCOPE_EXPORT int ulpscope_fill_update(ulpscope_recorder *recorder, ulpscope_op op, uint32_t slot,
                                          const ulpscope_update_counts *counts);
 
+/* A term b that was added to a running sum a: a' = round(a + factor b). All tensors have one shape. */
+typedef struct {
+  uint32_t size;
+  double factor;                 /* 1: b as it is */
+  const ulpscope_tensor *before; /* a */
+  const ulpscope_tensor *addend; /* b */
+  const ulpscope_tensor *after;  /* a' as it is stored */
+} ulpscope_addition;
+/* Counts what became of a term that the call added to its output `slot`, a sum in FP16 or BF16, until the step ends. Of more than
+ * 4,096 elements so many are looked at. */
+ULPSCOPE_EXPORT int ulpscope_set_addition(ulpscope_recorder *recorder, ulpscope_op op, uint32_t slot,
+                                          const ulpscope_addition *addition);
+
 /* Whether output `slot` holds NaN or Inf that none of the call's inputs had, as far as they are known and of this step. */
 ULPSCOPE_EXPORT int ulpscope_wants_capture(ulpscope_recorder *recorder, ulpscope_op op, uint32_t slot, uint8_t *wanted);
 /* Whether output `slot` was told with statistics that have no NaN and no Inf: where its memory holds some now, something that was

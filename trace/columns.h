@@ -436,12 +436,26 @@ struct Table<MeasureRow> {
                       Column{"name", "", "what was measured", FIELD(name)}, Column{"value", "", "its value", FIELD(value)});
 };
 
+template <>
+struct Table<SumRow> {
+  static constexpr TableId id = TableId::sums;
+  static constexpr auto columns = std::make_tuple(
+      Column{"step", "", "number of the step", FIELD(step)},
+      Column{"tensor", "", "row in tensors: the sum a", FIELD(tensor), Packing::gzip, Refers::tensors},
+      Column{"additions", "", "how many terms b the step added to the whole tensor", FIELD(additions)},
+      Column{"elements", "elements", "those that were looked at and finite, over all additions", FIELD(elements)},
+      Column{"addends", "elements", "those of them where b is not 0", FIELD(addends)},
+      Column{"absorbed", "elements", "those of the addends that left the stored sum as it was", FIELD(absorbed)},
+      Column{"asked", "", "sum of the magnitudes of b", FIELD(asked)},
+      Column{"arrived", "", "sum of sign(b) (a' - a), a' the stored sum behind the addition: what of it arrived", FIELD(arrived)});
+};
+
 #undef FIELD
 #undef WHERE
 
 // The row structs of all tables that have one, in the order of the tables.
 using RowStructs = std::tuple<RunInfo, SettingInfo, SourceInfo, ProductInfo, OpInfo, TensorInfo, GraphEdge, StepRow, BatchRow,
-                              TensorRow, ParameterRow, FingerprintRow, EventRow, CaptureRow, SampleRow, MeasureRow>;
+                              TensorRow, ParameterRow, FingerprintRow, EventRow, CaptureRow, SampleRow, MeasureRow, SumRow>;
 
 // What a field is stored as.
 template <typename T>

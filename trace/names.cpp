@@ -135,7 +135,8 @@ const char* name_of(SettingKind kind) {
                                                  "recording_level",
                                                  "recording_interval",
                                                  "recording_limit",
-                                                 "scale_floor"};
+                                                 "scale_floor",
+                                                 "micro_batches"};
   return kNames[static_cast<size_t>(kind)];
 }
 

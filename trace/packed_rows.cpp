@@ -143,6 +143,10 @@ void PackedRows::add(const MeasureRow& row) {
   Packer(bytes_).add(row);
   ++rows_.measures;
 }
+void PackedRows::add(const SumRow& row) {
+  Packer(bytes_).add(row);
+  ++rows_.sums;
+}
 
 void PackedRows::write(TraceSink& sink) const {
   for (Unpacker from(bytes_); from.has_more();) {
@@ -167,6 +171,9 @@ void PackedRows::write(TraceSink& sink) const {
         break;
       case TableId::measures:
         sink.add_measure(from.row<MeasureRow>());
+        break;
+      case TableId::sums:
+        sink.add_sum(from.row<SumRow>());
         break;
       default:
         throw std::logic_error("rows of this table are not packed");

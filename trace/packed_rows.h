@@ -19,6 +19,7 @@ class PackedRows {
   void add(const CaptureRow& row);
   void add(const SampleRow& row);
   void add(const MeasureRow& row);
+  void add(const SumRow& row);
 
   const MoreRows& rows() const { return rows_; }
   size_t bytes() const { return bytes_.size(); }

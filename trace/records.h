@@ -121,8 +121,9 @@ enum class SettingKind : uint8_t {
   recording_interval,    // in which steps
   recording_limit,       // how large the trace may grow
   scale_floor,           // below which the loss scale does not fall
+  micro_batches,         // how many batches' gradients are added up for a step
 };
-inline constexpr int kSettingKinds = 36;
+inline constexpr int kSettingKinds = 37;
 const char* name_of(SettingKind kind);
 
 // A setting that the run has, under the producer's name for it, so that advice can name it.
@@ -398,6 +399,20 @@ struct MeasureRow {
   uint32_t tensor = 0;
   std::string name;
   double value = 0;
+};
+
+// What became of the terms b that a step added to a running sum a in 16 bits: a' = round(a + b), over and over. Of a sum of more
+// than kMostSummed elements so many are looked at, the same in each addition. Elements where a, b or a' is NaN or infinite are left
+// out.
+struct SumRow {
+  uint64_t step = 0;
+  uint32_t tensor = 0;     // the sum
+  uint64_t additions = 0;  // a' = round(a + b) of the whole tensor
+  uint64_t elements = 0;   // that were looked at, over all of them
+  uint64_t addends = 0;    // of those, b != 0
+  uint64_t absorbed = 0;   // of those, a' == a
+  double asked = 0;        // the sum of |b|
+  double arrived = 0;      // the sum of sign(b) (a' - a)
 };
 
 }  // namespace ulpscope

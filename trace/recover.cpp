@@ -537,6 +537,7 @@ std::optional<RecoverResult> Salvage::run() {
   copy_captures();
   copy_rows<SampleRow>();
   copy_rows<MeasureRow>();
+  copy_rows<SumRow>();
   std::vector<EventRow> events;
   visit_readable<EventRow>([&](const EventRow& row) { events.push_back(row); });
   result_.steps = copied_.size();

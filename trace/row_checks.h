@@ -152,6 +152,17 @@ struct Rules<ParameterRow> {
 };
 
 template <>
+struct Rules<SumRow> {
+  static constexpr auto all =
+      std::make_tuple(RULE("additions", "at most 2^48", row.additions <= kMostElements),
+                      RULE("elements", "at most 2^48", row.elements <= kMostElements),
+                      RULE("addends", "at most elements", row.addends <= row.elements),
+                      RULE("absorbed", "at most addends", row.absorbed <= row.addends),
+                      RULE("asked", "a finite number of at least 0", row.asked >= 0 && std::isfinite(row.asked)),
+                      RULE("arrived", "a finite number", std::isfinite(row.arrived)));
+};
+
+template <>
 struct Rules<EventRow> {
   static constexpr auto all = std::make_tuple(RULE("count", "at most 2^48", row.count <= kMostElements));
 };

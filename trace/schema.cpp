@@ -116,6 +116,7 @@ std::array<TableSpec, kTables> declare() {
           "How elements came about that were not finite while all inputs of their op were: trees of values, one row each."),
       table_of<SampleRow>("samples", 1024, "Values of tensors (level full) at evenly spaced indices."),
       table_of<MeasureRow>("measures", 512, "Further measures of tensors by name."),
+      table_of<SumRow>("sums", 512, "What arrived of what was added to running sums in 16 bits: one row per sum and step.", 3),
   };
 }
 

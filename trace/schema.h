@@ -17,7 +17,7 @@ namespace ulpscope {
 // Readers read every minor version of their major one. An addition raises the minor: a table, a column or an enumerator, each
 // behind all others of its kind, so that nothing moves. A column has one of the types that ElementType has, and is never the first.
 // Whatever else changes what a file holds or means raises the major: another size of chunks, too.
-inline constexpr uint64_t kSchemaMajor = 14, kSchemaMinor = 2;
+inline constexpr uint64_t kSchemaMajor = 14, kSchemaMinor = 3;
 // "14.3", of the major version that is read.
 std::string schema_version_text(uint64_t minor);
 
@@ -40,9 +40,10 @@ enum class TableId : uint8_t {
   events,
   captures,
   samples,
-  measures,  // more tables follow this one, since commit records have them in this order
+  measures,
+  sums,  // more tables follow this one, since commit records have them in this order
 };
-inline constexpr size_t kTables = 19;
+inline constexpr size_t kTables = 20;
 
 // How the elements of a column are to be understood.
 enum class ValueKind : uint8_t {

@@ -27,7 +27,7 @@ struct SinkStatus {
 // Rows that may be added to a trace.
 struct MoreRows {
   uint64_t tensors = 0, histograms = 0;  // rows, and those of them that have one
-  uint64_t samples = 0, batches = 0, parameters = 0, fingerprints = 0, measures = 0;
+  uint64_t samples = 0, batches = 0, parameters = 0, fingerprints = 0, measures = 0, sums = 0;
 
   MoreRows& operator+=(const MoreRows& other) {
     tensors += other.tensors;
@@ -37,6 +37,7 @@ struct MoreRows {
     parameters += other.parameters;
     fingerprints += other.fingerprints;
     measures += other.measures;
+    sums += other.sums;
     return *this;
   }
 };
@@ -61,6 +62,7 @@ class TraceSink {
   virtual void add_capture(const CaptureRow& row) = 0;
   virtual void add_sample(const SampleRow& row) = 0;
   virtual void add_measure(const MeasureRow& row) = 0;
+  virtual void add_sum(const SumRow& row) = 0;
   // Ends the step: everything added since the last one belongs to it and becomes visible with it, whole.
   virtual void end_step(const StepRow& row) = 0;
 

@@ -326,6 +326,9 @@ void Snapshot::visit_samples(StepRange range, const std::function<bool(std::span
 void Snapshot::visit_measures(StepRange range, const std::function<bool(std::span<const MeasureRow>)>& visit) const {
   visit_all<MeasureRow>(*view_, range, false, visit);
 }
+void Snapshot::visit_sums(StepRange range, const std::function<bool(std::span<const SumRow>)>& visit) const {
+  visit_all<SumRow>(*view_, range, false, visit);
+}
 
 std::vector<CaptureRow> Snapshot::captures(StepRange range) const {
   std::vector<CaptureRow> rows;

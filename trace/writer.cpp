@@ -95,6 +95,7 @@ class TraceWriter final : public TraceSink {
   void add_capture(const CaptureRow& row) override { add(row); }
   void add_sample(const SampleRow& row) override { add(row); }
   void add_measure(const MeasureRow& row) override { add(row); }
+  void add_sum(const SumRow& row) override { add(row); }
 
   void end_step(const StepRow& row) override {
     add(row);
@@ -121,6 +122,7 @@ class TraceWriter final : public TraceSink {
     add(TableId::fingerprints, more.fingerprints);
     add(TableId::samples, more.samples);
     add(TableId::measures, more.measures);
+    add(TableId::sums, more.sums);
     add(TableId::steps, 1);
     add(TableId::events, kStepEvents);
     add(TableId::strings, kStepEvents);
@@ -170,7 +172,7 @@ class TraceWriter final : public TraceSink {
 
   void drop_unended_rows() {
     for (const TableId id : {TableId::batches, TableId::stats, TableId::histograms, TableId::parameters, TableId::fingerprints,
-                             TableId::captures, TableId::samples, TableId::measures}) {
+                             TableId::captures, TableId::samples, TableId::measures, TableId::sums}) {
       current_[id].clear();
     }
   }

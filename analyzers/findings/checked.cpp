@@ -41,7 +41,9 @@ constexpr Template kPaused{"checked.paused", "{blocks:count block} in which reco
 constexpr Template kOtherRanks{"checked.other_ranks", "{others:count other rank} (not read)"};
 constexpr Template kStepsWithoutLoss{"checked.steps_without_loss", "the loss of {lacking} of {steps:count step} (not known)"};
 constexpr Template kFiltered{"checked.filtered", "what was not recorded ({filters})"};
+constexpr Template kGradientSums{"checked.gradient_sums", "sums of gradients in 16 bits"};
 constexpr Template kSums{"checked.sums", "rounding error of sums"};
+constexpr Template kOtherSums{"checked.other_sums", "rounding error of other sums"};
 
 // The recording left these out, where they may hide something.
 void add_left_out(const Snapshot& trace, Value::List& unseen) {
@@ -118,8 +120,12 @@ Sentences what_was_checked(const RunFacts& facts, std::span<const Part> parts) {
     if (const std::vector<std::string> others = changed_by_program(facts); !others.empty())
       unseen.push_back(kOtherUpdates({{"parameters", others.size()}, {"first", Name{NameKind::parameter, others.front()}}}));
   }
+  const auto of_gradients = [](const UpdateJudgement::Sum& sum) { return sum.of_gradients; };
+  const bool saw_sums =
+      has(Part::updates) && std::any_of(facts.updates().sums().begin(), facts.updates().sums().end(), of_gradients);
+  if (saw_sums) seen.push_back(kGradientSums());
   add_left_out(facts.context.trace, unseen);
-  if (has(Part::ranges)) unseen.push_back(kSums());
+  if (has(Part::ranges)) unseen.push_back((saw_sums ? kOtherSums : kSums)());
   Sentences checked;
   if (!seen.empty()) checked += kChecked({{"matters", Value::list(std::move(seen))}});
   if (!unseen.empty()) checked += kNotChecked({{"matters", Value::list(std::move(unseen))}});

@@ -1,6 +1,7 @@
 #include "ulpscope/analyzers/judgements/update_judgement.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ulpscope/analyzers/subject/output_slots.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
@@ -22,7 +23,8 @@ SmallUpdates rounding_of_small(const TensorInfo& weight) {
 UpdateJudgement::UpdateJudgement(const AnalysisContext& context, const StepTotals& steps, const StepTotals& judged,
                                  const UpdateFacts& facts)
     : whole_(facts.updates().whole()) {
-  const PerTensor<UpdateTotals>& by_tensor = facts.updates().judged(room_).weights;
+  const RunUpdates& before_break = facts.updates().judged(room_);
+  const PerTensor<UpdateTotals>& by_tensor = before_break.weights;
   for (uint32_t i = 0; i < context.selection.size(); ++i) {
     const UpdateTotals* const totals = by_tensor.find(i);
     if (totals == nullptr) continue;
@@ -34,8 +36,21 @@ UpdateJudgement::UpdateJudgement(const AnalysisContext& context, const StepTotal
     weights_.push_back({i, *totals, rounding_of_small(tensor)});
     sum_.append(*totals);
   }
+  for (uint32_t i = 0; i < context.selection.size(); ++i) {
+    const SumTotals* const totals = before_break.sums.find(i);
+    const TensorInfo& tensor = context.selection.tensor(i);
+    if (totals == nullptr || !is_float(tensor.dtype)) continue;
+    const int bits = info(tensor.dtype).format->fraction_bits + 1;
+    sums_.push_back({i, *totals, is_gradient(tensor.role), SumTotals::kLimit * std::ldexp(1.0, bits)});
+  }
   const bool is_whole = !context.options.restricts_steps() && context.options.modules.empty() && context.options.ops.empty();
   none_applied_ = is_whole && sum_.rows > 0 && sum_.all.nonzero == sum_.all.lost && 2 * judged.count >= steps.count;
+}
+
+bool UpdateJudgement::Sum::is_stagnant() const {
+  // Other sums may go on from step to step.
+  const double of_one = static_cast<double>(totals.additions) / static_cast<double>(of_gradients ? totals.steps : 1);
+  return of_one >= least_addends && totals.lost() >= SumTotals::kLimit;
 }
 
 std::vector<UpdateJudgement::Lost> UpdateJudgement::lost(SmallUpdates rounding, double limit) const {

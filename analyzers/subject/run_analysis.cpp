@@ -12,7 +12,41 @@ namespace ulpscope {
 namespace {
 
 constexpr size_t kStepRowsAtOnce = 4096;
-constexpr size_t kParametersAtOnce = 65536;
+constexpr size_t kRowsAtOnce = 65536;
+
+// Rows of a table that has few of a step, of as many steps as there is room for.
+template <typename Row>
+class RowsOfSteps {
+ public:
+  // Of how many of these steps it has all, at least one. `visit` visits the table.
+  template <typename Visit>
+  size_t read(std::span<const StepRow> steps, const Visit& visit) {
+    rows_.clear();
+    std::optional<uint64_t> beyond;
+    visit([&](std::span<const Row> rows) {
+      for (const Row& row : rows) {
+        if (rows_.size() >= kRowsAtOnce && row.step != rows_.back().step) {
+          beyond = row.step;
+          return false;
+        }
+        rows_.push_back(row);
+      }
+      return true;
+    });
+    if (!beyond) return steps.size();
+    return static_cast<size_t>(
+        std::lower_bound(steps.begin(), steps.end(), *beyond, [](const StepRow& row, uint64_t step) { return row.step < step; }) -
+        steps.begin());
+  }
+  std::span<const Row> of(uint64_t step) const {
+    const auto [first, last] =
+        std::equal_range(rows_.begin(), rows_.end(), Row{.step = step}, [](const Row& a, const Row& b) { return a.step < b.step; });
+    return {first, last};
+  }
+
+ private:
+  std::vector<Row> rows_;
+};
 
 // Steps of one part, of which rows are read together.
 class StepBatch {
@@ -24,7 +58,7 @@ class StepBatch {
   // False: that was asked for.
   bool read(std::span<const StepRow> steps) {
     while (!steps.empty()) {
-      const size_t count = read_parameters(steps);
+      const size_t count = read_beside(steps);
       steps_ = steps.first(count);
       steps = steps.subspan(count);
       begun_ = false;
@@ -37,25 +71,17 @@ class StepBatch {
  private:
   StepRange range(std::span<const StepRow> steps) const { return {steps.front().step, steps.back().step + 1}; }
 
-  // Those of as many steps as a batch has room for, which it gives back.
-  size_t read_parameters(std::span<const StepRow> steps) {
-    parameters_.clear();
-    if (!tables_.parameters) return steps.size();
-    std::optional<uint64_t> beyond;
-    trace_.visit_parameters(range(steps), [&](std::span<const ParameterRow> rows) {
-      for (const ParameterRow& row : rows) {
-        if (parameters_.size() >= kParametersAtOnce && row.step != parameters_.back().step) {
-          beyond = row.step;
-          return false;
-        }
-        parameters_.push_back(row);
-      }
-      return true;
-    });
-    if (!beyond) return steps.size();
-    return std::lower_bound(steps.begin(), steps.end(), *beyond,
-                            [](const StepRow& row, uint64_t step) { return row.step < step; }) -
-           steps.begin();
+  // Of how many of these steps there is room for what else was asked for.
+  size_t read_beside(std::span<const StepRow> steps) {
+    size_t count = steps.size();
+    const auto read = [&](bool wanted, auto& table, auto visit) {
+      if (!wanted) return;
+      const std::span<const StepRow> left = steps.first(count);
+      count = table.read(left, [&](const auto& take) { (trace_.*visit)(range(left), take); });
+    };
+    read(tables_.parameters, parameters_, &Snapshot::visit_parameters);
+    read(tables_.sums, sums_, &Snapshot::visit_sums);
+    return count;
   }
 
   bool read_rows() {
@@ -90,13 +116,10 @@ class StepBatch {
   }
 
   void give(std::span<const TensorRow> rows, bool ends) {
-    std::span<const ParameterRow> parameters;
-    if (!begun_) {
-      const auto [first, last] = std::equal_range(parameters_.begin(), parameters_.end(), ParameterRow{.step = steps_.front().step},
-                                                  [](const ParameterRow& a, const ParameterRow& b) { return a.step < b.step; });
-      parameters = {first, last};
-    }
-    visit_({part_, context_.parts[part_].run.rank, steps_.front(), rows, parameters, !begun_, ends});
+    const uint64_t step = steps_.front().step;
+    const auto parameters = begun_ ? std::span<const ParameterRow>() : parameters_.of(step);
+    const auto sums = begun_ ? std::span<const SumRow>() : sums_.of(step);
+    visit_({part_, context_.parts[part_].run.rank, steps_.front(), rows, parameters, sums, !begun_, ends});
     begun_ = true;
   }
 
@@ -106,7 +129,8 @@ class StepBatch {
   const TablesRead tables_;
   const std::function<void(const Block&)>& visit_;
   const std::function<bool(size_t)>& seen_;
-  std::vector<ParameterRow> parameters_;
+  RowsOfSteps<ParameterRow> parameters_;
+  RowsOfSteps<SumRow> sums_;
   std::span<const StepRow> steps_;  // that have not ended
   bool begun_ = false;              // a block of the first of them was given
 };

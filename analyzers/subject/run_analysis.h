@@ -70,12 +70,18 @@ struct Block {
   const StepRow& step;
   std::span<const TensorRow> rows;           // in order of execution
   std::span<const ParameterRow> parameters;  // all of the step, with its first block
+  std::span<const SumRow> sums;              // the same
   bool begins = true, ends = true;           // the step
 };
 
 // What of a trace an analysis reads besides its steps.
 struct TablesRead {
-  bool rows = true, histograms = true, parameters = false;
+  bool rows = true, histograms = true, parameters = false, sums = false;
+
+  static TablesRead none() { return {false, false, false, false}; }
+  TablesRead operator|(const TablesRead& other) const {
+    return {rows || other.rows, histograms || other.histograms, parameters || other.parameters, sums || other.sums};
+  }
 };
 
 template <typename A>
@@ -109,7 +115,7 @@ class Wanted {
     if (wanted_) analysis_.update(block);
   }
   void merge(Wanted&& other) { analysis_.merge(std::move(other.analysis_)); }
-  TablesRead reads() const { return wanted_ ? TablesRead(analysis_.reads()) : TablesRead{false, false, false}; }
+  TablesRead reads() const { return wanted_ ? TablesRead(analysis_.reads()) : TablesRead::none(); }
   const A& get() const { return analysis_; }
   explicit operator bool() const { return wanted_; }
 
@@ -134,14 +140,8 @@ class Together {
     (std::index_sequence_for<Some...>());
   }
   TablesRead reads() const {
-    TablesRead all{false, false, false};
-    std::apply(
-        [&](const auto&... analysis) {
-          ((all = {all.rows || analysis.reads().rows, all.histograms || analysis.reads().histograms,
-                   all.parameters || analysis.reads().parameters}),
-           ...);
-        },
-        all_);
+    TablesRead all = TablesRead::none();
+    std::apply([&](const auto&... analysis) { ((all = all | analysis.reads()), ...); }, all_);
     return all;
   }
   template <typename A>

@@ -67,6 +67,7 @@ void UpdateTables::add_to(Report& report) const {
   report.add_fact("stall", std::move(known));
   report.tables.push_back(parameters_table());
   if (decays) report.tables.push_back(decay_table());
+  if (!judged_.sums().empty()) report.tables.push_back(sums_table());
   for (Plot& plot : std::array{lost_plot(), lost_heatmap()})
     if (!plot.series.empty()) report.plots.push_back(std::move(plot));
 }
@@ -145,6 +146,36 @@ Table UpdateTables::decay_table() const {
     table.rows.push_back({facts_.selection.key(weight->tensor),
                           {facts_.selection.name(weight->tensor), weight->totals.decay_asked, weight->totals.decay_applied,
                            arrived(weight->totals)}});
+  }
+  return table;
+}
+
+Table UpdateTables::sums_table() const {
+  Table table{
+      "sums",
+      "Sums in 16 bits, most lost first",
+      {{"tensor", ColumnKind::text},
+       {"type", ColumnKind::text},
+       {"additions", ColumnKind::number, Unit::count},
+       {"absorbed", ColumnKind::number, Unit::share},
+       {"lost", ColumnKind::number, Unit::share}},
+      {},
+      0,
+      "Absorbed: the share of nonzero addends that left the stored sum as it was. Lost: the share of their magnitudes that did not "
+      "arrive in it."};
+  std::vector<const UpdateJudgement::Sum*> sums;
+  for (const UpdateJudgement::Sum& sum : judged_.sums()) sums.push_back(&sum);
+  std::stable_sort(sums.begin(), sums.end(), [](const auto* a, const auto* b) { return a->totals.lost() > b->totals.lost(); });
+  for (const UpdateJudgement::Sum* sum : sums) {
+    if (is_full(table)) {
+      ++table.rows_left_out;
+      continue;
+    }
+    const SumTotals& totals = sum->totals;
+    table.rows.push_back({facts_.selection.key(sum->tensor),
+                          {facts_.selection.name(sum->tensor), std::string(info(facts_.selection.tensor(sum->tensor).dtype).name),
+                           count_cell(totals.additions), share_cell({totals.addends, totals.absorbed}),
+                           totals.asked > 0 ? Cell(totals.lost()) : Cell(NotApplicable{})}});
   }
   return table;
 }

@@ -28,6 +28,7 @@ class UpdateTables {
   };
   Table parameters_table() const;
   Table decay_table() const;
+  Table sums_table() const;
   StepColumns columns_of_updates() const;  // where there are some
   static std::vector<LostUpdates> lost_in(const StepColumns& columns, std::span<const UpdateStep> steps);
   Plot lost_plot() const;

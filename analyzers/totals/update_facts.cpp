@@ -51,8 +51,19 @@ void UpdateTotals::append(const UpdateTotals& later) {
   keep_first(first_decay_lost, later.first_decay_lost);
 }
 
+void SumTotals::append(const SumTotals& later) {
+  steps += later.steps;
+  additions += later.additions;
+  addends += later.addends;
+  absorbed += later.absorbed;
+  asked += later.asked;
+  arrived += later.arrived;
+  keep_first(first_lost, later.first_lost);
+}
+
 void RunUpdates::append(const RunUpdates& later) {
   weights.append(later.weights);
+  sums.append(later.sums);
   if (!first_large) first_large = later.first_large;
   large_steps += later.large_steps;
   keep_larger(longest, later.longest);
@@ -60,14 +71,21 @@ void RunUpdates::append(const RunUpdates& later) {
 
 void RunUpdates::beside(const RunUpdates& other) {
   weights.beside(other.weights);
+  sums.beside(other.sums);
   keep_earlier(first_large, other.first_large);
   large_steps = std::max(large_steps, other.large_steps);
   keep_larger(longest, other.longest);
 }
 
 void UpdateFacts::update(const Block& block) {
-  if (block.parameters.empty()) return;
+  if (block.parameters.empty() && block.sums.empty()) return;
   RunUpdates& run = updates_.at(block.rank, block.step);
+  for (const SumRow& row : block.sums) {
+    if (!context_->selection.contains(row.tensor)) continue;
+    SumTotals totals{1, row.additions, row.addends, row.absorbed, row.asked, row.arrived};
+    if (row.asked > 0 && totals.lost() >= SumTotals::kLimit) totals.first_lost = row.step;
+    run.sums[row.tensor].append(totals);
+  }
   std::optional<UpdateRatio> largest;
   const bool fitted = context_->is_fitted(block.step);
   for (const ParameterRow& row : block.parameters) {

@@ -1,6 +1,8 @@
-// What the table `parameters` says: which updates were lost, what became of weight decay, and how large updates are beside the
-// weights that they change.
+// What the tables `parameters` and `sums` say: which updates were lost, what became of weight decay, how large updates are beside
+// the weights that they change, and what arrived of what was added to running sums.
 #pragma once
+
+#include <algorithm>
 
 #include "ulpscope/analyzers/subject/run_analysis.h"
 
@@ -28,6 +30,21 @@ struct UpdateTotals {
   void beside(const UpdateTotals& other) { append(other); }
 };
 
+// Of one running sum.
+struct SumTotals {
+  // The share of what is added that may be lost.
+  static constexpr double kLimit = 0.1;
+
+  uint64_t steps = 0, additions = 0, addends = 0, absorbed = 0;
+  double asked = 0, arrived = 0;
+  std::optional<uint64_t> first_lost = {};  // the first step in which the limit was reached
+
+  // A sum that rounding carries further than was asked lost nothing.
+  double lost() const { return asked > 0 ? std::max(0.0, 1 - arrived / asked) : 0; }
+  void append(const SumTotals& later);
+  void beside(const SumTotals& other) { append(other); }
+};
+
 // |d| / |w|, of a weight of two dimensions or more: biases may begin at zero. Nothing of others, of a weight that is zero, and
 // where a norm is not known or infinite.
 std::optional<double> update_over_weight(const ParameterRow& row, const TensorInfo& weight);
@@ -46,7 +63,8 @@ struct RunUpdates {
   // in the three whose learning rate no format could have borne; all others stayed below 0.13.
   static constexpr double kLarge = 1;
 
-  PerTensor<UpdateTotals> weights;         // and running averages of weights
+  PerTensor<UpdateTotals> weights;  // and running averages of weights
+  PerTensor<SumTotals> sums;
   std::optional<UpdateRatio> first_large;  // of the first step in which it was kLarge or more
   uint64_t large_steps = 0;                // in which it was
   std::optional<UpdateRatio> longest;      // of all steps
@@ -63,7 +81,7 @@ class UpdateFacts {
   void begin(const AnalysisContext& context) { context_ = &context; }
   void update(const Block& block);
   void merge(UpdateFacts&& other) { updates_.merge(std::move(other.updates_)); }
-  TablesRead reads() const { return {.rows = false, .histograms = false, .parameters = true}; }
+  TablesRead reads() const { return {.rows = false, .histograms = false, .parameters = true, .sums = true}; }
   const ByRank<RunUpdates>& updates() const { return updates_; }
 
  private:

@@ -260,9 +260,11 @@ void visit_table(const Snapshot& reader, StepRange range, Visit&& visit) {
     visit(std::span<const Row>(reader.captures(range)), 0);
   } else if constexpr (std::is_same_v<Row, SampleRow>) {
     reader.visit_samples(range, visit_steps);
-  } else {
-    static_assert(std::is_same_v<Row, MeasureRow>);
+  } else if constexpr (std::is_same_v<Row, MeasureRow>) {
     reader.visit_measures(range, visit_steps);
+  } else {
+    static_assert(std::is_same_v<Row, SumRow>);
+    reader.visit_sums(range, visit_steps);
   }
 }
 

@@ -3,8 +3,19 @@
 #include <algorithm>
 
 #include "ulpscope/kernels/output_rounding.h"
+#include "ulpscope/recorder/running_sum.h"
 
 namespace ulpscope {
+
+namespace {
+
+// Whether the op adds a term to a sum of many: the gradients of micro-batches, and those of a parameter that is used several times.
+bool adds_to_sum(const OpEvent& event) {
+  if (event.op.function == OpFunction::accumulate) return true;
+  return event.op.function == OpFunction::add && event.phase == Phase::backward && event.labels[0].parameter != nullptr;
+}
+
+}  // namespace
 
 void RecordingObserver::before(const OpEvent& event, std::span<OutputRecord* const> records) {
   SmallVector<OutputDescription, 5> outputs;
@@ -37,6 +48,11 @@ void RecordingObserver::before(const OpEvent& event, std::span<OutputRecord* con
   description.input_views = event.call.inputs;
   description.outputs = outputs;
   recorder_.before(description, records, event.input_fingerprints);
+  sum_.reset();
+  if (capturing_ == Capturing::later || !adds_to_sum(event) || !loses_terms(event.outputs[0].dtype())) return;
+  if (recorder_.wanted(event.module, event.op.name, event.phase) == StatisticsLevel::none) return;
+  backend_.complete();
+  sum_ = Sum{summed_values(event.call.inputs[0]), summed_values(event.call.inputs[1])};
 }
 
 void RecordingObserver::after(const OpEvent& event) {
@@ -46,6 +62,7 @@ void RecordingObserver::after(const OpEvent& event) {
   }
   log_.add(event);
   backend_.complete();
+  if (sum_) recorder_.add_sum(0, count_sum(sum_->before, sum_->addend, 1, summed_values(event.outputs[0].view())));
   if (const auto slot = recorder_.after()) recorder_.add_capture(*slot, log_.capture(backend_, *slot));
 }
 

@@ -1,6 +1,7 @@
 // The observer that records: describes every op call to the recorder, which knows no engine.
 #pragma once
 
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,11 @@ class RecordingObserver : public Observer {
   Backend& backend_;
   Capturing capturing_;
   CallLog log_;  // of updates alone, where captures come later
+  // What the op that goes on adds to a running sum, which it overwrites. A device, which is behind, is not waited for.
+  struct Sum {
+    std::vector<float> before, addend;
+  };
+  std::optional<Sum> sum_;
 };
 
 // Captures origins whose ops run again.

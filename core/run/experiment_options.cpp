@@ -257,7 +257,8 @@ std::vector<Option<Experiment>> make_experiment_options() {
               "batches a step: their gradients are added up, of their losses divided by their number; the last step of the last "
               "epoch may "
               "go on into the next one",
-              ULPSCOPE_FIELD(training.accumulation)),
+              ULPSCOPE_FIELD(training.accumulation))
+          .of_kind(SettingKind::micro_batches),
       integer("training.epochs", kAtLeastOne, "passes through the training samples", ULPSCOPE_FIELD(training.epochs)),
       integer("training.steps", kCount, "exactly this many steps, through as many epochs as it takes; 0: training.epochs decides",
               ULPSCOPE_FIELD(training.steps)),

@@ -36,22 +36,11 @@ int output_later(ulpscope_recorder* recorder, ulpscope_op op, uint32_t slot, con
   return ulpscope_output(recorder, op, slot, tensor, label, &nothing);
 }
 
-constexpr ulpscope_aten_calls kLibrary{ulpscope_intern,
-                                       ulpscope_begin_op,
-                                       ulpscope_end_op,
-                                       ulpscope_drop_op,
-                                       output_of,
-                                       ulpscope_set_label,
-                                       ulpscope_set_gradient_of,
-                                       ulpscope_set_update,
-                                       ulpscope_wants_capture,
-                                       ulpscope_was_finite,
-                                       ulpscope_set_capture,
-                                       output_later,
-                                       ulpscope_wants_statistics,
-                                       ulpscope_fill,
-                                       ulpscope_fill_update,
-                                       ulpscope_last_error};
+constexpr ulpscope_aten_calls kLibrary{
+    ulpscope_intern,      ulpscope_begin_op,        ulpscope_end_op,     ulpscope_drop_op,          output_of,
+    ulpscope_set_label,   ulpscope_set_gradient_of, ulpscope_set_update, ulpscope_set_addition,     ulpscope_wants_capture,
+    ulpscope_was_finite,  ulpscope_set_capture,     output_later,        ulpscope_wants_statistics, ulpscope_fill,
+    ulpscope_fill_update, ulpscope_last_error};
 
 }  // namespace
 
@@ -157,6 +146,7 @@ void Tracker::before(const ulpscope_aten_op& op) {
   }
   keep_overwritten(schema, op, bound);
   keep_averages(schema, op, bound);
+  keep_sum(schema, op, bound);
   if (state_.state != ULPSCOPE_ATEN_BACKWARD || state_.optimizing > 0 || op.task != -1 || !schema.writes() ||
       !contains(kClips, schema.base()))
     return;
@@ -663,6 +653,9 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
   for (const MadePointer& each : results) each->node = op.task == -1 ? -1 : op.node;
   if (results.empty()) return;
   if (adds_to_average) added_to_average(*outputs[0].tensor, *reads[1].tensor, *results[0]);
+  const bool is_sum_of_gradients = function == OpFunction::accumulate && parameter != 0;
+  const bool is_kept = !sums_.empty() && outputs[0].is_written && place.phase != Phase::backward;
+  if (is_sum_of_gradients || is_kept) added_to_sum(schema, row, outputs[0], *results[0]);
   Made& result = *results[0];
   if (function == OpFunction::cast || scaled_by) {
     result.source = source;

@@ -220,6 +220,12 @@ class Tracker {
     KeptTensor average = {};
     std::optional<DeviceTensor> average_on_device = {};
   };
+  // A running sum as the op that goes on found it: as summed_values() has it.
+  struct Sum {
+    std::thread::id thread = {};
+    const void* data = nullptr;
+    std::vector<float> before;
+  };
   // A parameter as an optimizer's step left it.
   struct Updated {
     const Tensor &weight, &gradient;
@@ -295,6 +301,11 @@ class Tracker {
   void keep_average(const Tensor& average, const Tensor& weights, double part, bool is_towards);
   // Counts what became of such an addition.
   void added_to_average(const Tensor& average, const Tensor& weights, const Made& made);
+  // Keeps what an op is about to add to, where it may be a running sum in 16 bits.
+  bool may_be_sum(const ulpscope_aten_op& op, const Tensor& sum);
+  void keep_sum(const Schema& schema, const ulpscope_aten_op& op, const Bound& bound);
+  // Counts what became of an addition, to such a sum or of the gradients of a parameter.
+  void added_to_sum(const Schema& schema, const Row& row, const LabelledOutput& output, const Made& made);
   void updated_on_host(const ulpscope_aten_update& update, const Updated& left, const Kept& copies);
   void updated_on_device(const ulpscope_aten_update& update, const Updated& left, const Kept& copies);
   bool inputs_of(const Schema& schema, std::span<const Read> reads, std::vector<Makers>& makers, Phase phase,
@@ -356,6 +367,7 @@ class Tracker {
   std::shared_ptr<Overwritten> overwritten_;                             // by an op that goes on
   std::array<std::vector<const Tensor*>, 3> tensors_;  // of the op that is told: reads, written arguments, and results
   std::vector<Addition> additions_;                    // by an op that goes on
+  std::vector<Sum> sums_;                              // that one adds to
   std::unordered_map<Name, Number> unclipped_;         // squares of norms, by parameter
   std::unordered_map<uint64_t, Kept> kept_;            // by handle of the parameter
   KeptTensor unscaled_;                                // the gradient of an update

@@ -187,6 +187,11 @@ void SyntheticTrace::add_update(uint32_t tensor, uint64_t nonzero, uint64_t lost
   sink_->add_parameter({.step = step_, .tensor = tensor, .nonzero = nonzero, .lost = lost, .lost_to_decay = lost_to_decay});
 }
 
+void SyntheticTrace::add_sum(SumRow row) {
+  row.step = step_;
+  sink_->add_sum(row);
+}
+
 StepRow SyntheticTrace::default_step(double loss, double scale) {
   StepRow row;
   row.loss = loss;

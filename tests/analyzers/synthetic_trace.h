@@ -47,6 +47,7 @@ class SyntheticTrace {
   void add(uint32_t tensor, TensorRow row);  // to the current step
   void add_event(EventKind kind, int64_t tensor = -1, uint64_t count = 0, double value = 0, const std::string& text = "");
   void add_update(uint32_t tensor, uint64_t nonzero, uint64_t lost, uint64_t lost_to_decay);
+  void add_sum(SumRow row);  // to the current step
   TraceSink& sink() { return *sink_; }
   uint64_t step() const { return step_; }
   // Ends the step; unless the row says otherwise, the loss is known and the scale stays.

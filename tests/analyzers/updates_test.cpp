@@ -238,6 +238,131 @@ TEST(Updates, SeriesOfRanksAddUp) {
 }
 
 // A cell is the share of the nonzero updates of its steps; one without any is empty.
+uint32_t add_sum_tensor(SyntheticTrace& trace, const std::string& module, Role role, DType dtype) {
+  return trace.add_tensor(module, "accumulate", Phase::backward, role, dtype, role == Role::buffer ? "" : module + ".weight");
+}
+
+// An addend that is absorbed is at most 2^-p of the sum: 25 of them in BF16 cannot lose a tenth of it, whatever their own share is.
+TEST(Updates, SumsStagnateThatLoseATenthOfManyAddends) {
+  struct Case {
+    DType dtype;
+    uint64_t additions;
+    double arrived;  // of 1000
+    bool stagnates;
+  };
+  for (const auto& [dtype, additions, arrived, stagnates] :
+       {Case{DType::bf16, 26, 0, true}, Case{DType::bf16, 25, 0, false}, Case{DType::f16, 205, 0, true},
+        Case{DType::f16, 204, 0, false}, Case{DType::bf16, 1023, 899, true}, Case{DType::bf16, 1023, 901, false},
+        Case{DType::bf16, 1023, 1200, false}}) {
+    SCOPED_TRACE(fmt::format("{} additions of which {} arrive", additions, arrived));
+    SyntheticTrace trace;
+    const uint32_t sum = add_sum_tensor(trace, "head", Role::accumulated_gradient, dtype);
+    for (int step = 0; step < 3; ++step) {
+      const double of_step = step == 0 ? 1000 : arrived;  // the first loses nothing
+      trace.add_sum({.tensor = sum,
+                     .additions = additions,
+                     .elements = 5000,
+                     .addends = 4000,
+                     .absorbed = 3000,
+                     .asked = 1000,
+                     .arrived = step == 0 ? of_step : 1.5 * arrived - 500});
+      trace.end_step();
+    }
+    const Report report = analyze_updates(trace.read());
+    const Finding* finding = find_finding(report, "precision.sum_stagnates");
+    ASSERT_EQ(finding != nullptr, stagnates);
+    const Table& sums = table(report, "sums");
+    ASSERT_EQ(sums.rows.size(), 1u);
+    EXPECT_EQ(cell(sums, 0, "additions"), Cell(count_cell(3 * additions)));
+    EXPECT_EQ(cell(sums, 0, "absorbed"), Cell(0.75));
+    EXPECT_NEAR(std::get<double>(cell(sums, 0, "lost")), std::max(0.0, 1 - arrived / 1000), 1e-12);
+    if (!finding) continue;
+    EXPECT_EQ(finding->severity, Severity::warning);
+    EXPECT_NE(finding->title.text().find("`head.weight`"), std::string::npos) << finding->title;
+  }
+}
+
+// A sum that the program keeps from step to step is no gradient of a step, and what it is for nobody knows.
+TEST(Updates, OtherSumsThatStagnateAreNoted) {
+  SyntheticTrace trace;
+  const uint32_t total = add_sum_tensor(trace, "", Role::buffer, DType::bf16);
+  for (int step = 0; step < 40; ++step) {
+    trace.add_sum({.tensor = total,
+                   .additions = 1,
+                   .elements = 1,
+                   .addends = 1,
+                   .absorbed = step < 20 ? 0u : 1u,
+                   .asked = 1,
+                   .arrived = step < 20 ? 1.0 : 0});
+    trace.end_step();
+  }
+  const Report report = analyze_updates(trace.read());
+  const Finding* finding = find_finding(report, "precision.sum_stagnates");
+  ASSERT_NE(finding, nullptr);
+  EXPECT_EQ(finding->severity, Severity::info);
+  EXPECT_EQ(finding->title.text().substr(0, 3), "50%");
+  EXPECT_NE(finding->title.text().find("running sums in BF16"), std::string::npos) << finding->title;
+}
+
+// Gradients that are 0 from the second step on, and a moment that stays where it is.
+struct StuckMoment {
+  DType dtype = DType::bf16;
+  RoundingMode rounding = RoundingMode::nearest_even;
+  std::string attributes = "beta1=0.9 beta2=0.999 eps=1e-08";
+  int updates = 694;
+
+  Report report() const {
+    SyntheticTrace trace;
+    TensorInfo of_gradient, of_moment;
+    of_gradient.role = Role::weight_gradient;
+    of_moment.role = Role::optimizer_state;
+    of_gradient.dtype = of_moment.dtype = dtype;
+    of_gradient.parameter = of_moment.parameter = "fc.weight";
+    of_gradient.shape = of_moment.shape = {2};
+    of_moment.slot = 2;
+    of_moment.rounding = rounding;
+    OpInfo backward{1, 0, "linear_backward_weight", "fc", Phase::backward, "", {}};
+    OpInfo update{2, 0, "adam_update", "fc", Phase::optimizer, "", {}};
+    update.attributes = attributes;
+    const uint32_t gradient = trace.add_output(backward, of_gradient), moment = trace.add_output(update, of_moment);
+    trace.sink().add_edge({0, 1, 1, 0, 0});
+    for (int step = 0; step < updates; ++step) {
+      // The loss scale is in the gradients.
+      trace.add(gradient, make_stored_row(std::vector<double>(2, step == 0 ? 4.0 : 0), dtype, 4));
+      trace.add(moment, make_stored_row({0x1p-10, 0x1p-10}, dtype));
+      trace.end_step();
+    }
+    return analyze_updates(trace.read());
+  }
+  std::optional<Severity> severity() const {
+    const Report made = report();
+    const Finding* finding = find_finding(made, "precision.second_moment_stuck");
+    return finding ? std::optional(finding->severity) : std::nullopt;
+  }
+};
+
+// 0.999^-693 = 2.0003: behind so many further updates the moment should be half of what it was.
+TEST(Updates, SecondMomentsThatCannotFallAreComparedWithTheirGradients) {
+  EXPECT_EQ(StuckMoment().severity(), Severity::warning);
+  EXPECT_EQ(StuckMoment{.updates = 693}.severity(), Severity::info);
+  const Report report = StuckMoment().report();
+  const std::string title = find_finding(report, "precision.second_moment_stuck")->title.text();
+  EXPECT_NE(title.find("0.999 v rounds back to v"), std::string::npos) << title;
+  EXPECT_NE(title.find("`fc.weight`, 2 times"), std::string::npos) << title;
+  // Decay that is added to the gradient before it is squared is in no row.
+  EXPECT_EQ((StuckMoment{.attributes = "beta2=0.999 weight_decay=0.1"}.severity()), Severity::info);
+  EXPECT_EQ((StuckMoment{.attributes = "beta2=0.999 weight_decay=0.1 decoupled=1"}.severity()), Severity::warning);
+}
+
+// 1 - 2^-9 is the least that may round back whatever it multiplies: of 1.0 it lies half-way.
+TEST(Updates, SecondMomentsThatFallAreNotStuck) {
+  EXPECT_EQ((StuckMoment{.attributes = "beta2=0.998"}.severity()), std::nullopt);
+  EXPECT_EQ((StuckMoment{.attributes = "beta2=0.9985"}.severity()), Severity::warning);
+  EXPECT_EQ((StuckMoment{.dtype = DType::f16}.severity()), std::nullopt);
+  EXPECT_EQ((StuckMoment{.dtype = DType::f32}.severity()), std::nullopt);
+  EXPECT_EQ((StuckMoment{.rounding = RoundingMode::stochastic}.severity()), std::nullopt);
+}
+
 TEST(Updates, LostOnesOfEachParameterArePictured) {
   SyntheticTrace trace;
   const uint32_t none = add_weight(trace, "none", DType::bf16), bad = add_weight(trace, "bad", DType::bf16);

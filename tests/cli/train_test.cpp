@@ -145,13 +145,13 @@ TEST_F(Train, OutOfMemoryIsOneLine) {
 
 TEST_F(Train, SaysWhereTheSizeLimitMadeItRecordLess) {
   // Without an evaluation, a step is written as a whole or not at all.
-  const Result result = train({"mlp", "--steps", "300", "--set", "training.evaluation=never", "--max-size", "1650KB", "--json"});
+  const Result result = train({"mlp", "--steps", "300", "--set", "training.evaluation=never", "--max-size", "1600KB", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const std::string said = Json::parse(result.out)["recorded_less"];
   EXPECT_THAT(said, ::testing::AllOf(::testing::StartsWith("level health from step "), HasSubstr(", no tensor rows from step ")));
-  EXPECT_THAT(said, HasSubstr("the size limit is 1689600 bytes"));
+  EXPECT_THAT(said, HasSubstr("the size limit is 1638400 bytes"));
   EXPECT_THAT(result.err, HasSubstr("warning: less was recorded: " + said + "\n"));
-  EXPECT_LE(std::filesystem::file_size(file("run.h5")), 1689600u);
+  EXPECT_LE(std::filesystem::file_size(file("run.h5")), 1638400u);
   // From that step on there are none.
   const uint64_t from = std::stoull(said.substr(said.find("rows from step ") + 15));
   const Json rows = Json::parse(run_program({"export", file("run.h5"), "--table", "stats", "--json"}).out);

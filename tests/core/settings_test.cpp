@@ -189,6 +189,7 @@ TEST(Settings, SayWhatTheyAre) {
                                                        {Kind::loss_factor, {"loss.factor"}},
                                                        {Kind::scale_cap, {"scaler.cap"}},
                                                        {Kind::scale_floor, {"scaler.floor"}},
+                                                       {Kind::micro_batches, {"training.accumulation"}},
                                                        {Kind::quantization_recipe, {"fp8.recipe"}},
                                                        {Kind::quantization_margin, {"fp8.margin"}},
                                                        {Kind::quantization_history, {"fp8.amax_history"}},

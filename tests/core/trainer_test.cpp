@@ -201,7 +201,8 @@ TEST_F(TrainerTest, TheSameSeedGivesTheSameRecordingTwice) {
   for (size_t i = 0; i < first.size(); ++i) {
     const std::string& name = export_tables()[i];
     EXPECT_TRUE(first[i] == second[i]) << name;
-    const bool has_rows = name != "measures" && name != "products";  // of a device that has a library
+    // Products are of a device that has a library, and sums of gradients in 16 bits.
+    const bool has_rows = name != "measures" && name != "products" && name != "sums";
     EXPECT_GT(first[i].size(), has_rows ? 200u : 0u) << name << " has no rows: nothing was compared";
   }
   Experiment other = experiment;

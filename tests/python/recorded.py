@@ -56,6 +56,11 @@ class _Update(ctypes.Structure):
                 ("update", ctypes.POINTER(_Tensor))]
 
 
+class _Addition(ctypes.Structure):
+    _fields_ = [("size", _u32), ("factor", _double), ("before", ctypes.POINTER(_Tensor)), ("addend", ctypes.POINTER(_Tensor)),
+                ("after", ctypes.POINTER(_Tensor))]
+
+
 class Statistics(ctypes.Structure):
     """ulpscope_statistics"""
 
@@ -193,7 +198,7 @@ class Recorded:
         one = (call.name, call.module, call.phase, call.function, call.kind)
         if self._identities.setdefault(identity, one) != one:
             raise Refused(f"op '{call.name}': its id is that of {self._identities[identity]}; expected one id for each op")
-        recorded = SimpleNamespace(call=call, id=identity, count=count, outputs={}, ended=False, gradient_of={}, updates={},
+        recorded = SimpleNamespace(call=call, id=identity, count=count, outputs={}, ended=False, gradient_of={}, updates={}, additions={},
                                    micro_batch=self._pass[1], loss=self._pass[2])
         self.step.calls.append(recorded)
         self._ops[self._next] = recorded
@@ -248,6 +253,9 @@ class Recorded:
 
     def set_gradient_of(self, op, slot, value, input_index):
         self._told(op, slot).gradient_of[slot] = (value, input_index)
+
+    def set_addition(self, op, slot, factor, before, addend, after):
+        self._told(op, slot).additions[slot] = SimpleNamespace(factor=factor, before=before, addend=addend, after=after)
 
     def set_update(self, op, slot, learning_rate, before, after, gradient, update):
         self._told(op, slot).updates[slot] = SimpleNamespace(
@@ -309,6 +317,7 @@ class Calls(ctypes.Structure):
         ("set_label", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_Label))),
         ("set_gradient_of", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, _Value, _i32)),
         ("set_update", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_Update))),
+        ("set_addition", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_Addition))),
         ("wants_capture", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_u8))),
         ("was_finite", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_u8))),
         ("set_capture", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_Node), _u32)),
@@ -396,6 +405,9 @@ class Calls(ctypes.Structure):
             "set_label": lambda op, slot, label: made[0].set_label(op, slot, label_of(label)),
             "set_gradient_of": lambda op, slot, value, index: made[0].set_gradient_of(op, slot, Value(value.op, value.slot), index),
             "set_update": set_update,
+            "set_addition": lambda op, slot, addition: made[0].set_addition(op, slot, addition.contents.factor, *(
+                _values_of(tensor.contents)
+                for tensor in (addition.contents.before, addition.contents.addend, addition.contents.after))),
             "wants_capture": wants_capture,
             "was_finite": was_finite,
             "set_capture": lambda op, slot, nodes, count: made[0].set_capture(op, slot, nodes, count),

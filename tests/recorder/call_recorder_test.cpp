@@ -372,8 +372,19 @@ TEST_F(Calls, WhatIsLearntLaterIsRecorded) {
                                      .after = {&after, DType::f32, one, {}},
                                      .gradient = HostTensor{&g, DType::f32, one, {}},
                                      .update = HostTensor{&asked, DType::f32, one, {}}}));
+  const uint16_t sum = 0x4380, addend = 0x3f80, pair[] = {0, 0};  // BF16: 256 and 1, whose sum lies half-way to the next number
+  const int64_t two[] = {2};
+  recorder_.set_sum(gradient, 0,
+                    count_addition({&sum, DType::bf16, one, {}}, {&addend, DType::bf16, one, {}}, 1, {&sum, DType::bf16, one, {}}));
+  EXPECT_THROW(count_addition({&sum, DType::bf16, one, {}}, {pair, DType::bf16, two, {}}, 1, {&sum, DType::bf16, one, {}}), Error);
+  EXPECT_THROW(recorder_.set_sum(gradient, 1, {}), Error);
   recorder_.end_step({});
   ASSERT_EQ(sink_.tensors.size(), 2u);
+  ASSERT_EQ(sink_.sums.size(), 1u);
+  EXPECT_EQ(sink_.sums[0].tensor, 1u);
+  EXPECT_EQ(sink_.sums[0].absorbed, 1u);
+  EXPECT_EQ(sink_.sums[0].asked, 1);
+  EXPECT_EQ(sink_.sums[0].arrived, 0);
   EXPECT_EQ(sink_.tensors[0].role, Role::loss);
   EXPECT_EQ(sink_.ops[1].forward_id, sink_.ops[0].id);
   EXPECT_NE(sink_.ops[1].id, sink_.ops[0].id);

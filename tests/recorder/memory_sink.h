@@ -41,6 +41,7 @@ class MemorySink : public TraceSink {
   void add_capture(const CaptureRow& row) override { captures.push_back(row); }
   void add_sample(const SampleRow& row) override { samples.push_back(row); }
   void add_measure(const MeasureRow& row) override { measures.push_back(row); }
+  void add_sum(const SumRow& row) override { sums.push_back(row); }
   void end_step(const StepRow& row) override { steps.push_back(row); }
   SinkStatus status() const override { return state; }
   uint64_t closed_bytes(const MoreRows& more) const override {
@@ -79,6 +80,7 @@ class MemorySink : public TraceSink {
   std::vector<CaptureRow> captures;
   std::vector<SampleRow> samples;
   std::vector<MeasureRow> measures;
+  std::vector<SumRow> sums;
   std::vector<StepRow> steps;
   SinkStatus state;
   bool keep_rows = true;  // a row is large

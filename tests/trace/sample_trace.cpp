@@ -195,6 +195,11 @@ static std::string line(const MeasureRow& r) {
   return joined({SAME(step), SAME(micro_batch), SAME(loss_index), SAME(tensor), SAME(name), SAME(value)});
 }
 
+static std::string line(const SumRow& r) {
+  return joined(
+      {SAME(step), SAME(tensor), SAME(additions), SAME(elements), SAME(addends), SAME(absorbed), SAME(asked), SAME(arrived)});
+}
+
 std::string line(const TensorRow& r) {
   return joined({SAME(step),
                  SAME(micro_batch),
@@ -429,6 +434,9 @@ Step sample_step(uint64_t seed, uint64_t number) {
         {number, draws.below(3), static_cast<uint8_t>(draws.below(3)), draws.below(kTensors), i * 1000, draws.value()});
   step.measures.push_back({number, draws.below(3), static_cast<uint8_t>(draws.below(3)), draws.below(kTensors),
                            number % 2 ? "inherited" : "injected", draws.value()});
+  const uint64_t elements = draws.below(5000);
+  step.sums.push_back({number, draws.below(kTensors), draws.below(1000), elements, elements, elements / 3,
+                       static_cast<double>(draws.below(1000)) / 8, -static_cast<double>(draws.below(1000)) / 8});
   StepRow& row = step.row;
   row.step = number;
   row.graph = static_cast<uint32_t>(number % 2);
@@ -478,6 +486,7 @@ void add_step(TraceSink& sink, uint64_t seed, uint64_t number) {
   for (const CaptureRow& row : step.captures) sink.add_capture(row);
   for (const SampleRow& row : step.samples) sink.add_sample(row);
   for (const MeasureRow& row : step.measures) sink.add_measure(row);
+  for (const SumRow& row : step.sums) sink.add_sum(row);
   sink.end_step(step.row);
 }
 
@@ -502,6 +511,7 @@ TraceLines expected_lines(uint64_t seed, uint64_t steps) {
     add_lines(lines.captures, step.captures);
     add_lines(lines.samples, step.samples);
     add_lines(lines.measures, step.measures);
+    add_lines(lines.sums, step.sums);
   }
   return lines;
 }
@@ -530,6 +540,7 @@ TraceLines read_lines(const Snapshot& reader) {
   add_lines(lines.captures, reader.captures());
   reader.visit_samples({}, into(lines.samples));
   reader.visit_measures({}, into(lines.measures));
+  reader.visit_sums({}, into(lines.sums));
   return lines;
 }
 
@@ -554,6 +565,7 @@ Lines flat(const TraceLines& lines) {
   add("captures", lines.captures);
   add("samples", lines.samples);
   add("measures", lines.measures);
+  add("sums", lines.sums);
   return all;
 }
 

@@ -19,6 +19,7 @@ struct Step {
   std::vector<CaptureRow> captures;
   std::vector<SampleRow> samples;
   std::vector<MeasureRow> measures;
+  std::vector<SumRow> sums;
   StepRow row;
 };
 
@@ -40,7 +41,7 @@ void add_step(TraceSink& sink, uint64_t seed, uint64_t step);
 using Lines = std::vector<std::string>;
 struct TraceLines {
   Lines run, settings, sources, products, ops, tensors, edges, steps, batches, stats, parameters, fingerprints, events, captures,
-      samples, measures;
+      samples, measures, sums;
   bool operator==(const TraceLines&) const = default;
 };
 TraceLines expected_lines(uint64_t seed, uint64_t steps);

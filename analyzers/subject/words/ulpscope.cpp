@@ -8,6 +8,7 @@ constinit const ProducerWords ulpscope_words{
     .on = "true",
     .fp32 = "\"fp32\"",
     .bf16 = "\"bf16\"",
+    .bf16_with_wide_weights = "\"bf16\"",
     .current_scaling = "\"current\"",
     .parameter_math = "\"param\"",
     .stochastic_updates = "{ rounding = \"sr\" }",

@@ -21,11 +21,12 @@ struct Program {
 };
 
 struct ProducerWords {
-  std::string_view off, on;             // a switch's values
-  std::string_view fp32, bf16;          // types
-  std::string_view current_scaling;     // SettingKind::quantization_recipe: the scale of a tensor is taken from itself
-  std::string_view parameter_math;      // SettingKind::update_math: each operation is rounded to the parameter's type
-  std::string_view stochastic_updates;  // SettingKind::arithmetic_of_ops: those that update weights round so
+  std::string_view off, on;                      // a switch's values
+  std::string_view fp32, bf16;                   // types
+  std::string_view bf16_with_wide_weights = {};  // SettingKind::precision: ops in BF16 and weights in FP32; "": no value says that
+  std::string_view current_scaling;              // SettingKind::quantization_recipe: the scale of a tensor is taken from itself
+  std::string_view parameter_math;               // SettingKind::update_math: each operation is rounded to the parameter's type
+  std::string_view stochastic_updates;           // SettingKind::arithmetic_of_ops: those that update weights round so
   // Settings that have no kind, by name; "": the producer has none.
   std::string_view loss_function, ignored_targets;
   std::string_view steps;            // how many the run is to have; 0: something else decides

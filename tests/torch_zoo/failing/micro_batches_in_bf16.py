@@ -7,11 +7,12 @@ import ulpscope
 
 TRUTH = {
     "verdict": "warning",
-    "causes": [],
+    "causes": ["precision.sum_stagnates"],
+    "step": 0,
+    "says": ["sums of gradients in BF16 did not arrive", "`bias`"],
     "loss_breaks": None,
     "because": "a sum of BF16 numbers no longer grows where a term is below half an ulp of it, after 256 terms of one size: the gradient of the "
     "bias is -1 for each micro-batch and -512 for all, and -256 in BF16",
-    "untold": "no finding knows what an accumulation in a narrow type loses: the report says OK",
     "fix": "FP32 weights, and so FP32 gradients, under BF16 autocast",
 }
 

@@ -5,8 +5,10 @@ import math
 import numpy
 
 from .facts import median
+from .range_rules import formats_of, formats_told
 from .rules import Rule, Step
 from .sentences import Claim
+from .update_tables import Sums
 
 
 def updates(case):
@@ -209,6 +211,59 @@ DAMPED_VALUES = {
 }
 
 
+BITS = {"bf16": 8, "f16": 11}  # of significands
+
+
+def stuck_moments(case):
+    """Second moments in 16 bits that beta2 times them rounds back to: by tensor, beta2 and over_exact()."""
+    f, found = case.f, {}
+    for i in second_moments(case):
+        dtype, beta2 = f.tensors.dtype[i], f.trace.attribute(f.tensors.op[i], "beta2")
+        rows = numpy.flatnonzero(f.rows_of(i) & case.scope)
+        if dtype in BITS and f.rounding_of(i)[0] == "rne" and 1 - beta2 < 2.0 ** -(BITS[dtype] + 1) and len(rows) >= 2:
+            found[i] = (beta2, over_exact(case, i, beta2))
+    return found
+
+
+def over_exact(case, moment, beta2):
+    """How many times the sum of its elements is what the squares of its gradients give from its first row on; None: not known."""
+    f, op = case.f, case.f.tensors.op[moment]
+    decays = (f.trace.attribute(op, "weight_decay") or 0) != 0 and not f.trace.attribute(op, "decoupled")
+    read = {f.trace.tensor_of_output[(int(f.tables.ops["id"][producer]), slot)] for _, producer, slot in f.trace.inputs_of(op)}
+    gradients = [tensor for tensor in read if f.tensors.is_gradient[tensor]]
+    if decays or len(gradients) != 1:
+        return None
+    squares = {int(f.rows.step[row]): f.rows.sum_of_squares[row] / f.rows.scale[row] ** 2 for row in numpy.flatnonzero(f.rows_of(gradients[0]))}
+    exact = last = None
+    for row in numpy.flatnonzero(f.rows_of(moment)):
+        if f.steps.is_broken and f.rows.step[row] >= f.steps.broken_from:
+            break
+        last = f.tables.stats["sum"][row]
+        exact = last if exact is None else beta2 * exact + (1 - beta2) * squares[int(f.rows.step[row])]
+    return float(last / exact) if exact > 0 else None
+
+
+def stuck(case, said):
+    moments = stuck_moments(case)
+    return Claim(
+        {"beta2": max(beta2 for beta2, _ in moments.values())},
+        the_formats_are_these=formats_told(said) == formats_of(case, moments),
+    )
+
+
+def far_too_large(case):
+    return sorted((i for i, (_, ratio) in stuck_moments(case).items() if (ratio or 1) >= 2), key=lambda i: -stuck_moments(case)[i][1])
+
+
+def too_large(case, said):
+    found = far_too_large(case)
+    return {"moments": len(found), "all": len(stuck_moments(case)), "limit": 2, "ratio": stuck_moments(case)[found[0]][1]}
+
+
+def states_in_fp32(case, said):
+    return {"largest": min(1 - 2.0 ** -BITS[case.f.tensors.dtype[i]] for i in stuck_moments(case))}
+
+
 def clipping(case):
     """Of steps that were taken and of which both norms are known: the norms of the gradients, and how many times longer they were than what
     clipping left."""
@@ -275,8 +330,45 @@ def clipping_shortens(case, said):
     )
 
 
+def sums(case):
+    return case.once(Sums, lambda: Sums(case.f, case.before))
+
+
+def stagnant(case):
+    """Those that the finding is on: of gradients, or others, as its first tensor is."""
+    return sums(case).stagnant(sums(case).is_of_gradients(case.first_tensor))
+
+
+def stagnant_sums(case, said):
+    found = [sums(case).of[tensor] for tensor in stagnant(case)]
+    asked, arrived = (sum(getattr(total, name) for total in found) for name in ("asked", "arrived"))
+    return Claim(
+        {"lost": 1 - arrived / asked},
+        the_formats_are_these=formats_told(said) == formats_of(case, stagnant(case)),
+        they_are_gradients=sums(case).is_of_gradients(case.first_tensor) == (said.id == "precision.sum_stagnates"),
+    )
+
+
+def each_stagnant_sum(case, said):
+    worst, is_of_gradients = stagnant(case)[0], sums(case).is_of_gradients(case.first_tensor)
+    return {
+        "sums": len(stagnant(case)),
+        "all": sum(sums(case).is_of_gradients(tensor) == is_of_gradients for tensor in sums(case).of),
+        "limit": 0.1,
+        "worst_share": sums(case).lost(worst),
+        "additions": sums(case).of[worst].additions,
+    }
+
+
 # By the ids of templates.
 SAID = {
+    "precision.sum_stagnates": stagnant_sums,
+    "precision.sum_stagnates.others": stagnant_sums,
+    "precision.sum_stagnates.sums": each_stagnant_sum,
+    "precision.second_moment_stuck": stuck,
+    "precision.second_moment_stuck.too_large": too_large,
+    "precision.second_moment_stuck.shorter_updates": lambda case, said: {},
+    "advice.second_moments_in_fp32": states_in_fp32,
     "updates.none_applied": none_applied,
     "updates.none_applied.rate_was_zero": rate_was_zero,
     "updates.none_applied.were_zero": all_updates_zero,
@@ -306,6 +398,22 @@ SAID = {
 }
 
 RULES = {
+    "precision.second_moment_stuck": Rule(
+        values={
+            "over_exact": lambda case, tensor, _: stuck_moments(case)[tensor][1],
+            "updates": lambda case, tensor, _: int((case.f.rows_of(tensor) & case.scope).sum()),
+        },
+        all_of=lambda case: far_too_large(case) if 2 * len(far_too_large(case)) > len(stuck_moments(case)) else list(stuck_moments(case)),
+    ),
+    "precision.sum_stagnates": Rule(
+        values={
+            "lost": lambda case, tensor, _: sums(case).lost(tensor),
+            "absorbed_addends": lambda case, tensor, _: sums(case).of[tensor].absorbed,
+            "addends": lambda case, tensor, _: sums(case).of[tensor].addends,
+        },
+        all_of=stagnant,
+        first=lambda case: sums(case).first_lost(stagnant(case)),
+    ),
     "updates.none_applied": Rule(
         values={"updates": lambda case, tensor, _: updates(case)[tensor]["rows"], "nonzero_updates": LOST_VALUES["nonzero_updates"]},
         all_of=lambda case: list(updates(case)),

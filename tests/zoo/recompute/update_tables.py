@@ -163,6 +163,47 @@ def stall(case, tensor):
     return case.once(("stall", tensor), updates(case).series[tensor].stall)
 
 
+class Sums:
+    """By tensor, what the rows of `sums` of the steps before `before` add up to."""
+
+    def __init__(self, f, before):
+        s = f.tables.sums
+        self.f, self.of = f, {}
+        for tensor in numpy.unique(s["tensor"][s["step"] < before]):
+            mine = (s["step"] < before) & (s["tensor"] == tensor)
+            total = types.SimpleNamespace(steps=int(mine.sum()), rows=mine)
+            for name in ("additions", "addends", "absorbed", "asked", "arrived"):
+                setattr(total, name, s[name][mine].sum().item())
+            self.of[int(tensor)] = total
+
+    def lost(self, tensor):
+        total = self.of[tensor]
+        return max(0.0, 1 - total.arrived / total.asked) if total.asked > 0 else None
+
+    def is_of_gradients(self, tensor):
+        return bool(self.f.tensors.is_gradient[tensor])
+
+    def stagnant(self, of_gradients):
+        """A tenth is lost of so many addends that as many absorbed ones may be a tenth of the sum. Worst first."""
+        found = []
+        for tensor, total in self.of.items():
+            additions = total.additions / total.steps if of_gradients else total.additions
+            least = {"bf16": 2**8, "f16": 2**11}[self.f.tensors.dtype[tensor]] / 10
+            if self.is_of_gradients(tensor) == of_gradients and additions >= least and (self.lost(tensor) or 0) >= 0.1:
+                found.append(tensor)
+        return sorted(found, key=lambda tensor: -self.lost(tensor))
+
+    def first_lost(self, tensors):
+        s = self.f.tables.sums
+        rows = numpy.isin(s["tensor"], tensors) & (s["asked"] > 0) & (1 - s["arrived"] / numpy.where(s["asked"] > 0, s["asked"], 1) >= 0.1)
+        return int(s["step"][rows].min()) if rows.any() else None
+
+
+def sums(case):
+    f = case.f
+    return case.once(Sums, lambda: Sums(f, f.steps.broken_from if f.steps.is_broken else math.inf))
+
+
 PARAMETERS = {
     "type": lambda case, tensor, _: case.f.tensors.dtype[tensor],
     "updates": lambda case, tensor, _: updates(case).series[tensor].n,
@@ -181,7 +222,14 @@ DECAY = {
     "applied": lambda case, tensor, _: updates(case).decay([tensor])["applied"],
     "arrived": lambda case, tensor, _: updates(case).arrived([tensor]),
 }
+SUMS = {
+    "type": lambda case, tensor, _: case.f.tensors.dtype[tensor],
+    "additions": lambda case, tensor, _: sums(case).of[tensor].additions,
+    "absorbed": lambda case, tensor, _: ratio(sums(case).of[tensor].absorbed, sums(case).of[tensor].addends),
+    "lost": lambda case, tensor, _: sums(case).lost(tensor),
+}
 TABLES = {
+    ("updates", "sums"): (SUMS, lambda case: len(sums(case).of)),
     ("updates", "parameters"): (PARAMETERS, lambda case: len(updates(case).tensors)),
     ("updates", "decay"): (DECAY, lambda case: len(updates(case).decayed())),
 }

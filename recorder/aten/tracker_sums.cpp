@@ -1,0 +1,70 @@
+#include <algorithm>
+#include <array>
+#include <thread>
+
+#include "ulpscope/recorder/aten/tracker.h"
+#include "ulpscope/recorder/running_sum.h"
+
+namespace ulpscope::aten {
+
+// ---- running sums in 16 bits: gradients of micro-batches, and what the program adds up itself
+
+namespace {
+
+std::vector<float> values_of_sum(const Tensor& tensor) { return summed_values(folded(host_tensor(tensor, tensor.data))); }
+
+bool is_looked_at(const Tensor& tensor) { return tensor.unreadable == nullptr && tensor.is_on_host && has_statistics(tensor); }
+
+}  // namespace
+
+// A layer that adds to its input in place, as residual connections do, makes no sum of many terms.
+bool Tracker::may_be_sum(const ulpscope_aten_op& op, const Tensor& sum) {
+  if (state_.optimizing > 0 || !is_looked_at(sum) || !loses_terms(*dtype_of(sum))) return false;
+  if (op.task != -1 || stack().empty()) return true;
+  const MadePointer made = memory_.last(sum);
+  return is_recorded(made) && made->role == Role::buffer;
+}
+
+void Tracker::keep_sum(const Schema& schema, const ulpscope_aten_op& op, const Bound& bound) {
+  sums_.clear();
+  if (!state_.is_open || schema.base() != "add" || !schema.writes() || !additions_.empty()) return;
+  const std::optional<size_t> self = schema.find("self");
+  if (!self || !schema.parameters()[*self].is_written) return;
+  bound.visit(*self, [&](const Tensor& sum) {
+    if (may_be_sum(op, sum)) sums_.push_back({std::this_thread::get_id(), sum.data, values_of_sum(sum)});
+  });
+}
+
+void Tracker::added_to_sum(const Schema& schema, const Row& row, const LabelledOutput& output, const Made& made) {
+  if (row.reads.size() != 2) return;
+  const Tensor &before = *row.reads[0].tensor, &addend = *row.reads[1].tensor, &after = *output.tensor;
+  if (!is_looked_at(addend) || !have_one_shape(addend, after) || !is_looked_at(after) || !loses_terms(*dtype_of(after))) return;
+  std::array<std::vector<float>, 3> values;
+  if (output.is_written) {
+    const auto kept = std::find_if(sums_.begin(), sums_.end(), [&](const Sum& each) {
+      return each.data == after.data && each.thread == std::this_thread::get_id();
+    });
+    if (kept == sums_.end()) return;
+    values[0] = std::move(kept->before);
+    sums_.erase(kept);
+  } else {
+    if (!is_looked_at(before) || !have_one_shape(before, after)) return;
+    values[0] = values_of_sum(before);
+  }
+  values[1] = values_of_sum(addend);
+  values[2] = values_of_sum(after);
+  const std::array<int64_t, 1> shape{static_cast<int64_t>(values[0].size())};
+  std::array<ulpscope_tensor, 3> told;
+  std::transform(values.begin(), values.end(), told.begin(), [&](const std::vector<float>& each) {
+    return told_tensor(HostTensor{each.data(), DType::f32, shape, {}});
+  });
+  ulpscope_addition addition{};
+  addition.size = sizeof addition;
+  addition.factor = schema.number(row.bound, "alpha").value_or(1);
+  addition.before = &told[0];
+  addition.addend = &told[1];
+  addition.after = &told[2];
+  check(calls_.set_addition(recorder_, made.op, made.value.slot, &addition));
+}
+
+}  // namespace ulpscope::aten
