@@ -304,12 +304,13 @@ TEST(Updates, OtherSumsThatStagnateAreNoted) {
   EXPECT_NE(finding->title.text().find("running sums in BF16"), std::string::npos) << finding->title;
 }
 
-// Gradients that are 0 from the second step on, and a moment that stays where it is.
+// A moment that stays at 2^-10, and gradients that are 0 from the second step on, or something else.
 struct StuckMoment {
   DType dtype = DType::bf16;
   RoundingMode rounding = RoundingMode::nearest_even;
   std::string attributes = "beta1=0.9 beta2=0.999 eps=1e-08";
   int updates = 694;
+  double later_gradient = 0;
 
   Report report() const {
     SyntheticTrace trace;
@@ -328,7 +329,7 @@ struct StuckMoment {
     trace.sink().add_edge({0, 1, 1, 0, 0});
     for (int step = 0; step < updates; ++step) {
       // The loss scale is in the gradients.
-      trace.add(gradient, make_stored_row(std::vector<double>(2, step == 0 ? 4.0 : 0), dtype, 4));
+      trace.add(gradient, make_stored_row(std::vector<double>(2, 4 * (step == 0 ? 1 : later_gradient)), dtype, 4));
       trace.add(moment, make_stored_row({0x1p-10, 0x1p-10}, dtype));
       trace.end_step();
     }
@@ -349,6 +350,11 @@ TEST(Updates, SecondMomentsThatCannotFallAreComparedWithTheirGradients) {
   const std::string title = find_finding(report, "precision.second_moment_stuck")->title.text();
   EXPECT_NE(title.find("0.999 v rounds back to v"), std::string::npos) << title;
   EXPECT_NE(title.find("`fc.weight`, 2 times"), std::string::npos) << title;
+  // Gradients whose square it is keep it there.
+  const Report exact = StuckMoment{.later_gradient = 0x1p-5}.report();
+  EXPECT_EQ(find_finding(exact, "precision.second_moment_stuck")->severity, Severity::info);
+  EXPECT_NEAR(std::get<double>(find_finding(exact, "precision.second_moment_stuck")->evidence.front().values.front().value), 1,
+              1e-12);
   // Decay that is added to the gradient before it is squared is in no row.
   EXPECT_EQ((StuckMoment{.attributes = "beta2=0.999 weight_decay=0.1"}.severity()), Severity::info);
   EXPECT_EQ((StuckMoment{.attributes = "beta2=0.999 weight_decay=0.1 decoupled=1"}.severity()), Severity::warning);
