@@ -153,7 +153,7 @@ def load_torch(path: str) -> Any:
         except pickle.UnpicklingError as error:
             classes = _classes(path)
             if not classes:
-                raise Unreadable(f"{path} is no file that torch.load reads safely: {_line(error)}") from error
+                raise Unreadable(f"{path} is no checkpoint of torch.save or safetensors, or is damaged") from error
             raise Unreadable(f"{path} holds pickled objects of {', '.join(classes)}, which are not loaded, as that runs code of the file. "
                              "Save tensors alone; or, if you trust it, call torch.serialization.add_safe_globals() before") from error
         except OSError as error:

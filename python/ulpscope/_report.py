@@ -124,7 +124,11 @@ class Trace:
 
     def table(self, name: str) -> List[Dict[str, Any]]:
         """The rows of a table that docs/trace_format.md describes; None: not known."""
-        rows: List[Dict[str, Any]] = _finite_or_not(json.loads(_run("export", self.path, "--table", name, "--format", "json")))
+        try:
+            exported = _run("export", self.path, "--table", name, "--format", "json")
+        except Error as error:  # the program's users wrote an option
+            raise Error(str(error).replace("--table takes", "table() takes")) from error
+        rows: List[Dict[str, Any]] = _finite_or_not(json.loads(exported))
         return rows
 
     def to_pandas(self, name: str) -> Any:
