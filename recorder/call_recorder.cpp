@@ -509,9 +509,14 @@ void CallRecorder::set_sum(CallToken token, uint32_t slot, const SumCounts& sum)
   const std::lock_guard lock(state_->mutex);
   const State::Call* call = nullptr;
   State::Output& output = state_->find(token, slot, call);
-  if (!is_float(output.dtype))
-    throw usage_error("{}: output {}: a sum of {}; expected a floating-point type", state_->name_of_call(*call), slot,
+  if (!loses_terms(output.dtype))
+    throw usage_error("{}: output {}: a sum of {}; expected f16 or bf16", state_->name_of_call(*call), slot,
                       info(output.dtype).name);
+  if (const int64_t elements = elements_in(state_->shape_of_output(output)); sum.elements > static_cast<uint64_t>(elements))
+    throw usage_error("{}: the sum of output {}: {} elements; expected at most {}", state_->name_of_call(*call), slot, sum.elements,
+                      elements);
+  if (const std::string problem = problem_of(SumRow{.counts = sum}); !problem.empty())
+    throw usage_error("{}: the sum of output {}: {}", state_->name_of_call(*call), slot, problem);
   output.sum = std::make_unique<SumCounts>(sum);
 }
 

@@ -189,6 +189,8 @@ SumCounts count_addition(const HostTensor& before, const HostTensor& addend, dou
                    stored = readable(after, "the sum after the addition");
   for (const TensorView& view : {a, b, stored})
     if (!is_float(view.dtype)) throw usage_error("an addition is of {}; expected a floating-point type", info(view.dtype).name);
+  if (!std::isfinite(factor) || factor == 0)
+    throw usage_error("an addition of {} times b; expected a finite factor, not 0", factor);
   return count_sum(summed_values(a), summed_values(b), factor, summed_values(stored));
 }
 

@@ -39,7 +39,7 @@ struct HostUpdate {
 };
 UpdateCounts count_update(const HostUpdate& update);
 
-// Of a' = round(a + factor b), all of one shape.
+// Counts a' = round(a + factor b), all of one shape.
 SumCounts count_addition(const HostTensor& before, const HostTensor& addend, double factor, const HostTensor& after);
 
 // Tells what a cast of `from` to `to`, its values in FP16 or BF16, did: the statistics of the values before and the counts of the

@@ -33,8 +33,6 @@
 
 namespace ulpscope {
 
-struct SumCounts;
-
 struct OutputDescription {
   TensorView view;
   Role role = Role::activation;

@@ -51,6 +51,7 @@ SumCounts count_sum(std::span<const float> before, std::span<const float> addend
     const double a = before[i], b = factor * addend[i], stored = after[i];
     if (!std::isfinite(a) || !std::isfinite(b) || !std::isfinite(stored)) continue;
     ++counts.elements;
+    counts.magnitude += std::abs(stored);
     if (b == 0) continue;
     ++counts.addends;
     counts.absorbed += stored == a;
@@ -63,11 +64,7 @@ SumCounts count_sum(std::span<const float> before, std::span<const float> addend
 void SumsOfStep::add(uint32_t tensor, const SumCounts& counts) {
   SumRow& row = rows_[tensor];
   ++row.additions;
-  row.elements += counts.elements;
-  row.addends += counts.addends;
-  row.absorbed += counts.absorbed;
-  row.asked += counts.asked;
-  row.arrived += counts.arrived;
+  row.counts += counts;
 }
 
 void SumsOfStep::write(uint64_t step, TraceSink& sink) {

@@ -1,5 +1,6 @@
-// What arrives of the terms b that are added to a running sum a in 16 bits: a' = round(a + b), over and over, as the gradients of
-// micro-batches are. Once a is 2^p times as large as b, p the bits of its significand, b is below half its last place and lost.
+// Counts what arrives of the terms b that are added to a running sum a in 16 bits: a' = round(a + b), over and over, as the
+// gradients of micro-batches are. Once a is 2^p times as large as b, p the bits of its significand, b is below half its last place
+// and lost.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +15,16 @@ namespace ulpscope {
 
 class TraceSink;
 
-// FP16 and BF16. FP32 loses as much of sums of 2^24 terms, which nobody has.
+// Whether it is FP16 or BF16: FP32 loses as much of sums of 2^24 terms, which nobody has.
 bool loses_terms(DType stored);
 
 // So many elements of a larger tensor are looked at: runs of neighbours, evenly spaced in logical order, the same ones in each
 // addition of a sum.
 inline constexpr int64_t kMostSummed = 4096;
-// Their values. Of FP64 ones the nearest in FP32.
+// Reads their values, FP64 ones rounded to FP32.
 std::vector<float> summed_values(const TensorView& view);
 
-// Of an addition, as SumRow has it.
-struct SumCounts {
-  uint64_t elements = 0, addends = 0, absorbed = 0;
-  double asked = 0, arrived = 0;
-};
-// Of a' = round(a + factor b), by values of the same elements.
+// Counts a' = round(a + factor b), by values of the same elements.
 SumCounts count_sum(std::span<const float> before, std::span<const float> addend, double factor, std::span<const float> after);
 
 // The rows of a step.

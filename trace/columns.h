@@ -443,11 +443,13 @@ struct Table<SumRow> {
       Column{"step", "", "number of the step", FIELD(step)},
       Column{"tensor", "", "row in tensors: the sum a", FIELD(tensor), Packing::gzip, Refers::tensors},
       Column{"additions", "", "how many terms b the step added to the whole tensor", FIELD(additions)},
-      Column{"elements", "elements", "those that were looked at and finite, over all additions", FIELD(elements)},
-      Column{"addends", "elements", "those of them where b is not 0", FIELD(addends)},
-      Column{"absorbed", "elements", "those of the addends that left the stored sum as it was", FIELD(absorbed)},
-      Column{"asked", "", "sum of the magnitudes of b", FIELD(asked)},
-      Column{"arrived", "", "sum of sign(b) (a' - a), a' the stored sum behind the addition: what of it arrived", FIELD(arrived)});
+      Column{"elements", "elements", "those that were looked at and finite, over all additions", FIELD(counts.elements)},
+      Column{"addends", "elements", "those of them where b is not 0", FIELD(counts.addends)},
+      Column{"absorbed", "elements", "those of the addends that left the stored sum as it was", FIELD(counts.absorbed)},
+      Column{"asked", "", "sum of the magnitudes of b", FIELD(counts.asked)},
+      Column{"arrived", "", "sum of sign(b) (a' - a), a' the stored sum behind the addition: what of it arrived",
+             FIELD(counts.arrived)},
+      Column{"magnitude", "", "sum of the magnitudes of the sum behind the step's last addition", FIELD(counts.magnitude)});
 };
 
 #undef FIELD

@@ -401,18 +401,34 @@ struct MeasureRow {
   double value = 0;
 };
 
-// What became of the terms b that a step added to a running sum a in 16 bits: a' = round(a + b), over and over. Of a sum of more
-// than kMostSummed elements so many are looked at, the same in each addition. Elements where a, b or a' is NaN or infinite are left
-// out.
+// Terms b that were added to a running sum a: a' = round(a + b), over and over. Elements where a, b or a' is NaN or infinite are
+// left out.
+struct SumCounts {
+  uint64_t elements = 0;  // that were looked at, over all additions
+  uint64_t addends = 0;   // those with b != 0
+  uint64_t absorbed = 0;  // those of the addends with a' == a
+  double asked = 0;       // the sum of |b|
+  double arrived = 0;     // the sum of sign(b) (a' - a)
+  double magnitude = 0;   // the sum of |a'|, behind the last addition
+
+  SumCounts& operator+=(const SumCounts& later) {
+    elements += later.elements;
+    addends += later.addends;
+    absorbed += later.absorbed;
+    asked += later.asked;
+    arrived += later.arrived;
+    magnitude = later.magnitude;
+    return *this;
+  }
+};
+
+// The terms that a step added to a sum in 16 bits. A sum of more than kMostSummed elements is looked at in so many, the same in
+// each addition.
 struct SumRow {
   uint64_t step = 0;
   uint32_t tensor = 0;     // the sum
   uint64_t additions = 0;  // a' = round(a + b) of the whole tensor
-  uint64_t elements = 0;   // that were looked at, over all of them
-  uint64_t addends = 0;    // of those, b != 0
-  uint64_t absorbed = 0;   // of those, a' == a
-  double asked = 0;        // the sum of |b|
-  double arrived = 0;      // the sum of sign(b) (a' - a)
+  SumCounts counts = {};
 };
 
 }  // namespace ulpscope

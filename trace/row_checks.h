@@ -153,13 +153,14 @@ struct Rules<ParameterRow> {
 
 template <>
 struct Rules<SumRow> {
-  static constexpr auto all =
-      std::make_tuple(RULE("additions", "at most 2^48", row.additions <= kMostElements),
-                      RULE("elements", "at most 2^48", row.elements <= kMostElements),
-                      RULE("addends", "at most elements", row.addends <= row.elements),
-                      RULE("absorbed", "at most addends", row.absorbed <= row.addends),
-                      RULE("asked", "a finite number of at least 0", row.asked >= 0 && std::isfinite(row.asked)),
-                      RULE("arrived", "a finite number", std::isfinite(row.arrived)));
+  static constexpr auto all = std::make_tuple(
+      RULE("additions", "at most 2^48", row.additions <= kMostElements),
+      RULE("elements", "at most 2^48", row.counts.elements <= kMostElements),
+      RULE("addends", "at most elements", row.counts.addends <= row.counts.elements),
+      RULE("absorbed", "at most addends", row.counts.absorbed <= row.counts.addends),
+      RULE("asked", "a finite number of at least 0", row.counts.asked >= 0 && std::isfinite(row.counts.asked)),
+      RULE("arrived", "a finite number", std::isfinite(row.counts.arrived)),
+      RULE("magnitude", "a finite number of at least 0", row.counts.magnitude >= 0 && std::isfinite(row.counts.magnitude)));
 };
 
 template <>

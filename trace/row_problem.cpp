@@ -40,6 +40,7 @@ std::string problem_of(const TensorRow& row) {
   return problem;
 }
 std::string problem_of(const ParameterRow& row) { return first_problem(row); }
+std::string problem_of(const SumRow& row) { return first_problem(row); }
 std::string problem_of(const StepRow& row) { return first_problem(row); }
 
 }  // namespace ulpscope

@@ -14,6 +14,7 @@ std::string problem_of(const OpInfo& op);
 std::string problem_of(const TensorInfo& tensor);
 std::string problem_of(const TensorRow& row);
 std::string problem_of(const ParameterRow& row);
+std::string problem_of(const SumRow& row);
 std::string problem_of(const StepRow& row);
 
 }  // namespace ulpscope

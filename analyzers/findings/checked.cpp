@@ -120,9 +120,9 @@ Sentences what_was_checked(const RunFacts& facts, std::span<const Part> parts) {
     if (const std::vector<std::string> others = changed_by_program(facts); !others.empty())
       unseen.push_back(kOtherUpdates({{"parameters", others.size()}, {"first", Name{NameKind::parameter, others.front()}}}));
   }
-  const auto of_gradients = [](const UpdateJudgement::Sum& sum) { return sum.of_gradients; };
+  const auto of_gradients = [](const UpdateJudgement::RunningSum& sum) { return sum.of_gradients; };
   const bool saw_sums =
-      has(Part::updates) && std::any_of(facts.updates().sums().begin(), facts.updates().sums().end(), of_gradients);
+      has(Part::updates) && std::any_of(facts.updates().running_sums().begin(), facts.updates().running_sums().end(), of_gradients);
   if (saw_sums) seen.push_back(kGradientSums());
   add_left_out(facts.context.trace, unseen);
   if (has(Part::ranges)) unseen.push_back((saw_sums ? kOtherSums : kSums)());

@@ -16,30 +16,33 @@ namespace ulpscope::findings {
 
 namespace {
 
-// Updates are divided by the root of the second moment: by 1.4 and more times too much.
+// Updates are divided by the root of the second moment, 1.4 times too much at least.
 constexpr double kTooLarge = 2;
 
 constexpr Template kStuck{"precision.second_moment_stuck",
                           "Adam's second moments in {formats} cannot fall: {beta2:g} v rounds back to v."};
+constexpr Template kOftenStuck{"precision.second_moment_stuck.often",
+                               "Adam's second moments in {formats} fall too little: {beta2:g} v rounds back to v for many v."};
 constexpr Template kGrewTooLarge{
     "precision.second_moment_stuck.too_large",
     "{moments} of {all:count moment} {moments:either is|are} {limit:g} times what the gradients give or "
     "more (worst: `{worst}`, {ratio:.3g} times)."};
-constexpr Template kShorterUpdates{"precision.second_moment_stuck.shorter_updates", "Updates are shorter by the root of that."};
 constexpr Template kStatesInFp32{
     "advice.second_moments_in_fp32",
     "Keep Adam's states in FP32, as with FP32 weights{masters:brackets}, or lower beta2{beta2:brackets} "
-    "to {largest:g} or below."};
+    "to {largest:.3g} or below."};
 
-// The largest beta2 of which each normal number in the format times it falls: 1 - 2^-p, p the bits of its significand.
-double largest_falling(const FloatFormat& format) { return 1 - std::ldexp(1.0, -format.fraction_bits - 1); }
-
-// The distance to v is below half an ulp of it whatever v is.
-bool cannot_fall(const TensorInfo& moment, double beta2) {
-  if (!is_narrow(moment.dtype) || is_quantized(moment.dtype) || moment.rounding != RoundingMode::nearest_even) return false;
-  const FloatFormat& format = *info(moment.dtype).format;
-  return beta2 < 1 && 1 - beta2 < std::ldexp(1.0, -format.fraction_bits - 2);
+// 1 - beta2 in units of 2^-p, p the bits of the significand: half an ulp of v is between half of that and all of it, times v.
+// Nothing where the moment is not rounded to nearest in 16 bits.
+std::optional<double> fall_in_half_ulps(const TensorInfo& moment, double beta2) {
+  if (!is_narrow(moment.dtype) || is_quantized(moment.dtype) || moment.rounding != RoundingMode::nearest_even || !(beta2 < 1))
+    return std::nullopt;
+  return std::ldexp(1 - beta2, info(moment.dtype).format->fraction_bits + 1);
 }
+// Below it beta2 v rounds back to v for some v, and for every v.
+constexpr double kSomeStuck = 1, kAllStuck = 0.5;
+// At so many a moment follows its gradients but for some percent.
+constexpr double kFollows = 4;
 
 // The gradient that the update of a moment reads; nothing where that is not one.
 std::optional<uint32_t> gradient_read(const RunFacts& facts, uint32_t moment) {
@@ -54,65 +57,100 @@ std::optional<uint32_t> gradient_read(const RunFacts& facts, uint32_t moment) {
   return found;
 }
 
-// By step, the last row's value. Nothing where one is not known.
+struct Moment {
+  uint32_t tensor;
+  double beta2, eps, elements;
+};
+
+struct Taken {
+  uint64_t step;
+  double value;
+};
+
+// The value of each step's last row, NaN where it is not known.
 template <typename Value>
-std::map<uint64_t, double> series(const RunFacts& facts, uint32_t tensor, int32_t rank, const Value& value) {
-  std::map<uint64_t, double> found;
+std::vector<Taken> series(const RunFacts& facts, uint32_t tensor, int32_t rank, const Value& value) {
+  std::vector<Taken> found;
   const StepRange steps{0, std::min(facts.context.options.steps.last, facts.step_facts.broken_from())};
   facts.context.trace.of_rank(rank).visit_history(tensor, steps, [&](std::span<const TensorRow> rows) {
-    for (const TensorRow& row : rows)
-      found[row.step] = row.known == StatisticsLevel::values && row.statistics.nonfinite() == 0 ? value(row) : NAN;
+    for (const TensorRow& row : rows) {
+      if (found.empty() || found.back().step != row.step) found.push_back({row.step, NAN});
+      found.back().value = row.known == StatisticsLevel::values && row.statistics.nonfinite() == 0 ? value(row) : NAN;
+    }
     return true;
   });
   return found;
 }
 
+// The optimizer took no step between these two.
+bool follows(const RunFacts& facts, uint64_t first, uint64_t second) {
+  for (uint64_t step = first + 1; step < second; ++step)
+    if (!facts.steps().skipped.contains(step)) return false;
+  return true;
+}
+
 // How many times the sum of the moment's elements is, at the end, what the gradients give: s' = beta2 s + (1 - beta2) |g|^2 holds
-// of the sums as of each element. In how many updates that is seen.
-struct Drift {
-  double ratio = 1;
-  uint64_t updates = 0;
-};
-std::optional<Drift> drift_of(const RunFacts& facts, uint32_t moment, double beta2) {
-  const std::optional<uint32_t> gradient = gradient_read(facts, moment);
-  if (!gradient) return std::nullopt;
-  const int32_t rank = facts.context.trace.ranks().front();
-  const auto sums = series(facts, moment, rank, [](const TensorRow& row) { return row.statistics.sum; });
+// of the sums as of each element. Behind steps that were not recorded the sum is taken as it is. Nothing where a row is not known,
+// and where eps is not small beside the roots.
+std::optional<double> over_exact(const RunFacts& facts, const Moment& moment, uint32_t gradient, int32_t rank) {
+  const auto sums = series(facts, moment.tensor, rank, [](const TensorRow& row) { return row.statistics.sum; });
   const auto squares =
-      series(facts, *gradient, rank, [](const TensorRow& row) { return row.statistics.sum_of_squares / (row.scale * row.scale); });
-  Drift drift;
-  double exact = 0, last = 0;
-  for (const auto& [step, sum] : sums) {
-    if (drift.updates++ == 0) {
-      exact = sum;
-    } else {
-      const auto of_step = squares.find(step);
-      exact = of_step == squares.end() ? NAN : beta2 * exact + (1 - beta2) * of_step->second;
-    }
-    last = sum;
+      series(facts, gradient, rank, [](const TensorRow& row) { return row.statistics.sum_of_squares / (row.scale * row.scale); });
+  if (sums.empty()) return std::nullopt;
+  double exact = sums.front().value;
+  auto square = squares.begin();
+  for (size_t i = 1; i < sums.size(); ++i) {
+    const uint64_t step = sums[i].step;
+    square = std::find_if(square, squares.end(), [&](const Taken& taken) { return taken.step >= step; });
+    const bool is_known = square != squares.end() && square->step == step && follows(facts, sums[i - 1].step, step);
+    exact = is_known ? moment.beta2 * exact + (1 - moment.beta2) * square->value : sums[i].value;
   }
-  drift.ratio = last / exact;
-  return exact > 0 && std::isfinite(drift.ratio) ? std::optional(drift) : std::nullopt;
+  const double ratio = sums.back().value / exact;
+  return exact > 0 && std::isfinite(ratio) && std::sqrt(exact / moment.elements) > moment.eps ? std::optional(ratio) : std::nullopt;
+}
+
+// Whether updates are divided by the root of this moment: amsgrad takes the largest that there was. Weight decay that is a part of
+// the gradient, or may be, is in no row of one.
+bool is_comparable(const RunFacts& facts, uint32_t moment) {
+  const OpInfo& op = facts.selection.op(moment);
+  if (attribute(op, "decoupled").value_or(0) == 0 && attribute(op, "weight_decay") != 0) return false;
+  const std::vector<TensorInfo>& tensors = facts.context.trace.tensors();
+  return std::none_of(tensors.begin(), tensors.end(), [&](const TensorInfo& other) {
+    return other.op == facts.selection.tensor(moment).op && other.name == "max_exp_avg_sq";
+  });
+}
+
+// The largest of all ranks.
+std::optional<double> drift_of(const RunFacts& facts, const Moment& moment) {
+  const std::optional<uint32_t> gradient = gradient_read(facts, moment.tensor);
+  if (!gradient || !is_comparable(facts, moment.tensor)) return std::nullopt;
+  std::optional<double> largest;
+  for (const int32_t rank : facts.context.trace.ranks())
+    if (const auto ratio = over_exact(facts, moment, *gradient, rank); ratio && !(largest && *largest >= *ratio)) largest = ratio;
+  return largest;
 }
 
 void find_stuck_moments(const RunFacts& facts, Findings& found) {
   Suspects stuck(facts.selection), too_large(facts.selection);
   std::map<std::string, Name> formats;
   double worst_beta2 = 0, largest = 1;
+  bool cannot_fall = false;
   for (const auto& [i, judged, unused] : facts.ranges().tensors()) {
     const OpInfo& op = facts.selection.op(i);
     const TensorInfo& moment = facts.selection.tensor(i);
     if (!makes_as(op.function, moment.slot, Meaning::second_moment) || judged.totals.rows < 2) continue;
     const auto beta2 = attribute(op, "beta2");
-    if (!beta2 || !cannot_fall(moment, *beta2)) continue;
-    // Weight decay that is a part of the gradient is in no row of one.
-    const bool has_all = attribute(op, "decoupled").value_or(0) != 0 || attribute(op, "weight_decay").value_or(0) == 0;
-    const std::optional<Drift> drift = has_all ? drift_of(facts, i, *beta2) : std::nullopt;
+    const std::optional<double> fall = beta2 ? fall_in_half_ulps(moment, *beta2) : std::nullopt;
+    if (!fall || *fall >= kSomeStuck) continue;
+    const auto elements = static_cast<double>(judged.totals.elements) / static_cast<double>(judged.totals.rows);
+    const auto drift = drift_of(facts, {i, *beta2, attribute(op, "eps").value_or(0), elements});
+    const double ratio = drift.value_or(1);
+    if (*fall >= kAllStuck && ratio < kTooLarge) continue;
+    cannot_fall = cannot_fall || *fall < kAllStuck;
     const FloatFormat& format = *info(moment.dtype).format;
     formats.emplace(format.name, format_name(format));
     worst_beta2 = std::max(worst_beta2, *beta2);
-    largest = std::min(largest, largest_falling(format));
-    const double ratio = drift ? drift->ratio : 1;
+    largest = std::min(largest, 1 - kFollows * std::ldexp(1.0, -format.fraction_bits - 1));
     const std::vector<Quantity> values{{"over_exact", drift ? Cell(ratio) : Cell(Unknown{})},
                                        {"updates", count_cell(judged.totals.rows), Unit::count}};
     stuck.add(ratio, i, values);
@@ -121,7 +159,7 @@ void find_stuck_moments(const RunFacts& facts, Findings& found) {
   if (stuck.empty()) return;
   Value::List names;
   for (const auto& [unused, format] : formats) names.push_back(format);
-  Sentences title{kStuck({{"formats", Value::list(std::move(names))}, {"beta2", worst_beta2}})};
+  Sentences title{(cannot_fall ? kStuck : kOftenStuck)({{"formats", Value::list(std::move(names))}, {"beta2", worst_beta2}})};
   const bool harms = 2 * too_large.size() > stuck.size();
   if (!too_large.empty()) {
     const uint32_t worst = too_large.worst_tensor();
@@ -130,7 +168,6 @@ void find_stuck_moments(const RunFacts& facts, Findings& found) {
                             {"limit", kTooLarge},
                             {"worst", parameter_name(facts.selection, worst)},
                             {"ratio", std::get<double>(too_large.worst().front().values.front().value)}});
-    title += kShorterUpdates();
   }
   const SettingNames& settings = facts.context.settings;
   Advice advice;
@@ -149,7 +186,7 @@ extern constinit const FindingRule precision_second_moment_stuck{
     .raised =
         "Adam's second moments are in 16 bits, rounded to nearest, and beta2 times one of them rounds back to it: a warning where "
         "most "
-        "of them are twice what the gradients give or more, else a note.",
+        "of them are twice what the gradients give or more, else a note where none can fall.",
     .meaning =
         "A second moment keeps the size that its largest gradients gave it, and updates, which are divided by its root, stay as "
         "short.",

@@ -14,74 +14,79 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kGradientsLost{"precision.sum_stagnates",
-                                  "{lost} of what was added to sums of gradients in {formats} did not arrive: below half an ulp, "
-                                  "a + b == a."};
+                                  "{sums} of {all:count sum} of gradients in {formats} lost {limit:%} or more of what was added to "
+                                  "{sums:either it|them}."};
 constexpr Template kOthersLost{"precision.sum_stagnates.others",
-                               "{lost} of what was added to running sums in {formats} did not arrive: below half an ulp, a + b == "
-                               "a."};
-constexpr Template kSumsLost{
-    "precision.sum_stagnates.sums",
-    "{sums} of {all:count sum} lost {limit:%} or more (worst: {worst}, {worst_share} over {additions:count "
-    "addition})."};
+                               "{sums} of {all:count running sum} in {formats} lost {limit:%} or more of what was added to "
+                               "{sums:either it|them}."};
+constexpr Template kWorstSum{"precision.sum_stagnates.worst", "Worst: {worst}, {share} over {additions:count addition}."};
+constexpr Template kAbsorbed{"precision.sum_stagnates.absorbed",
+                             "{absorbed} of {addends:count addend} left it as it was: below half an ulp, a + b == a."};
 constexpr Template kAddGradientsInFp32{"advice.add_gradients_in_fp32",
-                                       "Keep weights, and so their gradients, in FP32 with ops in BF16 under autocast"
+                                       "Keep weights, and so their gradients, in FP32 with ops in 16 bits under autocast"
                                        "{precision:brackets}, or use fewer micro-batches{accumulation:brackets}."};
 constexpr Template kKeepSumInFp32{"advice.keep_sum_in_fp32", "Keep the sum in FP32."};
 
-using Sum = UpdateJudgement::Sum;
+using Sum = UpdateJudgement::RunningSum;
 
-void tell(const RunFacts& facts, bool of_gradients, const Template& title, Severity severity, const Advice& advice,
-          Findings& found) {
-  double asked = 0, arrived = 0;
+struct Telling {
+  bool of_gradients;
+  const Template& title;
+  Severity severity;
+  Advice advice;
+};
+
+void tell(const RunFacts& facts, const Telling& telling, Findings& found) {
   std::map<std::string, Name> formats;
   std::vector<const Sum*> lost;
   size_t all = 0;
-  for (const Sum& sum : facts.updates().sums()) {
-    if (sum.of_gradients != of_gradients) continue;
+  for (const Sum& sum : facts.updates().running_sums()) {
+    if (sum.of_gradients != telling.of_gradients) continue;
     ++all;
     if (!sum.is_stagnant()) continue;
     lost.push_back(&sum);
-    asked += sum.totals.asked;
-    arrived += sum.totals.arrived;
     const Name format = format_name(*info(facts.selection.tensor(sum.tensor).dtype).format);
     formats.emplace(format.text, format);
   }
   if (lost.empty()) return;
-  std::stable_sort(lost.begin(), lost.end(), [](const Sum* a, const Sum* b) { return a->totals.lost() > b->totals.lost(); });
+  std::stable_sort(lost.begin(), lost.end(),
+                   [](const Sum* a, const Sum* b) { return a->totals.lost_share() > b->totals.lost_share(); });
   std::vector<Evidence> evidence;
   Extent extent;
   for (const Sum* sum : lost) {
+    const SumCounts& counts = sum->totals.counts;
     if (evidence.size() < kMostEvidence)
       evidence.push_back({facts.selection.key(sum->tensor),
-                          {{"lost", sum->totals.lost(), Unit::share},
-                           {"absorbed_addends", count_cell(sum->totals.absorbed), Unit::count},
-                           {"addends", count_cell(sum->totals.addends), Unit::count}}});
+                          {{"lost", sum->totals.lost_share(), Unit::share},
+                           {"absorbed_addends", count_cell(counts.absorbed), Unit::count},
+                           {"addends", count_cell(counts.addends), Unit::count}}});
     extent.tensors.push_back(sum->tensor);
     keep_first(extent.first_step, sum->totals.first_lost);
   }
   Value::List names;
   for (const auto& [unused, format] : formats) names.push_back(format);
-  const Sum& worst = *lost.front();
-  Sentences text{title({{"lost", {1 - arrived / asked, Unit::share}}, {"formats", Value::list(std::move(names))}})};
-  text += kSumsLost({{"sums", lost.size()},
-                     {"all", all},
-                     {"limit", {SumTotals::kLimit, Unit::share}},
-                     {"worst", tensor_place(facts.selection, worst.tensor)},
-                     {"worst_share", {worst.totals.lost(), Unit::share}},
-                     {"additions", worst.totals.additions}});
-  found.add_judged(severity, std::move(text), std::move(evidence), advice, std::move(extent));
+  const SumTotals& worst = lost.front()->totals;
+  Sentences text{telling.title({{"sums", lost.size()},
+                                {"all", all},
+                                {"formats", Value::list(std::move(names))},
+                                {"limit", {SumTotals::kMostLost, Unit::share}}})};
+  text += kWorstSum({{"worst", tensor_place(facts.selection, lost.front()->tensor)},
+                     {"share", {worst.lost_share(), Unit::share}},
+                     {"additions", worst.additions}});
+  if (worst.counts.absorbed > 0)
+    text += kAbsorbed({{"absorbed", share_value(worst.counts.absorbed, worst.counts.addends)}, {"addends", worst.counts.addends}});
+  found.add_judged(telling.severity, std::move(text), std::move(evidence), telling.advice, std::move(extent));
 }
 
 void find_stagnant_sums(const RunFacts& facts, Findings& found) {
   const SettingNames& settings = facts.context.settings;
   Advice advice;
-  Setting precision;
-  if (const std::string_view policy = settings.words().bf16_with_wide_weights; !policy.empty())
-    precision = advice.set(settings.proposed(SettingKind::precision, policy));
-  const SettingMention accumulation = settings.now(SettingKind::micro_batches);
-  advice.text = kAddGradientsInFp32({{"precision", precision}, {"accumulation", accumulation}});
-  tell(facts, true, kGradientsLost, Severity::warning, advice, found);
-  tell(facts, false, kOthersLost, Severity::info, kKeepSumInFp32(), found);
+  const std::string_view policy = settings.words().bf16_with_wide_weights;
+  const Setting precision = advice.set(policy.empty() ? settings.switched(SettingKind::master_weights, true)
+                                                      : settings.proposed(SettingKind::precision, policy));
+  advice.text = kAddGradientsInFp32({{"precision", precision}, {"accumulation", settings.now(SettingKind::micro_batches)}});
+  tell(facts, {true, kGradientsLost, Severity::warning, advice}, found);
+  tell(facts, {false, kOthersLost, Severity::info, kKeepSumInFp32()}, found);
 }
 
 }  // namespace
@@ -90,8 +95,9 @@ extern constinit const FindingRule precision_sum_stagnates{
     .code = "precision.sum_stagnates",
     .part = Part::updates,
     .raised =
-        "10% or more of what was added to a sum in FP16 or BF16 did not arrive, of 26 additions or more in BF16 and 205 in FP16: a "
-        "warning of the gradients of a step, a note of other sums that a program keeps in place.",
+        "10% or more of what was added to a sum in FP16 or BF16 did not arrive, and 10% or more of the sum: a warning of the "
+        "gradients "
+        "of a step, a note of other sums that a program keeps in place.",
     .meaning =
         "An addend below half an ulp of the sum leaves it as it was: a + b == a. A sum of equal addends stops at 2^8 of them in "
         "BF16, at 2^11 in FP16.",

@@ -184,19 +184,17 @@ void tell_zone(const RunFacts& facts, size_t zone, bool is_trouble, const Senten
 
 void tell_low_zone(const RunFacts& facts, size_t zone, const Sentence& look, Findings& found) {
   const StepTotals& steps = facts.steps();
-  const ScaleZone& all = steps.zones[zone];
   const bool flushes = facts.scale().flushes();
-  // What was skipped while the scale came down from its start is told elsewhere.
-  const bool wastes = wastes_many(all.skipped - std::min(all.skipped, steps.leading_skips), all.steps);
+  // Steps that are skipped for a loss of NaN are no matter of the scale, and those in which the scale came down from its start are
+  // told elsewhere.
+  const ScaleZone& judged = facts.scale().zones[zone];
+  const bool wastes = wastes_many(judged.skipped - std::min(judged.skipped, steps.leading_skips), judged.steps);
   const bool adapts = facts.context.trace.run().dynamic_loss_scale;
-  const bool began_low = steps.first.scale_before < StepTotals::kZones[zone];
-  // No scale helps steps whose loss was NaN, and no skipped step brought a scale down that began there.
-  const bool is_harmless = began_low && facts.broke();
-  const bool is_trouble = flushes || (wastes && !is_harmless);
-  if (began_low && !steps.skipped.empty()) {
+  const bool is_trouble = flushes || wastes;
+  if (steps.first.scale_before < StepTotals::kZones[zone] && !steps.skipped.empty()) {
     Sentences why = kStartedLow({{"scale", scale_value(steps.first.scale_before)}});
-    if (!is_harmless) why += most_blamed(facts);
-    tell_zone(facts, zone, is_trouble, why, is_harmless ? Advice() : Advice(look), found);
+    if (judged.skipped > 0) why += most_blamed(facts);
+    tell_zone(facts, zone, is_trouble, why, judged.skipped > 0 ? Advice(look) : Advice(), found);
   } else if (steps.skipped.empty()) {
     const Template& began = adapts ? kBeganLowAndGrows : kBeganLow;
     tell_zone(facts, zone, is_trouble, began({{"scale", scale_value(steps.first.scale_before)}}), {}, found);

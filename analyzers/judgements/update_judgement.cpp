@@ -1,7 +1,6 @@
 #include "ulpscope/analyzers/judgements/update_judgement.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "ulpscope/analyzers/subject/output_slots.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
@@ -37,20 +36,21 @@ UpdateJudgement::UpdateJudgement(const AnalysisContext& context, const StepTotal
     sum_.append(*totals);
   }
   for (uint32_t i = 0; i < context.selection.size(); ++i) {
-    const SumTotals* const totals = before_break.sums.find(i);
+    const SumTotals* const totals = before_break.running_sums.find(i);
     const TensorInfo& tensor = context.selection.tensor(i);
-    if (totals == nullptr || !is_float(tensor.dtype)) continue;
-    const int bits = info(tensor.dtype).format->fraction_bits + 1;
-    sums_.push_back({i, *totals, is_gradient(tensor.role), SumTotals::kLimit * std::ldexp(1.0, bits)});
+    if (totals == nullptr || (tensor.dtype != DType::f16 && tensor.dtype != DType::bf16)) continue;
+    const bool of_gradients = is_gradient(tensor.role) && context.selection.op(i).phase == Phase::backward;
+    running_sums_.push_back({i, *totals, of_gradients, rounding_of_small(tensor)});
   }
   const bool is_whole = !context.options.restricts_steps() && context.options.modules.empty() && context.options.ops.empty();
   none_applied_ = is_whole && sum_.rows > 0 && sum_.all.nonzero == sum_.all.lost && 2 * judged.count >= steps.count;
 }
 
-bool UpdateJudgement::Sum::is_stagnant() const {
-  // Other sums may go on from step to step.
-  const double of_one = static_cast<double>(totals.additions) / static_cast<double>(of_gradients ? totals.steps : 1);
-  return of_one >= least_addends && totals.lost() >= SumTotals::kLimit;
+bool UpdateJudgement::RunningSum::is_stagnant() const {
+  if (rounding == SmallUpdates::stochastic) return false;  // which loses nothing on average
+  // Each step begins its gradients anew, and other sums may go on.
+  const double sum = of_gradients ? totals.sums : totals.largest;
+  return totals.lost_share() >= SumTotals::kMostLost && totals.lost() >= SumTotals::kMostLost * sum;
 }
 
 std::vector<UpdateJudgement::Lost> UpdateJudgement::lost(SmallUpdates rounding, double limit) const {

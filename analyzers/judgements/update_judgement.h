@@ -24,16 +24,17 @@ class UpdateJudgement {
   const std::vector<Weight>& weights() const { return weights_; }    // of which there were updates, by their indices
   const std::vector<Weight>& averages() const { return averages_; }  // the same of running averages of weights
   const UpdateTotals& sum() const { return sum_; }                   // of all weights
-  struct Sum {
+  struct RunningSum {
     uint32_t tensor;
     const SumTotals& totals;
-    bool of_gradients;     // of one step
-    double least_addends;  // one that is absorbed is at most 2^-p of the sum: fewer cannot lose a tenth of it
+    bool of_gradients;  // that a backward pass adds up for a step
+    SmallUpdates rounding;
 
+    // Lost the limit of what was added, and of the sum itself: a few addends that are absorbed are next to nothing of it.
     bool is_stagnant() const;
   };
-  const std::vector<Sum>& sums() const { return sums_; }  // running sums in 16 bits, by their indices
-  const RunUpdates& whole() const { return whole_; }      // of all steps, those after the run broke too
+  const std::vector<RunningSum>& running_sums() const { return running_sums_; }  // in 16 bits, by their indices
+  const RunUpdates& whole() const { return whole_; }                             // of all steps, those after the run broke too
   // No update of the run as a whole changed a weight, which steps or modules left out could tell another story of.
   bool none_applied() const { return none_applied_; }
 
@@ -48,7 +49,7 @@ class UpdateJudgement {
   RunUpdates room_;
   const RunUpdates whole_;
   std::vector<Weight> weights_, averages_;
-  std::vector<Sum> sums_;
+  std::vector<RunningSum> running_sums_;
   UpdateTotals sum_;
   bool none_applied_;
 };

@@ -67,7 +67,7 @@ void UpdateTables::add_to(Report& report) const {
   report.add_fact("stall", std::move(known));
   report.tables.push_back(parameters_table());
   if (decays) report.tables.push_back(decay_table());
-  if (!judged_.sums().empty()) report.tables.push_back(sums_table());
+  if (!judged_.running_sums().empty()) report.tables.push_back(sums_table());
   for (Plot& plot : std::array{lost_plot(), lost_heatmap()})
     if (!plot.series.empty()) report.plots.push_back(std::move(plot));
 }
@@ -163,10 +163,11 @@ Table UpdateTables::sums_table() const {
       0,
       "Absorbed: the share of nonzero addends that left the stored sum as it was. Lost: the share of their magnitudes that did not "
       "arrive in it."};
-  std::vector<const UpdateJudgement::Sum*> sums;
-  for (const UpdateJudgement::Sum& sum : judged_.sums()) sums.push_back(&sum);
-  std::stable_sort(sums.begin(), sums.end(), [](const auto* a, const auto* b) { return a->totals.lost() > b->totals.lost(); });
-  for (const UpdateJudgement::Sum* sum : sums) {
+  std::vector<const UpdateJudgement::RunningSum*> sums;
+  for (const UpdateJudgement::RunningSum& sum : judged_.running_sums()) sums.push_back(&sum);
+  std::stable_sort(sums.begin(), sums.end(),
+                   [](const auto* a, const auto* b) { return a->totals.lost_share() > b->totals.lost_share(); });
+  for (const UpdateJudgement::RunningSum* sum : sums) {
     if (is_full(table)) {
       ++table.rows_left_out;
       continue;
@@ -174,8 +175,8 @@ Table UpdateTables::sums_table() const {
     const SumTotals& totals = sum->totals;
     table.rows.push_back({facts_.selection.key(sum->tensor),
                           {facts_.selection.name(sum->tensor), std::string(info(facts_.selection.tensor(sum->tensor).dtype).name),
-                           count_cell(totals.additions), share_cell({totals.addends, totals.absorbed}),
-                           totals.asked > 0 ? Cell(totals.lost()) : Cell(NotApplicable{})}});
+                           count_cell(totals.additions), share_cell({totals.counts.addends, totals.counts.absorbed}),
+                           totals.counts.asked > 0 ? Cell(totals.lost_share()) : Cell(NotApplicable{})}});
   }
   return table;
 }

@@ -54,16 +54,15 @@ void UpdateTotals::append(const UpdateTotals& later) {
 void SumTotals::append(const SumTotals& later) {
   steps += later.steps;
   additions += later.additions;
-  addends += later.addends;
-  absorbed += later.absorbed;
-  asked += later.asked;
-  arrived += later.arrived;
+  counts += later.counts;
+  sums += later.sums;
+  largest = std::max(largest, later.largest);
   keep_first(first_lost, later.first_lost);
 }
 
 void RunUpdates::append(const RunUpdates& later) {
   weights.append(later.weights);
-  sums.append(later.sums);
+  running_sums.append(later.running_sums);
   if (!first_large) first_large = later.first_large;
   large_steps += later.large_steps;
   keep_larger(longest, later.longest);
@@ -71,21 +70,61 @@ void RunUpdates::append(const RunUpdates& later) {
 
 void RunUpdates::beside(const RunUpdates& other) {
   weights.beside(other.weights);
-  sums.beside(other.sums);
+  running_sums.beside(other.running_sums);
   keep_earlier(first_large, other.first_large);
   large_steps = std::max(large_steps, other.large_steps);
   keep_larger(longest, other.longest);
 }
 
+namespace {
+
+// The name of the parameter whose gradients the op adds up in a backward pass, or "".
+const std::string& parameter_of_sum(const Selection& selection, uint32_t tensor) {
+  static const std::string none;
+  const OpInfo& op = selection.op(tensor);
+  const TensorInfo& info = selection.tensor(tensor);
+  const bool adds = op.function == OpFunction::accumulate || op.function == OpFunction::add;
+  return adds && op.phase == Phase::backward && is_gradient(info.role) ? info.parameter : none;
+}
+
+}  // namespace
+
+void UpdateFacts::begin(const AnalysisContext& context) {
+  context_ = &context;
+  gradient_sums_.clear();
+  const Selection& selection = context.selection;
+  for (uint32_t i = 0; i < selection.size(); ++i)
+    if (const std::string& parameter = parameter_of_sum(selection, i); selection.contains(i) && !parameter.empty())
+      gradient_sums_.try_emplace({parameter, selection.tensor(i).dtype}, i);
+}
+
+// The gradients of a parameter that several ops use are one sum, though each addition is an op.
+uint32_t UpdateFacts::sum_of(uint32_t tensor) const {
+  const std::string& parameter = parameter_of_sum(context_->selection, tensor);
+  return parameter.empty() ? tensor : gradient_sums_.at({parameter, context_->selection.tensor(tensor).dtype});
+}
+
+void UpdateFacts::add_sums(const Block& block, RunUpdates& run) {
+  std::map<uint32_t, SumTotals> of_step;
+  for (const SumRow& row : block.sums) {
+    if (!context_->selection.contains(row.tensor)) continue;
+    SumTotals& totals = of_step[sum_of(row.tensor)];
+    const double largest = std::max(totals.largest, row.counts.magnitude);
+    totals.steps = 1;
+    totals.additions += row.additions;
+    totals.counts += row.counts;
+    totals.sums = totals.largest = largest;
+  }
+  for (auto& [tensor, totals] : of_step) {
+    if (totals.lost_share() >= SumTotals::kMostLost) totals.first_lost = block.step.step;
+    run.running_sums[tensor].append(totals);
+  }
+}
+
 void UpdateFacts::update(const Block& block) {
   if (block.parameters.empty() && block.sums.empty()) return;
   RunUpdates& run = updates_.at(block.rank, block.step);
-  for (const SumRow& row : block.sums) {
-    if (!context_->selection.contains(row.tensor)) continue;
-    SumTotals totals{1, row.additions, row.addends, row.absorbed, row.asked, row.arrived};
-    if (row.asked > 0 && totals.lost() >= SumTotals::kLimit) totals.first_lost = row.step;
-    run.sums[row.tensor].append(totals);
-  }
+  add_sums(block, run);
   std::optional<UpdateRatio> largest;
   const bool fitted = context_->is_fitted(block.step);
   for (const ParameterRow& row : block.parameters) {

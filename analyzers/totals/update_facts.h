@@ -3,6 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
 
 #include "ulpscope/analyzers/subject/run_analysis.h"
 
@@ -30,17 +33,19 @@ struct UpdateTotals {
   void beside(const UpdateTotals& other) { append(other); }
 };
 
-// Of one running sum.
+// What became of one running sum.
 struct SumTotals {
-  // The share of what is added that may be lost.
-  static constexpr double kLimit = 0.1;
+  // The share of what is added that may be lost, and of the sum.
+  static constexpr double kMostLost = 0.1;
 
-  uint64_t steps = 0, additions = 0, addends = 0, absorbed = 0;
-  double asked = 0, arrived = 0;
+  uint64_t steps = 0, additions = 0;
+  SumCounts counts = {};                    // their magnitude is that of the last step
+  double sums = 0, largest = 0;             // of the magnitudes of all steps, and the largest of them
   std::optional<uint64_t> first_lost = {};  // the first step in which the limit was reached
 
   // A sum that rounding carries further than was asked lost nothing.
-  double lost() const { return asked > 0 ? std::max(0.0, 1 - arrived / asked) : 0; }
+  double lost() const { return std::max(0.0, counts.asked - counts.arrived); }
+  double lost_share() const { return counts.asked > 0 ? lost() / counts.asked : 0; }
   void append(const SumTotals& later);
   void beside(const SumTotals& other) { append(other); }
 };
@@ -64,7 +69,7 @@ struct RunUpdates {
   static constexpr double kLarge = 1;
 
   PerTensor<UpdateTotals> weights;  // and running averages of weights
-  PerTensor<SumTotals> sums;
+  PerTensor<SumTotals> running_sums;
   std::optional<UpdateRatio> first_large;  // of the first step in which it was kLarge or more
   uint64_t large_steps = 0;                // in which it was
   std::optional<UpdateRatio> longest;      // of all steps
@@ -78,14 +83,18 @@ struct RunUpdates {
 
 class UpdateFacts {
  public:
-  void begin(const AnalysisContext& context) { context_ = &context; }
+  void begin(const AnalysisContext& context);
   void update(const Block& block);
   void merge(UpdateFacts&& other) { updates_.merge(std::move(other.updates_)); }
   TablesRead reads() const { return {.rows = false, .histograms = false, .parameters = true, .sums = true}; }
   const ByRank<RunUpdates>& updates() const { return updates_; }
 
  private:
+  uint32_t sum_of(uint32_t tensor) const;
+  void add_sums(const Block& block, RunUpdates& run);
+
   const AnalysisContext* context_ = nullptr;
+  std::map<std::pair<std::string, DType>, uint32_t> gradient_sums_;  // the first tensor, by parameter and type
   ByRank<RunUpdates> updates_;
 };
 

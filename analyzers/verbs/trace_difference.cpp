@@ -85,6 +85,14 @@ std::optional<FieldDifference> difference(const FingerprintRow& a, const Fingerp
   return Fields().add("sum of the bits", a.written, b.written).found();
 }
 
+std::optional<FieldDifference> difference(const SumRow& a, const SumRow& b) {
+  const SumCounts &x = a.counts, &y = b.counts;
+  Fields fields;
+  fields.add("additions", a.additions, b.additions).add("addends", x.addends, y.addends).add("absorbed", x.absorbed, y.absorbed);
+  fields.add("asked", x.asked, y.asked).add("arrived", x.arrived, y.arrived).add("magnitude", x.magnitude, y.magnitude);
+  return fields.found();
+}
+
 std::optional<FieldDifference> difference(const StepRow& a, const StepRow& b) {
   Fields fields;
   if (a.loss_known && b.loss_known) fields.add("loss", a.loss, b.loss);
@@ -123,6 +131,7 @@ std::vector<Row> rows_of_step(const Snapshot& trace, const Selection& selection,
   if constexpr (std::is_same_v<Row, TensorRow>) trace.visit_rows(range, add);
   if constexpr (std::is_same_v<Row, ParameterRow>) trace.visit_parameters(range, add);
   if constexpr (std::is_same_v<Row, FingerprintRow>) trace.visit_fingerprints(range, add);
+  if constexpr (std::is_same_v<Row, SumRow>) trace.visit_sums(range, add);
   return rows;
 }
 
@@ -153,7 +162,13 @@ class Unrecorded {
 class Comparison {
  public:
   Comparison(const Snapshot& first, const Snapshot& second)
-      : first_(first), second_(second), a_(first, {}), b_(second, {}), not_in_a_(first, second), not_in_b_(second, first) {}
+      : first_(first),
+        second_(second),
+        a_(first, {}),
+        b_(second, {}),
+        not_in_a_(first, second),
+        not_in_b_(second, first),
+        both_have_sums_(first.row_count("sums") > 0 && second.row_count("sums") > 0) {}
 
   TraceDifference run() {
     std::optional<uint64_t> begin;
@@ -181,7 +196,7 @@ class Comparison {
     }
     const bool may_begin = is_first && !second_.run().parent_run.empty();
     if (!compare_rows<TensorRow>(second.step, may_begin) || !compare_rows<ParameterRow>(second.step, false) ||
-        !compare_rows<FingerprintRow>(second.step, may_begin)) {
+        (both_have_sums_ && !compare_rows<SumRow>(second.step, false)) || !compare_rows<FingerprintRow>(second.step, may_begin)) {
       return false;
     }
     if (const auto differs = difference(*first, second)) {
@@ -247,6 +262,7 @@ class Comparison {
   const Snapshot &first_, &second_;
   Selection a_, b_;
   Unrecorded not_in_a_, not_in_b_;
+  const bool both_have_sums_;  // which devices do not record, and older versions
   TraceDifference result_;
 };
 

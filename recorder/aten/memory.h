@@ -41,6 +41,7 @@ struct Made {
   uint64_t forward_id = 0;             // of that node
   std::shared_ptr<Prepared> prepared;  // an op outside of any step, where what it made was not finite
   bool is_own_output = false;          // of that op, and not of one that read it
+  bool is_sum = false;                 // something was added to it in place
 };
 using MadePointer = std::shared_ptr<Made>;
 

@@ -51,6 +51,18 @@ int64_t count_of_elements(const Tensor& tensor) {
   return count;
 }
 
+bool is_foldable(const Tensor& tensor) {
+  if (tensor.rank <= kMaxRank || !tensor.is_on_host || count_of_elements(tensor) == 0) return true;
+  int dimensions = 0;
+  int64_t behind = 0;  // where the next one lies that is one with those so far
+  for (int32_t i = tensor.rank; i-- > 0;) {
+    if (tensor.shape[i] == 1) continue;
+    dimensions += dimensions == 0 || tensor.strides[i] != behind;
+    behind = tensor.strides[i] * tensor.shape[i];
+  }
+  return dimensions <= kMaxRank;
+}
+
 bool have_one_shape(const Tensor& a, const Tensor& b) { return std::ranges::equal(shape_of(a), shape_of(b)); }
 
 Extent extent_of(const Tensor& tensor) {

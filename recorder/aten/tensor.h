@@ -20,7 +20,9 @@ enum class ScalarType : int32_t { u8 = 0, i8 = 1, i16 = 2, i32 = 3, i64 = 4, f16
 
 // The trace's type; nothing: values of this type have no statistics.
 std::optional<DType> dtype_of(const Tensor& tensor);
-inline bool has_statistics(const Tensor& tensor) { return dtype_of(tensor).has_value(); }
+// Whether its dimensions, those that lie behind each other as one, are as many as a view has at most.
+bool is_foldable(const Tensor& tensor);
+inline bool has_statistics(const Tensor& tensor) { return dtype_of(tensor).has_value() && is_foldable(tensor); }
 // In bytes; 0 where the type is none of ScalarType.
 int64_t element_size(const Tensor& tensor);
 int64_t count_of_elements(const Tensor& tensor);

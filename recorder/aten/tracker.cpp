@@ -657,6 +657,7 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
   const bool is_kept = !sums_.empty() && outputs[0].is_written && place.phase != Phase::backward;
   if (is_sum_of_gradients || is_kept) added_to_sum(schema, row, outputs[0], *results[0]);
   Made& result = *results[0];
+  result.is_sum = schema.base() == "add" && outputs[0].is_written;
   if (function == OpFunction::cast || scaled_by) {
     result.source = source;
     // A chain of casts from step to step would be kept for good.

@@ -302,7 +302,8 @@ class Tracker {
   // Counts what became of such an addition.
   void added_to_average(const Tensor& average, const Tensor& weights, const Made& made);
   // Keeps what an op is about to add to, where it may be a running sum in 16 bits.
-  bool may_be_sum(const ulpscope_aten_op& op, const Tensor& sum);
+  bool may_be_sum(const Schema& schema, const ulpscope_aten_op& op, const Bound& bound, const Tensor& sum);
+  bool adds_to_parameter(const Schema& schema, const Bound& bound) const;
   void keep_sum(const Schema& schema, const ulpscope_aten_op& op, const Bound& bound);
   // Counts what became of an addition, to such a sum or of the gradients of a parameter.
   void added_to_sum(const Schema& schema, const Row& row, const LabelledOutput& output, const Made& made);

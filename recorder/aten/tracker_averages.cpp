@@ -5,18 +5,13 @@
 
 #include "ulpscope/recorder/aten/tracker.h"
 #include "ulpscope/recorder/aten/update_rule.h"
+#include "ulpscope/recorder/running_sum.h"
 
 namespace ulpscope::aten {
 
 // ---- running averages of weights that the program keeps beside its optimizer
 
 namespace {
-
-// FP32 has bits enough for the parts that anybody adds.
-bool has_16_bits(const Tensor& tensor) {
-  const std::optional<DType> dtype = dtype_of(tensor);
-  return dtype == DType::f16 || dtype == DType::bf16;
-}
 
 // The addition as a rule of torch.optim: SGD's d is -lr * (g + decay * w).
 ulpscope_aten_update rule_of(double part, bool is_towards) {
@@ -51,7 +46,7 @@ void Tracker::keep_averages(const Schema& schema, const ulpscope_aten_op& op, co
 
 void Tracker::keep_average(const Tensor& average, const Tensor& weights, double part, bool is_towards) {
   const auto is_counted = [](const Tensor& tensor) { return tensor.unreadable == nullptr && has_statistics(tensor); };
-  if (!is_counted(average) || !is_counted(weights) || !has_16_bits(average) || !have_one_shape(average, weights)) return;
+  if (!is_counted(average) || !is_counted(weights) || !loses_terms(*dtype_of(average)) || !have_one_shape(average, weights)) return;
   const MadePointer of = memory_.last(weights);
   if (!is_recorded(of) || of->parameter == 0 || (of->role != Role::weight && of->role != Role::weight_cast)) return;
   if (measures_.is_capturing(average)) return;

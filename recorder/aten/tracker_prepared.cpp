@@ -74,16 +74,11 @@ bool may_make_nonfinite(OpFunction function) {
          function == OpFunction::pow;
 }
 
-bool is_float(const Tensor& tensor) {
-  const std::optional<DType> dtype = dtype_of(tensor);
-  return dtype && ulpscope::is_float(*dtype);
-}
-
 bool is_finite(const Tensor& tensor) { return first_nonfinite(folded(host_tensor(tensor, tensor.data))) < 0; }
 
 // The program put an infinity there itself, as for a mask: a constant, as is the number in `x * -inf`, and no data.
 bool puts_infinity(const Schema& schema, const Tensor& output) {
-  if (!contains(kFills, schema.base()) || !output.is_on_host || !is_float(output)) return false;
+  if (!contains(kFills, schema.base()) || !output.is_on_host || !has_statistics(output)) return false;
   const auto bytes = static_cast<uint64_t>(count_of_elements(output) * element_size(output));
   if (bytes < output.storage_bytes) return false;  // the rest may be data
   const Nonfinite found = nonfinite_in(host_tensor(output, output.data));
@@ -101,7 +96,7 @@ void Tracker::keep_overwritten(const Schema& schema, const ulpscope_aten_op& op,
   for (size_t i = 0; i < schema.parameters().size(); ++i) {
     if (!schema.parameters()[i].is_written || schema.parameters()[i].is_out) continue;
     bound.visit(i, [&](const Tensor& tensor) {
-      const bool is_kept = tensor.unreadable == nullptr && tensor.is_on_host && is_float(tensor) && has_statistics(tensor) &&
+      const bool is_kept = tensor.unreadable == nullptr && tensor.is_on_host && has_statistics(tensor) &&
                            count_of_elements(tensor) * element_size(tensor) <= kMostBytes;
       if (is_kept)
         overwritten_ = std::make_shared<Overwritten>(Overwritten{std::this_thread::get_id(), tensor.data, PreparedTensor(tensor)});
@@ -141,7 +136,7 @@ MadePointer Tracker::prepared_by(const Schema& schema, const Bound& bound, std::
   const OpFunction function = schema.function(bound);
   if (results.size() != 1 || given.empty() || writes_what_it_is_told(function)) return nullptr;
   const Tensor& output = *results[0];
-  if (!output.is_on_host || !is_float(output) || is_finite(output)) return nullptr;
+  if (!output.is_on_host || !has_statistics(output) || is_finite(output)) return nullptr;
   std::vector<Read> reads(given.begin(), given.end());
   std::vector<bool> are_in_rows;
   for (const Read& read : given) {
@@ -163,7 +158,7 @@ MadePointer Tracker::prepared_by(const Schema& schema, const Bound& bound, std::
   int64_t bytes = count_of_elements(output) * element_size(output);
   for (const Read& read : reads) {
     const Tensor& tensor = *read.tensor;
-    if (is_float(tensor) && !is_finite(tensor)) return nullptr;
+    if (has_statistics(tensor) && !is_finite(tensor)) return nullptr;
     bytes += count_of_elements(tensor) * element_size(tensor);
   }
   if (bytes > kMostBytes) return nullptr;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <thread>
 
 #include "ulpscope/recorder/aten/tracker.h"
@@ -11,27 +12,42 @@ namespace ulpscope::aten {
 
 namespace {
 
-std::vector<float> values_of_sum(const Tensor& tensor) { return summed_values(folded(host_tensor(tensor, tensor.data))); }
-
 bool is_looked_at(const Tensor& tensor) { return tensor.unreadable == nullptr && tensor.is_on_host && has_statistics(tensor); }
+
+std::vector<float> values_of_sum(const Tensor& tensor) { return summed_values(folded(host_tensor(tensor, tensor.data))); }
 
 }  // namespace
 
-// A layer that adds to its input in place, as residual connections do, makes no sum of many terms.
-bool Tracker::may_be_sum(const ulpscope_aten_op& op, const Tensor& sum) {
+// One of the two gradients was handed on to a parameter.
+bool Tracker::adds_to_parameter(const Schema& schema, const Bound& bound) const {
+  bool is_to_parameter = false;
+  for (const char* const operand : {"self", "other"})
+    if (const std::optional<size_t> at = schema.find(operand))
+      bound.visit(*at, [&](const Tensor& tensor) {
+        const ulpscope_aten_edge* const edge = handed_on_.find(tensor.storage);
+        is_to_parameter = is_to_parameter || (edge != nullptr && edge->to_parameter);
+      });
+  return is_to_parameter;
+}
+
+// A tensor that was made just now, as a loss to which a penalty is added, holds no sum of many terms: what an addition left does,
+// and a buffer. Weights have updates.
+bool Tracker::may_be_sum(const Schema& schema, const ulpscope_aten_op& op, const Bound& bound, const Tensor& sum) {
   if (state_.optimizing > 0 || !is_looked_at(sum) || !loses_terms(*dtype_of(sum))) return false;
-  if (op.task != -1 || stack().empty()) return true;
+  if (op.is_accumulate_grad) return true;
+  if (op.task != -1) return adds_to_parameter(schema, bound);
   const MadePointer made = memory_.last(sum);
-  return is_recorded(made) && made->role == Role::buffer;
+  if (!is_recorded(made)) return false;
+  return made->role == Role::buffer || (stack().empty() && made->is_sum && made->parameter == 0 && !is_gradient(made->role));
 }
 
 void Tracker::keep_sum(const Schema& schema, const ulpscope_aten_op& op, const Bound& bound) {
-  sums_.clear();
+  std::erase_if(sums_, [](const Sum& each) { return each.thread == std::this_thread::get_id(); });
   if (!state_.is_open || schema.base() != "add" || !schema.writes() || !additions_.empty()) return;
   const std::optional<size_t> self = schema.find("self");
   if (!self || !schema.parameters()[*self].is_written) return;
   bound.visit(*self, [&](const Tensor& sum) {
-    if (may_be_sum(op, sum)) sums_.push_back({std::this_thread::get_id(), sum.data, values_of_sum(sum)});
+    if (may_be_sum(schema, op, bound, sum)) sums_.push_back({std::this_thread::get_id(), sum.data, values_of_sum(sum)});
   });
 }
 
@@ -39,6 +55,9 @@ void Tracker::added_to_sum(const Schema& schema, const Row& row, const LabelledO
   if (row.reads.size() != 2) return;
   const Tensor &before = *row.reads[0].tensor, &addend = *row.reads[1].tensor, &after = *output.tensor;
   if (!is_looked_at(addend) || !have_one_shape(addend, after) || !is_looked_at(after) || !loses_terms(*dtype_of(after))) return;
+  if (addend.storage == after.storage) return;  // it was overwritten
+  const double factor = schema.number(row.bound, "alpha").value_or(1);
+  if (!std::isfinite(factor) || factor == 0) return;
   std::array<std::vector<float>, 3> values;
   if (output.is_written) {
     const auto kept = std::find_if(sums_.begin(), sums_.end(), [&](const Sum& each) {
@@ -60,7 +79,7 @@ void Tracker::added_to_sum(const Schema& schema, const Row& row, const LabelledO
   });
   ulpscope_addition addition{};
   addition.size = sizeof addition;
-  addition.factor = schema.number(row.bound, "alpha").value_or(1);
+  addition.factor = factor;
   addition.before = &told[0];
   addition.addend = &told[1];
   addition.after = &told[2];

@@ -216,7 +216,8 @@ std::vector<MadePointer> Tracker::emit_update(const ulpscope_aten_update& update
   call.module = module_of(parameter);
   call.parameter = parameter;
   if (update.rule == ULPSCOPE_ATEN_ADAM)
-    call.attributes = name(fmt::format("beta1={:g} beta2={:g} eps={:g}{}", update.first_decay, update.second_decay, update.epsilon,
+    call.attributes = name(fmt::format("beta1={:g} beta2={:g} eps={:g} weight_decay={:g} decoupled={:d}{}", update.first_decay,
+                                       update.second_decay, update.epsilon, update.weight_decay, int{update.decoupled != 0},
                                        update.is_stepwise ? " stepwise=1" : ""));
   call.inputs = inputs;
   call.inputs_unknown = unknown;

@@ -409,12 +409,12 @@ class Files(unittest.TestCase):
         with open(whole, "rb") as file:
             half = file.read()[:700]
         os.mkdir(os.path.join(self.folder, "empty"))
-        for bad, message in ((path("empty.pt"), "is no file that torch.load reads"), (path("text.pt", b"hello"), "is no file that torch.load"),
-                             (path("half.pt", half), "is no file that torch.load reads"), (os.path.join(self.folder, "none.pt"), "no such file"),
+        for bad, message in ((path("empty.pt"), "is no (file that torch.load reads|checkpoint)"), (path("text.pt", b"hello"), "is no (file that torch.load reads|checkpoint)"),
+                             (path("half.pt", half), "is no (file that torch.load reads|checkpoint)"), (os.path.join(self.folder, "none.pt"), "no such file"),
                              (self.save({"args": argparse.Namespace(a=1), "w": torch.ones(1)}, "args.pt"), "pickled objects of argparse.Namespace"),
                              (self.save(model, "module.pt"), "pickled objects of .*torch.nn.modules.linear.Linear"),
                              (self.save({"epoch": 3}, "none.ckpt"), "has no tensors of weights"),
-                             (path("pickle.pt", pickle.dumps({"a": 1})), "has no tensors|is no file that"),
+                             (path("pickle.pt", pickle.dumps({"a": 1})), "has no tensors|is no checkpoint"),
                              (os.path.join(self.folder, "empty"), "has no file of a checkpoint")):
             with self.subTest(os.path.basename(bad)):
                 with self.assertRaisesRegex(ulpscope.Error, message) as caught:

@@ -116,10 +116,34 @@ class Sums(Case):
                 total += loss.detach()
                 optimizer.step()
                 seen.append((before, x.mean(0), loss.detach(), (model.seen.clone(), total.clone())))
-        for told, (before, mean, loss, after) in zip(self.additions(run.made[0].steps), seen):
-            self.assertEqual(len(told), 2, told)
-            self.check(told[0][2], before[0], mean, after[0], 0.5)
-            self.check(told[1][2], before[1], loss, after[1])
+        told = self.additions(run.made[0].steps)
+        # A total is known to be one where something was added to it before.
+        self.assertEqual([len(each) for each in told], [1, 2])
+        for each, (before, mean, _, after) in zip(told, seen):
+            self.check(each[0][2], before[0], mean, after[0], 0.5)
+        before, _, loss, after = seen[1]
+        self.check(told[1][1][2], before[1], loss, after[1])
+
+    def test_what_is_no_sum(self):
+        """Losses that are made anew, weights that a program updates itself, and what is added to itself."""
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 4).to(torch.bfloat16)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        kept = torch.ones(4, dtype=torch.bfloat16)
+        deep = torch.ones((2,) * 7, dtype=torch.bfloat16).permute(6, 5, 4, 3, 2, 1, 0)
+        with recording(model, optimizer) as run:
+            for _ in range(3):
+                loss = model(torch.randn(5, 4, dtype=torch.bfloat16)).square().mean()
+                loss += torch.ones((), dtype=torch.bfloat16)
+                optimizer.zero_grad()
+                loss.backward()
+                with torch.no_grad():
+                    model.bias.add_(model.bias.grad, alpha=-0.1)
+                    kept.add_(kept)
+                    deep.add_(deep.flip(0))
+                    kept.add_(1)
+                optimizer.step()
+        self.assertEqual(self.additions(run.made[0].steps), [[], [], []])
 
     def test_bits_and_rows(self):
         """In the trace: a row a step, of all its micro-batches."""
@@ -146,4 +170,22 @@ class Sums(Case):
         # From 256 ones on each further one is absorbed; the first of 300 is no addition.
         self.assertEqual(rows["step"], [0, 1])
         self.assertEqual([rows[name] for name in ("additions", "elements", "addends", "absorbed")], [[299] * 2] * 3 + [[44] * 2])
-        self.assertEqual([rows["asked"], rows["arrived"]], [[299.0] * 2, [255.0] * 2])
+        self.assertEqual([rows["asked"], rows["arrived"], rows["magnitude"]], [[299.0] * 2, [255.0] * 2, [256.0] * 2])
+
+    def test_decay_within_the_gradient(self):
+        """Adam's states have it, and rows of gradients do not: nothing is compared then."""
+        import ulpscope
+
+        severity = {}
+        for name, rule, decay in (("L2", torch.optim.Adam, 0.5), ("none", torch.optim.Adam, 0), ("decoupled", torch.optim.AdamW, 0.01)):
+            torch.manual_seed(0)
+            model = torch.nn.Linear(4, 4, bias=False).to(torch.bfloat16)
+            optimizer = rule(model.parameters(), 1e-3, weight_decay=decay)
+            with tempfile.TemporaryDirectory() as folder:
+                with ulpscope.record(folder + "/run.h5", model, optimizer):
+                    for step in range(800):
+                        optimizer.zero_grad()
+                        (model(torch.ones(1, 4, dtype=torch.bfloat16)).float().sum() * (1 if step < 20 else 2**-10)).backward()
+                        optimizer.step()
+                severity[name] = [finding["severity"] for finding in ulpscope.findings(folder + "/run.h5") if finding["code"] == "precision.second_moment_stuck"]
+        self.assertEqual(severity, {"L2": ["info"], "none": ["warning"], "decoupled": ["warning"]})

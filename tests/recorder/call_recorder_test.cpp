@@ -8,6 +8,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 #include <thread>
@@ -374,23 +375,37 @@ TEST_F(Calls, WhatIsLearntLaterIsRecorded) {
                                      .update = HostTensor{&asked, DType::f32, one, {}}}));
   const uint16_t sum = 0x4380, addend = 0x3f80, pair[] = {0, 0};  // BF16: 256 and 1, whose sum lies half-way to the next number
   const int64_t two[] = {2};
-  recorder_.set_sum(gradient, 0,
-                    count_addition({&sum, DType::bf16, one, {}}, {&addend, DType::bf16, one, {}}, 1, {&sum, DType::bf16, one, {}}));
-  EXPECT_THROW(count_addition({&sum, DType::bf16, one, {}}, {pair, DType::bf16, two, {}}, 1, {&sum, DType::bf16, one, {}}), Error);
-  EXPECT_THROW(recorder_.set_sum(gradient, 1, {}), Error);
+  const HostTensor a{&sum, DType::bf16, one, {}}, b{&addend, DType::bf16, one, {}}, other{pair, DType::bf16, two, {}};
+  const CallToken added = recorder_.begin(call("add", "fc"));
+  recorder_.add_output(added, 0, a, {}, nullptr);
+  recorder_.end(added);
+  recorder_.set_sum(added, 0, count_addition(a, b, 1, a));
+  const auto fails = [](const std::function<void()>& body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(fails([&] { count_addition(a, other, 1, a); }), testing::HasSubstr("the addend [2]; expected the same"));
+  EXPECT_THAT(fails([&] { count_addition(a, b, 0, a); }), testing::HasSubstr("expected a finite factor, not 0"));
+  EXPECT_THAT(fails([&] { recorder_.set_sum(forward, 0, {}); }), testing::HasSubstr("a sum of f32; expected f16 or bf16"));
+  EXPECT_THAT(fails([&] { recorder_.set_sum(added, 0, {.elements = 2}); }), testing::HasSubstr("2 elements; expected at most 1"));
+  EXPECT_THAT(fails([&] { recorder_.set_sum(added, 0, {.elements = 1, .addends = 2}); }), testing::HasSubstr("addends is 2"));
   recorder_.end_step({});
-  ASSERT_EQ(sink_.tensors.size(), 2u);
+  ASSERT_EQ(sink_.tensors.size(), 3u);
   ASSERT_EQ(sink_.sums.size(), 1u);
-  EXPECT_EQ(sink_.sums[0].tensor, 1u);
-  EXPECT_EQ(sink_.sums[0].absorbed, 1u);
-  EXPECT_EQ(sink_.sums[0].asked, 1);
-  EXPECT_EQ(sink_.sums[0].arrived, 0);
+  EXPECT_EQ(sink_.sums[0].tensor, 2u);
+  EXPECT_EQ(sink_.sums[0].counts.absorbed, 1u);
+  EXPECT_EQ(sink_.sums[0].counts.asked, 1);
+  EXPECT_EQ(sink_.sums[0].counts.arrived, 0);
   EXPECT_EQ(sink_.tensors[0].role, Role::loss);
   EXPECT_EQ(sink_.ops[1].forward_id, sink_.ops[0].id);
   EXPECT_NE(sink_.ops[1].id, sink_.ops[0].id);
   EXPECT_EQ(sink_.tensors[1].gradient_of, sink_.ops[0].id);
   EXPECT_EQ(sink_.tensors[1].gradient_input, 1);
-  ASSERT_EQ(sink_.rows.size(), 2u);
+  ASSERT_EQ(sink_.rows.size(), 3u);
   EXPECT_EQ(sink_.rows[1].scale, 1024);
   EXPECT_EQ(sink_.rows[1].statistics.nan, 1u);
   ASSERT_EQ(sink_.parameters.size(), 1u);

@@ -26,15 +26,11 @@ SumCounts sum_of_ones(int count, const Round& round) {
   const float one = 1;
   for (int i = 0; i < count; ++i) {
     const float next = round(double{sum} + 1);
-    const SumCounts counts = count_sum({&sum, 1}, {&one, 1}, 1, {&next, 1});
-    all.elements += counts.elements;
-    all.addends += counts.addends;
-    all.absorbed += counts.absorbed;
-    all.asked += counts.asked;
-    all.arrived += counts.arrived;
+    all += count_sum({&sum, 1}, {&one, 1}, 1, {&next, 1});
     sum = next;
   }
   EXPECT_EQ(all.arrived, sum);
+  EXPECT_EQ(all.magnitude, sum);
   return all;
 }
 
@@ -72,6 +68,7 @@ TEST(RunningSum, NegativeAddendsArriveBelowAndWhatIsNotFiniteIsLeftOut) {
   EXPECT_EQ(counts.absorbed, 1u);
   EXPECT_EQ(counts.asked, 1.5);
   EXPECT_EQ(counts.arrived, 2);
+  EXPECT_EQ(counts.magnitude, 6 + 8 + 3);
 }
 
 TEST(RunningSum, ValuesAreThoseOfTheLogicalOrder) {
@@ -119,8 +116,8 @@ TEST(RunningSum, AStepMakesOneRowOfAllThatItAdded) {
       recorder.begin_step(step);
       for (uint32_t micro_batch = 0; micro_batch < 3; ++micro_batch) {
         record(recorder, {.id = 1, .module = "a", .micro_batch = micro_batch});
-        recorder.add_sum(0, {10, 8, 2, 4.0, 3.0});
-        recorder.add_sum(1, {10, 8, 2, 4.0, 3.0});  // of which there is none
+        recorder.add_sum(0, {10, 8, 2, 4.0, 3.0, 5.0 + micro_batch});
+        recorder.add_sum(1, {10, 8, 2, 4.0, 3.0, 5.0 + micro_batch});  // of which there is none
         record(recorder, {.id = 2, .module = "b", .micro_batch = micro_batch});
         recorder.end_pass();
       }
@@ -134,11 +131,12 @@ TEST(RunningSum, AStepMakesOneRowOfAllThatItAdded) {
     EXPECT_EQ(rows[step].step, step);
     EXPECT_EQ(rows[step].tensor, 0u);
     EXPECT_EQ(rows[step].additions, 3u);
-    EXPECT_EQ(rows[step].elements, 30u);
-    EXPECT_EQ(rows[step].addends, 24u);
-    EXPECT_EQ(rows[step].absorbed, 6u);
-    EXPECT_EQ(rows[step].asked, 12);
-    EXPECT_EQ(rows[step].arrived, 9);
+    EXPECT_EQ(rows[step].counts.elements, 30u);
+    EXPECT_EQ(rows[step].counts.addends, 24u);
+    EXPECT_EQ(rows[step].counts.absorbed, 6u);
+    EXPECT_EQ(rows[step].counts.asked, 12);
+    EXPECT_EQ(rows[step].counts.arrived, 9);
+    EXPECT_EQ(rows[step].counts.magnitude, 7);
   }
   EXPECT_TRUE(recorded({.modules = {"b"}}).empty());
   EXPECT_TRUE(recorded({.level = RecordLevel::off}).empty());

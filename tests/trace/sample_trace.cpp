@@ -196,8 +196,9 @@ static std::string line(const MeasureRow& r) {
 }
 
 static std::string line(const SumRow& r) {
-  return joined(
-      {SAME(step), SAME(tensor), SAME(additions), SAME(elements), SAME(addends), SAME(absorbed), SAME(asked), SAME(arrived)});
+  return joined({SAME(step), SAME(tensor), SAME(additions), NAMED("elements", counts.elements), NAMED("addends", counts.addends),
+                 NAMED("absorbed", counts.absorbed), NAMED("asked", counts.asked), NAMED("arrived", counts.arrived),
+                 NAMED("magnitude", counts.magnitude)});
 }
 
 std::string line(const TensorRow& r) {
@@ -435,8 +436,11 @@ Step sample_step(uint64_t seed, uint64_t number) {
   step.measures.push_back({number, draws.below(3), static_cast<uint8_t>(draws.below(3)), draws.below(kTensors),
                            number % 2 ? "inherited" : "injected", draws.value()});
   const uint64_t elements = draws.below(5000);
-  step.sums.push_back({number, draws.below(kTensors), draws.below(1000), elements, elements, elements / 3,
-                       static_cast<double>(draws.below(1000)) / 8, -static_cast<double>(draws.below(1000)) / 8});
+  step.sums.push_back({number,
+                       draws.below(kTensors),
+                       draws.below(1000),
+                       {elements, elements, elements / 3, static_cast<double>(draws.below(1000)) / 8,
+                        -static_cast<double>(draws.below(1000)) / 8, static_cast<double>(draws.below(1000)) / 8}});
   StepRow& row = step.row;
   row.step = number;
   row.graph = static_cast<uint32_t>(number % 2);

@@ -16,6 +16,7 @@ CONSTANTS = [
     (SETTING, "the name of a setting, which the run has to have"),
     (r"\b(?:beta[12]|g\^2|exp_avg / 0|0 / 0|divides by 0)\b", "Adam's formula, and divisions by zero"),
     (r"\(1 - beta2\)", "Adam's formula"),
+    (r"\b16 bits\b", "the size of FP16 and BF16"),
     (r"\(from 0\)", "how rows of files are counted"),
     (r"takes the logarithm of it and of 1 minus it, and below 0 a logarithm is NaN", "the definition of the function"),
     (

@@ -215,32 +215,40 @@ BITS = {"bf16": 8, "f16": 11}  # of significands
 
 
 def stuck_moments(case):
-    """Second moments in 16 bits that beta2 times them rounds back to: by tensor, beta2 and over_exact()."""
+    """Second moments in 16 bits of which beta2 times some, or all, round back: by tensor, beta2 and over_exact()."""
     f, found = case.f, {}
     for i in second_moments(case):
         dtype, beta2 = f.tensors.dtype[i], f.trace.attribute(f.tensors.op[i], "beta2")
         rows = numpy.flatnonzero(f.rows_of(i) & case.scope)
-        if dtype in BITS and f.rounding_of(i)[0] == "rne" and 1 - beta2 < 2.0 ** -(BITS[dtype] + 1) and len(rows) >= 2:
-            found[i] = (beta2, over_exact(case, i, beta2))
+        if dtype not in BITS or f.rounding_of(i)[0] != "rne" or len(rows) < 2 or 1 - beta2 >= 2.0 ** -BITS[dtype]:
+            continue
+        ratio = over_exact(case, i, beta2)
+        if 1 - beta2 < 2.0 ** -(BITS[dtype] + 1) or (ratio or 1) >= 2:
+            found[i] = (beta2, ratio)
     return found
 
 
 def over_exact(case, moment, beta2):
-    """How many times the sum of its elements is what the squares of its gradients give from its first row on; None: not known."""
+    """How many times the sum of its elements is what the squares of its gradients give, from the first row behind steps that were not recorded
+    on; None: not known."""
     f, op = case.f, case.f.tensors.op[moment]
-    decays = (f.trace.attribute(op, "weight_decay") or 0) != 0 and not f.trace.attribute(op, "decoupled")
     read = {f.trace.tensor_of_output[(int(f.tables.ops["id"][producer]), slot)] for _, producer, slot in f.trace.inputs_of(op)}
     gradients = [tensor for tensor in read if f.tensors.is_gradient[tensor]]
-    if decays or len(gradients) != 1:
+    if len(gradients) != 1 or not (f.trace.attribute(op, "decoupled") or f.trace.attribute(op, "weight_decay") == 0):
         return None
     squares = {int(f.rows.step[row]): f.rows.sum_of_squares[row] / f.rows.scale[row] ** 2 for row in numpy.flatnonzero(f.rows_of(gradients[0]))}
-    exact = last = None
+    taken = set(f.steps.step[~f.steps.skipped].tolist())
+    exact = last = before = None
     for row in numpy.flatnonzero(f.rows_of(moment)):
-        if f.steps.is_broken and f.rows.step[row] >= f.steps.broken_from:
+        step = int(f.rows.step[row])
+        if f.steps.is_broken and step >= f.steps.broken_from:
             break
         last = f.tables.stats["sum"][row]
-        exact = last if exact is None else beta2 * exact + (1 - beta2) * squares[int(f.rows.step[row])]
-    return float(last / exact) if exact > 0 else None
+        follows = before is not None and all(between in f.steps.step and between not in taken for between in range(before + 1, step))
+        exact = beta2 * exact + (1 - beta2) * squares[step] if follows else last
+        before = step
+    elements = int(numpy.prod(f.trace.shapes[moment], dtype=int))
+    return float(last / exact) if exact > 0 and math.sqrt(exact / elements) > f.trace.attribute(op, "eps") else None
 
 
 def stuck(case, said):
@@ -261,7 +269,7 @@ def too_large(case, said):
 
 
 def states_in_fp32(case, said):
-    return {"largest": min(1 - 2.0 ** -BITS[case.f.tensors.dtype[i]] for i in stuck_moments(case))}
+    return {"largest": min(1 - 4 * 2.0 ** -BITS[case.f.tensors.dtype[i]] for i in stuck_moments(case))}
 
 
 def clipping(case):
@@ -336,38 +344,41 @@ def sums(case):
 
 def stagnant(case):
     """Those that the finding is on: of gradients, or others, as its first tensor is."""
-    return sums(case).stagnant(sums(case).is_of_gradients(case.first_tensor))
+    return sums(case).stagnant(case.first_tensor in sums(case).of_gradients)
 
 
 def stagnant_sums(case, said):
-    found = [sums(case).of[tensor] for tensor in stagnant(case)]
-    asked, arrived = (sum(getattr(total, name) for total in found) for name in ("asked", "arrived"))
+    is_of_gradients = case.first_tensor in sums(case).of_gradients
     return Claim(
-        {"lost": 1 - arrived / asked},
+        {
+            "sums": len(stagnant(case)),
+            "all": sum((tensor in sums(case).of_gradients) == is_of_gradients for tensor in sums(case).of),
+            "limit": 0.1,
+        },
         the_formats_are_these=formats_told(said) == formats_of(case, stagnant(case)),
-        they_are_gradients=sums(case).is_of_gradients(case.first_tensor) == (said.id == "precision.sum_stagnates"),
+        they_are_gradients=is_of_gradients == (said.id == "precision.sum_stagnates"),
     )
 
 
-def each_stagnant_sum(case, said):
-    worst, is_of_gradients = stagnant(case)[0], sums(case).is_of_gradients(case.first_tensor)
-    return {
-        "sums": len(stagnant(case)),
-        "all": sum(sums(case).is_of_gradients(tensor) == is_of_gradients for tensor in sums(case).of),
-        "limit": 0.1,
-        "worst_share": sums(case).lost(worst),
-        "additions": sums(case).of[worst].additions,
-    }
+def worst_sum(case, said):
+    worst = stagnant(case)[0]
+    return {"share": sums(case).lost(worst), "additions": sums(case).of[worst].additions}
+
+
+def absorbed_addends(case, said):
+    worst = sums(case).of[stagnant(case)[0]]
+    return {"absorbed": worst.absorbed / worst.addends, "addends": worst.addends}
 
 
 # By the ids of templates.
 SAID = {
     "precision.sum_stagnates": stagnant_sums,
     "precision.sum_stagnates.others": stagnant_sums,
-    "precision.sum_stagnates.sums": each_stagnant_sum,
+    "precision.sum_stagnates.worst": worst_sum,
+    "precision.sum_stagnates.absorbed": absorbed_addends,
     "precision.second_moment_stuck": stuck,
     "precision.second_moment_stuck.too_large": too_large,
-    "precision.second_moment_stuck.shorter_updates": lambda case, said: {},
+    "precision.second_moment_stuck.often": stuck,
     "advice.second_moments_in_fp32": states_in_fp32,
     "updates.none_applied": none_applied,
     "updates.none_applied.rate_was_zero": rate_was_zero,
@@ -412,7 +423,7 @@ RULES = {
             "addends": lambda case, tensor, _: sums(case).of[tensor].addends,
         },
         all_of=stagnant,
-        first=lambda case: sums(case).first_lost(stagnant(case)),
+        first=lambda case: min(sums(case).of[tensor].first for tensor in stagnant(case)),
     ),
     "updates.none_applied": Rule(
         values={"updates": lambda case, tensor, _: updates(case)[tensor]["rows"], "nonzero_updates": LOST_VALUES["nonzero_updates"]},

@@ -164,39 +164,41 @@ def stall(case, tensor):
 
 
 class Sums:
-    """By tensor, what the rows of `sums` of the steps before `before` add up to."""
+    """By tensor, what the rows of `sums` of the steps before `before` add up to: those of a parameter's gradients together, by step."""
 
     def __init__(self, f, before):
-        s = f.tables.sums
-        self.f, self.of = f, {}
-        for tensor in numpy.unique(s["tensor"][s["step"] < before]):
-            mine = (s["step"] < before) & (s["tensor"] == tensor)
-            total = types.SimpleNamespace(steps=int(mine.sum()), rows=mine)
-            for name in ("additions", "addends", "absorbed", "asked", "arrived"):
-                setattr(total, name, s[name][mine].sum().item())
-            self.of[int(tensor)] = total
+        s, t, names = f.tables.sums, f.tensors, f.tables.tensors.texts("parameter")
+        self.f, self.of, first, sum_of = f, {}, {}, {}
+        self.of_gradients = {tensor for tensor in range(t.n) if t.is_gradient[tensor] and t.phase[tensor] == "backward"}
+        for tensor in range(t.n):
+            is_added = t.function[tensor] in ("accumulate", "add") and tensor in self.of_gradients and names[tensor]
+            sum_of[tensor] = first.setdefault((names[tensor], t.dtype[tensor]), tensor) if is_added else tensor
+        steps = {}
+        for row in numpy.flatnonzero(s["step"] < before):
+            steps.setdefault((sum_of[int(s["tensor"][row])], int(s["step"][row])), []).append(row)
+        for (tensor, step), rows in sorted(steps.items()):
+            total = self.of.setdefault(tensor, types.SimpleNamespace(additions=0, addends=0, absorbed=0, asked=0.0, arrived=0.0, sums=[], first=None))
+            asked, arrived = float(s["asked"][rows].sum()), float(s["arrived"][rows].sum())
+            if asked > 0 and 1 - arrived / asked >= 0.1 and total.first is None:
+                total.first = step
+            for name in ("additions", "addends", "absorbed"):
+                setattr(total, name, getattr(total, name) + int(s[name][rows].sum()))
+            total.asked, total.arrived = total.asked + asked, total.arrived + arrived
+            total.sums.append(float(s["magnitude"][rows].max()))
 
     def lost(self, tensor):
         total = self.of[tensor]
-        return max(0.0, 1 - total.arrived / total.asked) if total.asked > 0 else None
-
-    def is_of_gradients(self, tensor):
-        return bool(self.f.tensors.is_gradient[tensor])
+        return max(0.0, total.asked - total.arrived) / total.asked if total.asked > 0 else None
 
     def stagnant(self, of_gradients):
-        """A tenth is lost of so many addends that as many absorbed ones may be a tenth of the sum. Worst first."""
+        """A tenth is lost of what was added, and of the sum. Worst first."""
         found = []
         for tensor, total in self.of.items():
-            additions = total.additions / total.steps if of_gradients else total.additions
-            least = {"bf16": 2**8, "f16": 2**11}[self.f.tensors.dtype[tensor]] / 10
-            if self.is_of_gradients(tensor) == of_gradients and additions >= least and (self.lost(tensor) or 0) >= 0.1:
+            whole = sum(total.sums) if of_gradients else max(total.sums)
+            is_lost = (self.lost(tensor) or 0) >= 0.1 and total.asked - total.arrived >= 0.1 * whole
+            if is_lost and (tensor in self.of_gradients) == of_gradients and self.f.rounding_of(tensor)[0] != "sr":
                 found.append(tensor)
         return sorted(found, key=lambda tensor: -self.lost(tensor))
-
-    def first_lost(self, tensors):
-        s = self.f.tables.sums
-        rows = numpy.isin(s["tensor"], tensors) & (s["asked"] > 0) & (1 - s["arrived"] / numpy.where(s["asked"] > 0, s["asked"], 1) >= 0.1)
-        return int(s["step"][rows].min()) if rows.any() else None
 
 
 def sums(case):
