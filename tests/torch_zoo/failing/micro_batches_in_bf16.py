@@ -9,7 +9,7 @@ TRUTH = {
     "verdict": "warning",
     "causes": ["precision.sum_stagnates"],
     "step": 0,
-    "says": ["sums of gradients in BF16 did not arrive", "`bias`"],
+    "says": ["sums of gradients in BF16 lost 10% or more", "`bias`"],
     "loss_breaks": None,
     "because": "a sum of BF16 numbers no longer grows where a term is below half an ulp of it, after 256 terms of one size: the gradient of the "
     "bias is -1 for each micro-batch and -512 for all, and -256 in BF16",
