@@ -18,7 +18,7 @@ constexpr size_t kRowsAtOnce = 65536;
 template <typename Row>
 class RowsOfSteps {
  public:
-  // Of how many of these steps it has all, at least one. `visit` visits the table.
+  // Returns of how many of these steps it has all, at least one. `visit` visits the table.
   template <typename Visit>
   size_t read(std::span<const StepRow> steps, const Visit& visit) {
     rows_.clear();
@@ -71,7 +71,7 @@ class StepBatch {
  private:
   StepRange range(std::span<const StepRow> steps) const { return {steps.front().step, steps.back().step + 1}; }
 
-  // Of how many of these steps there is room for what else was asked for.
+  // Returns for how many of these steps there is room for what else was asked for.
   size_t read_beside(std::span<const StepRow> steps) {
     size_t count = steps.size();
     const auto read = [&](bool wanted, auto& table, auto visit) {

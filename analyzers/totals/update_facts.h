@@ -1,5 +1,5 @@
-// What the tables `parameters` and `sums` say: which updates were lost, what became of weight decay, how large updates are beside
-// the weights that they change, and what arrived of what was added to running sums.
+// Adds up what the tables `parameters` and `sums` say: which updates were lost, what became of weight decay, how large updates are
+// beside the weights that they change, and what arrived of what was added to running sums.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +33,7 @@ struct UpdateTotals {
   void beside(const UpdateTotals& other) { append(other); }
 };
 
-// What became of one running sum.
+// Tells what became of one running sum.
 struct SumTotals {
   // The share of what is added that may be lost, and of the sum.
   static constexpr double kMostLost = 0.1;

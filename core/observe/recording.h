@@ -39,7 +39,7 @@ class RecordingObserver : public Observer {
   Backend& backend_;
   Capturing capturing_;
   CallLog log_;  // of updates alone, where captures come later
-  // What the op that goes on adds to a running sum, which it overwrites. A device, which is behind, is not waited for.
+  // Keeps what the op that goes on adds to a running sum, which it overwrites. A device, which is behind, is not waited for.
   struct Sum {
     std::vector<float> before, addend;
   };

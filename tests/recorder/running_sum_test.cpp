@@ -1,4 +1,4 @@
-// What arrives of what is added to sums in 16 bits: against sums whose course is known, and rows of what a step added.
+// Looks at what arrives of what is added to sums in 16 bits: against sums whose course is known, and rows of what a step added.
 #include "ulpscope/recorder/running_sum.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ namespace {
 
 using Round = std::function<float(double)>;
 
-// Of ones that are added one by one.
+// Adds ones, one by one.
 SumCounts sum_of_ones(int count, const Round& round) {
   SumCounts all;
   float sum = 0;

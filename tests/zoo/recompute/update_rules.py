@@ -343,7 +343,7 @@ def sums(case):
 
 
 def stagnant(case):
-    """Those that the finding is on: of gradients, or others, as its first tensor is."""
+    """The sums that the finding is on: of gradients, or others, as its first tensor is."""
     return sums(case).stagnant(case.first_tensor in sums(case).of_gradients)
 
 
