@@ -546,6 +546,28 @@ TEST(Scale, NoOverflowIsBlamedForAScaleThatBeganLow) {
   }
 }
 
+// Steps that are skipped since the loss is NaN are no matter of a scale; those before are.
+TEST(Scale, ALowScaleIsJudgedByTheStepsBeforeTheRunBroke) {
+  for (const bool overflowed : {false, true}) {
+    RunInfo run;
+    run.dynamic_loss_scale = true;
+    SyntheticTrace trace(run);
+    const uint32_t gradient = trace.add_tensor("fc", "linear_backward", Phase::backward, Role::weight_gradient, DType::f16);
+    for (int step = 0; step < 40; ++step) {
+      StepRow row = SyntheticTrace::default_step(step < 30 ? 1.0 : NAN, 64);
+      row.skipped = step >= 30 || (overflowed && step >= 10 && step < 20);
+      trace.add(gradient, make_row(std::vector<double>(10, row.skipped ? INFINITY : 1.0), DType::f16, 64));
+      trace.end_step(row);
+    }
+    const Report report = analyze_scale(trace.read());
+    const Finding* low = find_finding(report, "scale.below_100");
+    ASSERT_NE(low, nullptr);
+    EXPECT_EQ(low->severity, overflowed ? Severity::warning : Severity::info);
+    EXPECT_EQ(low->suggestion.text().find("overflows first") != std::string::npos, overflowed) << low->suggestion;
+    EXPECT_NE(low->title.text().find("It started at 2^6."), std::string::npos) << low->title;
+  }
+}
+
 // Steps of a run in BF16 that went on from one in FP16, say.
 TEST(Scale, StepsWithoutAScalerAreNotLow) {
   RunInfo run;
