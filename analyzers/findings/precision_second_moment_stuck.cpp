@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/scale_text.h"
@@ -132,8 +131,8 @@ std::optional<double> drift_of(const RunFacts& facts, const Moment& moment) {
 
 void find_stuck_moments(const RunFacts& facts, Findings& found) {
   Suspects stuck(facts.selection), too_large(facts.selection);
-  std::map<std::string, Name> formats;
-  double worst_beta2 = 0, largest = 1;
+  FormatNames formats;
+  double worst_beta2 = 0, worst_ratio = 0, largest = 1;
   bool cannot_fall = false;
   for (const auto& [i, judged, unused] : facts.ranges().tensors()) {
     const OpInfo& op = facts.selection.op(i);
@@ -148,8 +147,9 @@ void find_stuck_moments(const RunFacts& facts, Findings& found) {
     if (*fall >= kAllStuck && ratio < kTooLarge) continue;
     cannot_fall = cannot_fall || *fall < kAllStuck;
     const FloatFormat& format = *info(moment.dtype).format;
-    formats.emplace(format.name, format_name(format));
+    formats.add(moment.dtype);
     worst_beta2 = std::max(worst_beta2, *beta2);
+    worst_ratio = std::max(worst_ratio, ratio);
     largest = std::min(largest, 1 - kFollows * std::ldexp(1.0, -format.fraction_bits - 1));
     const std::vector<Quantity> values{{"over_exact", drift ? Cell(ratio) : Cell(Unknown{})},
                                        {"updates", count_cell(judged.totals.rows), Unit::count}};
@@ -157,18 +157,14 @@ void find_stuck_moments(const RunFacts& facts, Findings& found) {
     if (ratio >= kTooLarge) too_large.add(ratio, i, values);
   }
   if (stuck.empty()) return;
-  Value::List names;
-  for (const auto& [unused, format] : formats) names.push_back(format);
-  Sentences title{(cannot_fall ? kStuck : kOftenStuck)({{"formats", Value::list(std::move(names))}, {"beta2", worst_beta2}})};
+  Sentences title{(cannot_fall ? kStuck : kOftenStuck)({{"formats", formats.list()}, {"beta2", worst_beta2}})};
   const bool harms = 2 * too_large.size() > stuck.size();
-  if (!too_large.empty()) {
-    const uint32_t worst = too_large.worst_tensor();
+  if (!too_large.empty())
     title += kGrewTooLarge({{"moments", too_large.size()},
                             {"all", stuck.size()},
                             {"limit", kTooLarge},
-                            {"worst", parameter_name(facts.selection, worst)},
-                            {"ratio", std::get<double>(too_large.worst().front().values.front().value)}});
-  }
+                            {"worst", parameter_name(facts.selection, too_large.worst_tensor())},
+                            {"ratio", worst_ratio}});
   const SettingNames& settings = facts.context.settings;
   Advice advice;
   const Setting masters = advice.set(settings.switched(SettingKind::master_weights, true));
@@ -185,8 +181,7 @@ extern constinit const FindingRule precision_second_moment_stuck{
     .part = Part::updates,
     .raised =
         "Adam's second moments are in 16 bits, rounded to nearest, and beta2 times one of them rounds back to it: a warning where "
-        "most "
-        "of them are twice what the gradients give or more, else a note where none can fall.",
+        "most of them are twice what the gradients give or more, else a note where none can fall.",
     .meaning =
         "A second moment keeps the size that its largest gradients gave it, and updates, which are divided by its root, stay as "
         "short.",

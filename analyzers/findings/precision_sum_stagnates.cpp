@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <map>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/scale_text.h"
@@ -37,7 +36,7 @@ struct Telling {
 };
 
 void tell(const RunFacts& facts, const Telling& telling, Findings& found) {
-  std::map<std::string, Name> formats;
+  FormatNames formats;
   std::vector<const Sum*> lost;
   size_t all = 0;
   for (const Sum& sum : facts.updates().running_sums()) {
@@ -45,8 +44,7 @@ void tell(const RunFacts& facts, const Telling& telling, Findings& found) {
     ++all;
     if (!sum.is_stagnant()) continue;
     lost.push_back(&sum);
-    const Name format = format_name(*info(facts.selection.tensor(sum.tensor).dtype).format);
-    formats.emplace(format.text, format);
+    formats.add(facts.selection.tensor(sum.tensor).dtype);
   }
   if (lost.empty()) return;
   std::stable_sort(lost.begin(), lost.end(),
@@ -63,13 +61,9 @@ void tell(const RunFacts& facts, const Telling& telling, Findings& found) {
     extent.tensors.push_back(sum->tensor);
     keep_first(extent.first_step, sum->totals.first_lost);
   }
-  Value::List names;
-  for (const auto& [unused, format] : formats) names.push_back(format);
   const SumTotals& worst = lost.front()->totals;
-  Sentences text{telling.title({{"sums", lost.size()},
-                                {"all", all},
-                                {"formats", Value::list(std::move(names))},
-                                {"limit", {SumTotals::kMostLost, Unit::share}}})};
+  Sentences text{telling.title(
+      {{"sums", lost.size()}, {"all", all}, {"formats", formats.list()}, {"limit", {SumTotals::kMostLost, Unit::share}}})};
   text += kWorstSum({{"worst", tensor_place(facts.selection, lost.front()->tensor)},
                      {"share", {worst.lost_share(), Unit::share}},
                      {"additions", worst.additions}});
@@ -96,8 +90,7 @@ extern constinit const FindingRule precision_sum_stagnates{
     .part = Part::updates,
     .raised =
         "10% or more of what was added to a sum in FP16 or BF16 did not arrive, and 10% or more of the sum: a warning of the "
-        "gradients "
-        "of a step, a note of other sums that a program keeps in place.",
+        "gradients of a step, a note of other sums that a program keeps in place.",
     .meaning =
         "An addend below half an ulp of the sum leaves it as it was: a + b == a. A sum of equal addends stops at 2^8 of them in "
         "BF16, at 2^11 in FP16.",

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <map>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/scale_text.h"
@@ -27,7 +26,7 @@ constexpr Template kAverageInFp32{"advice.average_in_fp32",
 
 void find_lost_averages(const RunFacts& facts, Findings& found) {
   CountedUpdates sum;
-  std::map<std::string, Name> formats;
+  FormatNames formats;
   std::vector<UpdateJudgement::Lost> lost;
   size_t all = 0;
   for (const UpdateJudgement::Weight& average : facts.updates().averages()) {
@@ -35,8 +34,7 @@ void find_lost_averages(const RunFacts& facts, Findings& found) {
     if (average.totals.rows < kFewestAdditions || counts.nonzero == 0) continue;
     ++all;
     sum += counts;
-    const Name format = format_name(*info(facts.selection.tensor(average.tensor).dtype).format);
-    formats.emplace(format.text, format);
+    formats.add(facts.selection.tensor(average.tensor).dtype);
     const double share = static_cast<double>(counts.lost) / static_cast<double>(counts.nonzero);
     if (share > kLostLimit) lost.push_back({share, &average});
   }
@@ -52,9 +50,7 @@ void find_lost_averages(const RunFacts& facts, Findings& found) {
     extent.tensors.push_back(average->tensor);
     if (average->totals.first_lost) keep_first(extent.first_step, std::optional(average->totals.first_lost->step));
   }
-  Value::List names;
-  for (const auto& [unused, format] : formats) names.push_back(format);
-  Sentences title{kAverageLost({{"lost", share_value(sum.lost, sum.nonzero)}, {"formats", Value::list(std::move(names))}})};
+  Sentences title{kAverageLost({{"lost", share_value(sum.lost, sum.nonzero)}, {"formats", formats.list()}})};
   title += kAveragesLost({{"averages", lost.size()},
                           {"all", all},
                           {"limit", {kLostLimit, Unit::share}},

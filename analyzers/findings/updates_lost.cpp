@@ -1,4 +1,3 @@
-#include <map>
 
 #include "ulpscope/analyzers/findings/rate_text.h"
 #include "ulpscope/analyzers/findings/scale_text.h"
@@ -38,17 +37,14 @@ constexpr Template kRaiseRate{
 
 Sentences lost_title(const RunFacts& facts, SmallUpdates rounding, std::span<const UpdateJudgement::Lost> lost) {
   CountedUpdates sum;
-  std::map<std::string, Name> formats;
+  FormatNames formats;
   const std::vector<UpdateJudgement::Weight>& weights = facts.updates().weights();
   for (const UpdateJudgement::Weight& weight : weights) {
     if (weight.rounding != rounding) continue;
     sum += weight.totals.missed;
-    const Name format = format_name(*info(facts.selection.tensor(weight.tensor).dtype).format);
-    formats.emplace(format.text, format);
+    formats.add(facts.selection.tensor(weight.tensor).dtype);
   }
-  Value::List names;
-  for (const auto& [unused, format] : formats) names.push_back(format);
-  Sentences title{kLost({{"lost", share_value(sum.lost, sum.nonzero)}, {"formats", Value::list(std::move(names))}})};
+  Sentences title{kLost({{"lost", share_value(sum.lost, sum.nonzero)}, {"formats", formats.list()}})};
   const Argument parameters{"parameters", lost.size()}, limit{"limit", {kLostLimit, Unit::share}},
       worst{"worst", parameter_name(facts.selection, lost.front().weight->tensor)},
       worst_share{"worst_share", {lost.front().share, Unit::share}};

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 
 #include "ulpscope/analyzers/report/sentence.h"
 #include "ulpscope/analyzers/subject/selection.h"
@@ -20,5 +22,22 @@ inline Name parameter_name(const Selection& selection, uint32_t tensor) {
   return {NameKind::parameter, selection.parameter_name(tensor)};
 }
 inline Name format_name(const FloatFormat& format) { return {NameKind::format, upper_case(format.name)}; }
+
+// The formats of tensors in floating point, each once, by their names.
+class FormatNames {
+ public:
+  void add(DType dtype) {
+    const Name name = format_name(*info(dtype).format);
+    names_.emplace(name.text, name);
+  }
+  Value list() const {
+    Value::List names;
+    for (const auto& [unused, name] : names_) names.push_back(name);
+    return Value::list(std::move(names));
+  }
+
+ private:
+  std::map<std::string, Name> names_;
+};
 
 }  // namespace ulpscope

@@ -52,7 +52,6 @@ void UpdateTotals::append(const UpdateTotals& later) {
 }
 
 void SumTotals::append(const SumTotals& later) {
-  steps += later.steps;
   additions += later.additions;
   counts += later.counts;
   sums += later.sums;
@@ -110,7 +109,6 @@ void UpdateFacts::add_sums(const Block& block, RunUpdates& run) {
     if (!context_->selection.contains(row.tensor)) continue;
     SumTotals& totals = of_step[sum_of(row.tensor)];
     const double largest = std::max(totals.largest, row.counts.magnitude);
-    totals.steps = 1;
     totals.additions += row.additions;
     totals.counts += row.counts;
     totals.sums = totals.largest = largest;

@@ -38,7 +38,7 @@ struct SumTotals {
   // The share of what is added that may be lost, and of the sum.
   static constexpr double kMostLost = 0.1;
 
-  uint64_t steps = 0, additions = 0;
+  uint64_t additions = 0;
   SumCounts counts = {};                    // their magnitude is that of the last step
   double sums = 0, largest = 0;             // of the magnitudes of all steps, and the largest of them
   std::optional<uint64_t> first_lost = {};  // the first step in which the limit was reached

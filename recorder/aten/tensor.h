@@ -23,6 +23,7 @@ std::optional<DType> dtype_of(const Tensor& tensor);
 // Whether its dimensions, those that lie behind each other as one, are as many as a view has at most.
 bool is_foldable(const Tensor& tensor);
 inline bool has_statistics(const Tensor& tensor) { return dtype_of(tensor).has_value() && is_foldable(tensor); }
+inline bool is_readable(const Tensor& tensor) { return tensor.unreadable == nullptr && has_statistics(tensor); }
 // In bytes; 0 where the type is none of ScalarType.
 int64_t element_size(const Tensor& tensor);
 int64_t count_of_elements(const Tensor& tensor);

@@ -45,8 +45,8 @@ void Tracker::keep_averages(const Schema& schema, const ulpscope_aten_op& op, co
 }
 
 void Tracker::keep_average(const Tensor& average, const Tensor& weights, double part, bool is_towards) {
-  const auto is_counted = [](const Tensor& tensor) { return tensor.unreadable == nullptr && has_statistics(tensor); };
-  if (!is_counted(average) || !is_counted(weights) || !loses_terms(*dtype_of(average)) || !have_one_shape(average, weights)) return;
+  if (!is_readable(average) || !is_readable(weights) || !loses_terms(*dtype_of(average)) || !have_one_shape(average, weights))
+    return;
   const MadePointer of = memory_.last(weights);
   if (!is_recorded(of) || of->parameter == 0 || (of->role != Role::weight && of->role != Role::weight_cast)) return;
   if (measures_.is_capturing(average)) return;

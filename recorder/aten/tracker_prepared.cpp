@@ -96,8 +96,8 @@ void Tracker::keep_overwritten(const Schema& schema, const ulpscope_aten_op& op,
   for (size_t i = 0; i < schema.parameters().size(); ++i) {
     if (!schema.parameters()[i].is_written || schema.parameters()[i].is_out) continue;
     bound.visit(i, [&](const Tensor& tensor) {
-      const bool is_kept = tensor.unreadable == nullptr && tensor.is_on_host && has_statistics(tensor) &&
-                           count_of_elements(tensor) * element_size(tensor) <= kMostBytes;
+      const bool is_kept =
+          tensor.is_on_host && is_readable(tensor) && count_of_elements(tensor) * element_size(tensor) <= kMostBytes;
       if (is_kept)
         overwritten_ = std::make_shared<Overwritten>(Overwritten{std::this_thread::get_id(), tensor.data, PreparedTensor(tensor)});
     });

@@ -12,7 +12,7 @@ namespace ulpscope::aten {
 
 namespace {
 
-bool is_looked_at(const Tensor& tensor) { return tensor.unreadable == nullptr && tensor.is_on_host && has_statistics(tensor); }
+bool is_looked_at(const Tensor& tensor) { return tensor.is_on_host && is_readable(tensor); }
 
 std::vector<float> values_of_sum(const Tensor& tensor) { return summed_values(folded(host_tensor(tensor, tensor.data))); }
 

@@ -28,7 +28,7 @@ std::vector<int64_t> logical_strides(const Tensor& tensor) {
   return strides;
 }
 
-bool is_counted(const Tensor& tensor) { return tensor.is_present && tensor.unreadable == nullptr && has_statistics(tensor); }
+bool is_counted(const Tensor& tensor) { return tensor.is_present && is_readable(tensor); }
 
 bool says_steps(const Tensor* steps) {
   return steps != nullptr && steps->is_present && steps->unreadable == nullptr && count_of_elements(*steps) == 1;
