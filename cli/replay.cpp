@@ -94,6 +94,7 @@ int run_replay(const Arguments& arguments) {
     recorded = open_trace(against);
     inputs.push_back(against);
     trial.level = recorded->run().level;
+    trial.bits = recorded->row_count("bits") > 0;
     if (trial.trace_path.empty()) trial.trace_path = scratch.emplace("ulpscope-replay").file("replay.h5");
   } else if (!trial.trace_path.empty() && experiment_of(trial).recording.level == RecordLevel::off) {
     trial.level = RecordLevel::stats;

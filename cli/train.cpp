@@ -35,6 +35,17 @@ struct KeyOption {
   const char* key;
 };
 
+constexpr std::string_view kWithBits = ",bits";
+
+// The levels, and those that record something with hashes of bits.
+std::vector<std::string> record_choices() {
+  std::vector<std::string> choices = experiment_choices("recording.level");
+  for (size_t i = choices.size(); i-- > 0;)
+    if (choices[i] != name_of(RecordLevel::off))
+      choices.insert(choices.begin() + static_cast<ptrdiff_t>(i) + 1, choices[i] + std::string(kWithBits));
+  return choices;
+}
+
 const std::vector<KeyOption>& key_options() {
   static const std::vector<KeyOption> options{
       {{"--precision", "", "NAME", "the policy of mixed precision, as fp16 or apex_o2", "the experiment's",
@@ -43,7 +54,8 @@ const std::vector<KeyOption>& key_options() {
       {{"--steps", "", "N", "exactly so many steps", "the experiment's"}, "training.steps"},
       {{"--epochs", "", "N", "passes over the data", "the experiment's"}, "training.epochs"},
       {{"--seed", "", "N", "of weights, data and order", "the experiment's"}, "seed"},
-      {{"--record", "", "LEVEL", "what is recorded of each tensor", "the experiment's", experiment_choices("recording.level")},
+      {{"--record", "", "LEVEL", "what is recorded of each tensor; with `,bits` a hash of its bits, too", "the experiment's",
+        record_choices()},
        "recording.level"},
       {{"--every", "", "N", "histograms in every Nth step only", "the experiment's"}, "recording.every"},
       {{"--filter-module", "", "GLOB", "record these modules only", "all", {}, true}, "recording.modules"},
@@ -68,7 +80,11 @@ Experiment load(const Arguments& arguments) {
   for (const auto& [option, key] : key_options()) {
     const std::vector<std::string> values = arguments.list(option.name);
     if (values.empty()) continue;
-    const std::string value = option.list ? fmt::format("{}", fmt::join(values, ",")) : values.back();
+    std::string value = option.list ? fmt::format("{}", fmt::join(values, ",")) : values.back();
+    if (option.name == "--record" && value.ends_with(kWithBits)) {
+      overrides.emplace_back("recording.bits=true", fmt::format("--record {}", value));
+      value.resize(value.size() - kWithBits.size());
+    }
     overrides.emplace_back(fmt::format("{}={}", key, value), fmt::format("{} {}", option.name, value));
   }
   if (arguments.positionals().empty()) {

@@ -41,6 +41,7 @@ void OutputRecord::clear() {
   input = {};
   update = {};
   fingerprint = {.wanted = fingerprint.wanted};
+  bits = {.wanted = bits.wanted};
 }
 
 // Counts are integers, so any thread may add them in any order: each has a place of its own. Sums are kept by block.

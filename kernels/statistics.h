@@ -29,13 +29,17 @@ struct UpdateCounts {
   double decay_applied = 0;  // sign(c) (w' - w''): the stored weight, and the one without c, rounded alike
 };
 
-// The sum modulo 2^64 of the bit patterns of a tensor's elements, as unsigned integers of their size, in any order. An element that
-// strides repeat counts once (fingerprint.h).
-struct Fingerprint {
+// A number that is asked for, and comes back.
+struct RequestedNumber {
   bool wanted = false;
   bool known = false;
   uint64_t value = 0;
 };
+// The sum modulo 2^64 of the bit patterns of a tensor's elements, as unsigned integers of their size, in any order. An element that
+// strides repeat counts once (fingerprint.h).
+using Fingerprint = RequestedNumber;
+// A hash of a tensor's bits and of where they are (bit_hash.h).
+using BitHash = RequestedNumber;
 
 // What one op output was asked for and what came back. A backend that cannot know the rounding counts leaves rounding_known false.
 struct OutputRecord {
@@ -46,6 +50,7 @@ struct OutputRecord {
   int samples_wanted = 0;   // at most kMaxSamples values, at evenly spaced logical indices
   double scale = 1.0;       // the loss scale S that the values contain (for rescued)
   Fingerprint fingerprint;  // as stored; request and answer
+  BitHash bits;             // the same
 
   // The answer.
   StatisticsLevel known = StatisticsLevel::none;

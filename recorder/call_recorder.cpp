@@ -15,6 +15,7 @@
 #include "ulpscope/base/hash.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/emulation/rounding.h"
+#include "ulpscope/kernels/bit_hash.h"
 #include "ulpscope/kernels/update_sums.h"
 #include "ulpscope/kernels/update_sums_kernel.h"
 #include "ulpscope/recorder/op_identity.h"
@@ -111,6 +112,7 @@ struct CallRecorder::State {
     PackedRecord record;
     std::unique_ptr<UpdateCounts> update;
     std::unique_ptr<SumCounts> sum;
+    std::optional<uint64_t> bits;
     std::vector<CaptureNode> capture;
     std::vector<std::pair<int64_t, double>> samples;  // elements and their values
   };
@@ -421,11 +423,13 @@ void CallRecorder::add_output(CallToken token, uint32_t slot, const HostTensor& 
   taken.wanted = StatisticsLevel::none;
   taken.samples_wanted = 0;
   const TensorView view = folded(tensor);
+  bool wants_bits = false;
   if (slot >= kMostSlots) throw usage_error("output {} of a call; expected at most {} outputs", slot, kMostSlots);
   {
     const std::lock_guard lock(state.mutex);
     const State::Call& call = state.find(token);
     state.check_label(call, label, tensor.dtype);
+    wants_bits = view.data != nullptr && state.recorder.wants_bits(state.text(call.module), state.text(call.name), call.phase);
     if (statistics == nullptr) {
       taken.wanted = state.recorder.wanted(state.text(call.module), state.text(call.name), call.phase);
       if (taken.wanted == StatisticsLevel::values && state.recorder.wants_samples())
@@ -439,6 +443,8 @@ void CallRecorder::add_output(CallToken token, uint32_t slot, const HostTensor& 
     collect_statistics(view, taken);
     collect_samples(view, taken);
   }
+  std::optional<uint64_t> bits;
+  if (wants_bits) bits = bit_hash_of(view);
   const std::lock_guard lock(state.mutex);
   State::Call& call = state.find(token);
   if (std::any_of(call.outputs.begin(), call.outputs.end(), [&](const State::Output& output) { return output.slot == slot; }))
@@ -449,6 +455,7 @@ void CallRecorder::add_output(CallToken token, uint32_t slot, const HostTensor& 
   output.rank = static_cast<uint32_t>(tensor.shape.size());
   output.shape = state.extents.size();
   output.label = label;
+  output.bits = bits;
   state.extents.insert(state.extents.end(), tensor.shape.begin(), tensor.shape.end());
   try {
     if (statistics != nullptr) state.check_statistics(call, output, *statistics);
@@ -651,6 +658,7 @@ void CallRecorder::State::write_calls() {
         record.update = *output.update;
         record.update_known = true;
       }
+      if (output.bits) record.bits = {record.bits.wanted, true, *output.bits};
       if (output.sum) recorder.add_sum(static_cast<int>(output.slot), *output.sum);
     }
     if (const std::optional<int> slot = recorder.after()) {

@@ -66,6 +66,7 @@ class FlightRecorder final : public TraceSink {
   void add_sample(const SampleRow& row) override { hold(row); }
   void add_measure(const MeasureRow& row) override { hold(row); }
   void add_sum(const SumRow& row) override { hold(row); }
+  void add_bits(const BitsRow& row) override { hold(row); }
   void end_step(const StepRow& row) override;
 
   SinkStatus status() const override;

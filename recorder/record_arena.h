@@ -15,7 +15,7 @@ inline void clear_request(OutputRecord& record) {
   record.wanted = StatisticsLevel::none;
   record.samples_wanted = 0;
   record.scale = 1.0;
-  record.fingerprint.wanted = false;
+  record.fingerprint.wanted = record.bits.wanted = false;
   record.clear();
 }
 inline void clear_request(Fingerprint& fingerprint) { fingerprint = {}; }

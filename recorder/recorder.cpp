@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ulpscope/base/text.h"
+#include "ulpscope/recorder/capture_budget.h"
 #include "ulpscope/recorder/identity.h"
 #include "ulpscope/recorder/level_control.h"
 #include "ulpscope/recorder/memory_watch.h"
@@ -49,37 +50,6 @@ struct Finding {
 
 struct Findings {
   Finding nonfinite, nan, infinite, gradient;
-};
-
-// Which origins are captured. A harmless infinity, one that comes in every step, is not to use up the capture of a fatal one.
-class CaptureBudget {
- public:
-  void begin_step() { captures_ = repeated_ = 0; }
-  // Whether an output with these counts, an origin, is captured. Asked once for each.
-  bool take(uint32_t tensor, const OutputRecord& record) {
-    const HealthCounts& counts = record.statistics.health();
-    const bool overflowed = record.before_rounding && record.rounding_known && record.rounding.infinite() > 0;
-    const uint64_t kinds = (counts.nan > 0 ? 1 : 0) | (counts.positive_infinity > 0 ? 2 : 0) |
-                           (counts.negative_infinity > 0 ? 4 : 0) | (overflowed ? 8 : 0);
-    Seen& seen = seen_[uint64_t{tensor} << 4 | kinds];
-    ++seen.times;
-    if (captures_ == kInStep || (seen.captured && repeated_ == kRepeatedInStep)) return false;
-    if (seen.times > kAlways && (seen.times & (seen.times - 1)) != 0) return false;
-    ++captures_;
-    repeated_ += seen.captured;
-    return seen.captured = true;
-  }
-
- private:
-  static constexpr int kInStep = 8, kRepeatedInStep = 4;
-  static constexpr uint64_t kAlways = 16;
-
-  struct Seen {
-    uint64_t times = 0;  // that it was an origin
-    bool captured = false;
-  };
-  int captures_ = 0, repeated_ = 0;          // in this step
-  std::unordered_map<uint64_t, Seen> seen_;  // by tensor and kinds of values
 };
 
 // With 24 significant bits, so that columns of such values compress; to nearest even.
@@ -330,11 +300,14 @@ StatisticsLevel Recorder::wanted(std::string_view module, std::string_view name,
 
 bool Recorder::wants_samples() const { return state_->step().want_samples; }
 
+bool Recorder::wants_bits(std::string_view module, std::string_view name, Phase phase) const {
+  return state_->options.bits && state_->step().watched && state_->step().written && state_->ops.wants_rows(module, name, phase);
+}
+
 std::span<OutputRecord* const> Recorder::before(const OpDescription& op) {
   State& state = *state_;
-  const bool any_float = std::any_of(op.outputs.begin(), op.outputs.end(),
-                                     [](const OutputDescription& output) { return is_float(output.view.dtype); });
-  if (!state.step().watched || !any_float) {
+  const auto has_rows = [&](const OutputDescription& output) { return is_float(output.view.dtype) || state.options.bits; };
+  if (!state.step().watched || std::none_of(op.outputs.begin(), op.outputs.end(), has_rows)) {
     before(op, {});
     return {};
   }
@@ -357,11 +330,12 @@ void Recorder::before(const OpDescription& op, std::span<OutputRecord* const> re
   step.graph.add(op, entry.op);
 
   const bool full = step.want_full && entry.rows_wanted, samples = full && step.want_samples;
-  const auto outputs = static_cast<uint32_t>(entry.any_float ? records.size() : 0);
+  const auto outputs = static_cast<uint32_t>(entry.any_float || state.options.bits ? records.size() : 0);
   pass.calls.push_back({index, entry.first_tensor, op.micro_batch, records.data(), outputs, op.loss_index, op.inputs_told, full,
                         samples, static_cast<uint32_t>(pass.inputs.size()), static_cast<uint32_t>(op.inputs.size())});
   pass.inputs.insert(pass.inputs.end(), op.inputs.begin(), op.inputs.end());
   for (size_t slot = 0; slot < outputs; ++slot) {
+    records[slot]->bits.wanted |= state.options.bits && step.written && entry.rows_wanted;
     if (!is_float(op.outputs[slot].view.dtype)) continue;
     OutputRecord& record = *records[slot];
     record.wanted = std::max(record.wanted, full ? StatisticsLevel::values : StatisticsLevel::health);
@@ -578,8 +552,10 @@ void Recorder::State::write_rows(const Pass& in, bool rows) {
     const OpEntry& entry = ops[call.entry];
     for (uint32_t slot = 0; slot < call.outputs; ++slot) {
       const TensorEntry& tensor = ops.tensor(call.first_tensor, slot);
-      if (!tensor.is_float()) continue;
       const OutputRecord& record = *call.records[slot];
+      if (rows && options.bits && entry.rows_wanted && record.bits.known)
+        sink.add_bits({of.number, call.micro_batch, call.loss_index, tensor.tensor, record.bits.value});
+      if (!tensor.is_float()) continue;
       const uint64_t nonfinite = stored_nonfinite(record, tensor.dtype);
       bool row_wanted = entry.rows_wanted;
       if (nonfinite > 0) {
@@ -622,6 +598,7 @@ void Recorder::State::update_limits(Pass& in) {
   for (const Call& call : in.calls) {
     if (!ops[call.entry].rows_wanted) continue;
     rows.tensors += call.outputs;
+    if (options.bits) rows.bits += call.outputs;
     if (call.full) rows.histograms += call.outputs;
     if (call.samples) rows.samples += call.outputs * uint64_t{kSamples};
     for (uint32_t slot = 0; slot < call.outputs; ++slot) rows.parameters += call.records[slot]->update_known;

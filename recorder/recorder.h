@@ -94,6 +94,7 @@ const char* name_of(StopOn stop);
 
 struct RecorderOptions {
   RecordLevel level = RecordLevel::stats;
+  bool bits = false;                      // a hash of each output's bits as well (BitsRow)
   int64_t every = 1;                      // histograms every N steps
   std::vector<std::string> modules = {};  // glob patterns; empty: all. Rows of other ops are not recorded
   std::vector<std::string> ops = {};
@@ -136,7 +137,8 @@ class Recorder {
   void leave_out_ops();
   // So much is wanted in this step of the outputs of such an op: records that know less are rows that know less.
   StatisticsLevel wanted(std::string_view module, std::string_view name, Phase phase) const;
-  bool wants_samples() const;  // of values as well
+  bool wants_samples() const;                                                          // of values as well
+  bool wants_bits(std::string_view module, std::string_view name, Phase phase) const;  // the same of a hash of the bits
   // The samples of a batch that this pass is about, in its order, by their numbers in data set `source`. Phase: as BatchRow has it.
   // Filters do not leave them out, except where they leave out the phase evaluation.
   void add_batch(Phase phase, uint32_t micro_batch, uint32_t source, std::span<const int64_t> samples);

@@ -135,11 +135,15 @@ std::vector<std::string> split(const char* list) {
 RecorderOptions options_of(const ulpscope_options& given) {
   RecorderOptions options;
   if (given.level != nullptr) {
-    const std::string_view level = given.level;
+    std::string_view level = given.level;
+    constexpr std::string_view kWithBits = ",bits";
+    options.bits = level.ends_with(kWithBits);
+    if (options.bits) level.remove_suffix(kWithBits.size());
     const auto is_level = [&](RecordLevel each) { return level == name_of(each); };
     constexpr RecordLevel kLevels[] = {RecordLevel::health, RecordLevel::stats, RecordLevel::full};
     const auto found = std::find_if(std::begin(kLevels), std::end(kLevels), is_level);
-    if (found == std::end(kLevels)) throw usage_error("level '{}'; expected health, stats or full", level);
+    if (found == std::end(kLevels))
+      throw usage_error("level '{}'; expected health, stats or full, or one of them with ',bits'", given.level);
     options.level = *found;
   }
   if (given.every < 0) throw usage_error("every {}; expected at least 1", given.every);

@@ -77,7 +77,7 @@ typedef struct {
 typedef struct {
   uint32_t size;
   const char *path;
-  const char *level;                  /* "health", "stats" (NULL: this one) or "full" */
+  const char *level;                  /* "health", "stats" (NULL: this one) or "full"; "stats,bits": with a hash of outputs' bits */
   int64_t every;                      /* histograms every so many steps; 0: 1 */
   const char *modules, *ops, *phases; /* glob patterns and names of phases, separated by commas; NULL: all */
   uint64_t max_bytes;                 /* 0: no limit */

@@ -22,7 +22,7 @@ extern "C" {
 
 /* The number of this interface and of that which the callbacks compiled beside PyTorch export. It is raised with every change,
  * since these structs have no sizes of their own, and since Python declares them again. */
-#define ULPSCOPE_ATEN_INTERFACE 6
+#define ULPSCOPE_ATEN_INTERFACE 7
 ULPSCOPE_EXPORT uint32_t ulpscope_aten_interface(void);
 
 typedef struct ulpscope_aten ulpscope_aten;
@@ -178,14 +178,15 @@ typedef struct {
 /* Where the training loop is; the session writes it. */
 enum { ULPSCOPE_ATEN_IDLE = 0, ULPSCOPE_ATEN_FORWARD = 1, ULPSCOPE_ATEN_BACKWARD = 2, ULPSCOPE_ATEN_ENDED = 3 };
 typedef struct {
-  int64_t step;       /* the number of the step */
-  int64_t passes;     /* how many began */
-  int32_t state;      /* ULPSCOPE_ATEN_IDLE ... */
-  int32_t optimizing; /* how many calls of an optimizer's step are going on, one in another */
-  int32_t muted;      /* above 0: ops are not looked at */
-  int32_t paused;     /* above 0: what ops write is forgotten */
-  uint8_t is_open;    /* a step is open */
-  uint8_t is_stopped; /* nothing more is recorded, for good; any thread may set it */
+  int64_t step;        /* the number of the step */
+  int64_t passes;      /* how many began */
+  int32_t state;       /* ULPSCOPE_ATEN_IDLE ... */
+  int32_t optimizing;  /* how many calls of an optimizer's step are going on, one in another */
+  int32_t muted;       /* above 0: ops are not looked at */
+  int32_t paused;      /* above 0: what ops write is forgotten */
+  uint8_t is_open;     /* a step is open */
+  uint8_t is_stopped;  /* nothing more is recorded, for good; any thread may set it */
+  uint8_t hashes_bits; /* the recorder's level has bits: integers are told as well, whose bits are all that is known of them */
 } ulpscope_aten_state;
 
 typedef struct {

@@ -116,6 +116,7 @@ TrialOutcome run(const Trial& trial) {
   }
   outcome.experiment = experiment_of(trial, outcome.start);
   if (trial.level) outcome.experiment.recording.level = *trial.level;
+  outcome.experiment.recording.bits |= trial.bits;
   const std::string& beside = trial.beside.empty() ? trial.capsule : trial.beside;
   // The experiment stays what it was, whatever lies where by now.
   const Experiment located = with_located_data(outcome.experiment, beside);

@@ -36,6 +36,7 @@ struct Trial {
   std::string trace_path;            // "": nothing is recorded
   bool overwrite = false;            // of an existing trace
   std::optional<RecordLevel> level;  // of it; nothing: the experiment's
+  bool bits = false;                 // hashes of the outputs' bits as well, where the experiment has none
   bool by_op = false;                // the capsule's own run takes each step as well, and their ops are compared
   bool guesses = false;              // TrialOutcome::loss_of_guessing is asked for
   WorkWatch watch;                   // as TrainerOptions have it

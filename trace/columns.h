@@ -452,12 +452,24 @@ struct Table<SumRow> {
       Column{"magnitude", "", "sum of the magnitudes of the sum behind the step's last addition", FIELD(counts.magnitude)});
 };
 
+template <>
+struct Table<BitsRow> {
+  static constexpr TableId id = TableId::bits;
+  static constexpr auto columns =
+      std::make_tuple(Column{"step", "", "number of the step", FIELD(step)},
+                      Column{"micro_batch", "", "which micro-batch of the step", FIELD(micro_batch)},
+                      Column{"loss_index", "", "which loss", FIELD(loss_index)},
+                      Column{"tensor", "", "row in tensors", FIELD(tensor), Packing::gzip, Refers::tensors},
+                      Column{"hash", "", "of the elements' bits and places", FIELD(hash), Packing::plain});
+};
+
 #undef FIELD
 #undef WHERE
 
 // The row structs of all tables that have one, in the order of the tables.
-using RowStructs = std::tuple<RunInfo, SettingInfo, SourceInfo, ProductInfo, OpInfo, TensorInfo, GraphEdge, StepRow, BatchRow,
-                              TensorRow, ParameterRow, FingerprintRow, EventRow, CaptureRow, SampleRow, MeasureRow, SumRow>;
+using RowStructs =
+    std::tuple<RunInfo, SettingInfo, SourceInfo, ProductInfo, OpInfo, TensorInfo, GraphEdge, StepRow, BatchRow, TensorRow,
+               ParameterRow, FingerprintRow, EventRow, CaptureRow, SampleRow, MeasureRow, SumRow, BitsRow>;
 
 // What a field is stored as.
 template <typename T>

@@ -147,6 +147,10 @@ void PackedRows::add(const SumRow& row) {
   Packer(bytes_).add(row);
   ++rows_.sums;
 }
+void PackedRows::add(const BitsRow& row) {
+  Packer(bytes_).add(row);
+  ++rows_.bits;
+}
 
 void PackedRows::write(TraceSink& sink) const {
   for (Unpacker from(bytes_); from.has_more();) {
@@ -174,6 +178,9 @@ void PackedRows::write(TraceSink& sink) const {
         break;
       case TableId::sums:
         sink.add_sum(from.row<SumRow>());
+        break;
+      case TableId::bits:
+        sink.add_bits(from.row<BitsRow>());
         break;
       default:
         throw std::logic_error("rows of this table are not packed");

@@ -20,6 +20,7 @@ class PackedRows {
   void add(const SampleRow& row);
   void add(const MeasureRow& row);
   void add(const SumRow& row);
+  void add(const BitsRow& row);
 
   const MoreRows& rows() const { return rows_; }
   size_t bytes() const { return bytes_.size(); }

@@ -431,4 +431,13 @@ struct SumRow {
   SumCounts counts = {};
 };
 
+// An output of an op, bit for bit: two outputs of one type and shape with one hash are equal (kernels/bit_hash.h). Views have none.
+struct BitsRow {
+  uint64_t step = 0;
+  uint32_t micro_batch = 0;
+  uint8_t loss_index = 0;
+  uint32_t tensor = 0;
+  uint64_t hash = 0;
+};
+
 }  // namespace ulpscope

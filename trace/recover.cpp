@@ -538,6 +538,7 @@ std::optional<RecoverResult> Salvage::run() {
   copy_rows<SampleRow>();
   copy_rows<MeasureRow>();
   copy_rows<SumRow>();
+  copy_rows<BitsRow>();
   std::vector<EventRow> events;
   visit_readable<EventRow>([&](const EventRow& row) { events.push_back(row); });
   result_.steps = copied_.size();

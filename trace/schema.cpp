@@ -117,6 +117,8 @@ std::array<TableSpec, kTables> declare() {
       table_of<SampleRow>("samples", 1024, "Values of tensors (level full) at evenly spaced indices."),
       table_of<MeasureRow>("measures", 512, "Further measures of tensors by name."),
       table_of<SumRow>("sums", 512, "What arrived of what was added to running sums in 16 bits: one row per sum and step.", 3),
+      table_of<BitsRow>("bits", 1024,
+                        "Outputs of ops bit for bit, one row each, in the order of execution, where that is recorded.", 4),
   };
 }
 

@@ -17,8 +17,8 @@ namespace ulpscope {
 // Readers read every minor version of their major one. An addition raises the minor: a table, a column or an enumerator, each
 // behind all others of its kind, so that nothing moves. A column has one of the types that ElementType has, and is never the first.
 // Whatever else changes what a file holds or means raises the major: another size of chunks, too.
-inline constexpr uint64_t kSchemaMajor = 14, kSchemaMinor = 3;
-// "14.3", of the major version that is read.
+inline constexpr uint64_t kSchemaMajor = 14, kSchemaMinor = 4;
+// "14.4", of the major version that is read.
 std::string schema_version_text(uint64_t minor);
 
 enum class TableId : uint8_t {
@@ -41,9 +41,10 @@ enum class TableId : uint8_t {
   captures,
   samples,
   measures,
-  sums,  // more tables follow this one, since commit records have them in this order
+  sums,
+  bits,  // more tables follow this one, since commit records have them in this order
 };
-inline constexpr size_t kTables = 20;
+inline constexpr size_t kTables = 21;
 
 // How the elements of a column are to be understood.
 enum class ValueKind : uint8_t {

@@ -27,7 +27,7 @@ struct SinkStatus {
 // Rows that may be added to a trace.
 struct MoreRows {
   uint64_t tensors = 0, histograms = 0;  // rows, and those of them that have one
-  uint64_t samples = 0, batches = 0, parameters = 0, fingerprints = 0, measures = 0, sums = 0;
+  uint64_t samples = 0, batches = 0, parameters = 0, fingerprints = 0, measures = 0, sums = 0, bits = 0;
 
   MoreRows& operator+=(const MoreRows& other) {
     tensors += other.tensors;
@@ -38,6 +38,7 @@ struct MoreRows {
     fingerprints += other.fingerprints;
     measures += other.measures;
     sums += other.sums;
+    bits += other.bits;
     return *this;
   }
 };
@@ -63,6 +64,7 @@ class TraceSink {
   virtual void add_sample(const SampleRow& row) = 0;
   virtual void add_measure(const MeasureRow& row) = 0;
   virtual void add_sum(const SumRow& row) = 0;
+  virtual void add_bits(const BitsRow& row) = 0;
   // Ends the step: everything added since the last one belongs to it and becomes visible with it, whole.
   virtual void end_step(const StepRow& row) = 0;
 

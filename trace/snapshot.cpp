@@ -329,6 +329,9 @@ void Snapshot::visit_measures(StepRange range, const std::function<bool(std::spa
 void Snapshot::visit_sums(StepRange range, const std::function<bool(std::span<const SumRow>)>& visit) const {
   visit_all<SumRow>(*view_, range, false, visit);
 }
+void Snapshot::visit_bits(StepRange range, const std::function<bool(std::span<const BitsRow>)>& visit) const {
+  visit_all<BitsRow>(*view_, range, false, visit);
+}
 
 std::vector<CaptureRow> Snapshot::captures(StepRange range) const {
   std::vector<CaptureRow> rows;

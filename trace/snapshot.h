@@ -109,6 +109,7 @@ class Snapshot {
   void visit_samples(StepRange range, const std::function<bool(std::span<const SampleRow>)>& visit) const;
   void visit_measures(StepRange range, const std::function<bool(std::span<const MeasureRow>)>& visit) const;
   void visit_sums(StepRange range, const std::function<bool(std::span<const SumRow>)>& visit) const;
+  void visit_bits(StepRange range, const std::function<bool(std::span<const BitsRow>)>& visit) const;
   std::vector<CaptureRow> captures(StepRange range = {}) const;
   // Of the latest run; of several ranks, those of the first.
   std::vector<SettingInfo> settings() const;

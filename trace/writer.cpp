@@ -96,6 +96,7 @@ class TraceWriter final : public TraceSink {
   void add_sample(const SampleRow& row) override { add(row); }
   void add_measure(const MeasureRow& row) override { add(row); }
   void add_sum(const SumRow& row) override { add(row); }
+  void add_bits(const BitsRow& row) override { add(row); }
 
   void end_step(const StepRow& row) override {
     add(row);
@@ -123,6 +124,7 @@ class TraceWriter final : public TraceSink {
     add(TableId::samples, more.samples);
     add(TableId::measures, more.measures);
     add(TableId::sums, more.sums);
+    add(TableId::bits, more.bits);
     add(TableId::steps, 1);
     add(TableId::events, kStepEvents);
     add(TableId::strings, kStepEvents);
@@ -172,7 +174,7 @@ class TraceWriter final : public TraceSink {
 
   void drop_unended_rows() {
     for (const TableId id : {TableId::batches, TableId::stats, TableId::histograms, TableId::parameters, TableId::fingerprints,
-                             TableId::captures, TableId::samples, TableId::measures, TableId::sums}) {
+                             TableId::captures, TableId::samples, TableId::measures, TableId::sums, TableId::bits}) {
       current_[id].clear();
     }
   }

@@ -232,7 +232,8 @@ ComparedRuns::ComparedRuns(const Snapshot& first, const Snapshot& second, const 
       outputs(match_outputs(a, b)),
       have_equal_seeds(first.run().seed == second.run().seed),
       have_equal_weights(have_equal(Given::weights, first, second, options)),
-      have_equal_samples(have_equal_samples_in_ranks(first, second, options) && have_equal(Given::data, first, second, options)) {}
+      have_equal_samples(have_equal_samples_in_ranks(first, second, options) && have_equal(Given::data, first, second, options)),
+      bits(compare_bits(first, second, a.selection(), b.selection(), options.steps)) {}
 
 bool ComparedRuns::have_enough_losses() const {
   return losses.last.size() >= kFewestLosses && a.steps.nonfinite_losses.empty() && b.steps.nonfinite_losses.empty();

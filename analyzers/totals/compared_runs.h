@@ -10,6 +10,7 @@
 
 #include "ulpscope/analyzers/subject/selection.h"
 #include "ulpscope/analyzers/subject/step_facts.h"
+#include "ulpscope/analyzers/totals/first_different_output.h"
 #include "ulpscope/analyzers/totals/range_totals.h"
 
 namespace ulpscope {
@@ -78,6 +79,7 @@ struct ComparedRuns {
   // In the steps that both recorded samples of, in their order; and what went in as data in the first common step is the same, as
   // far as neither trace has it in a narrow type.
   const bool have_equal_samples;
+  const ComparedBits bits;
 };
 
 }  // namespace ulpscope

@@ -183,6 +183,42 @@ Table tensor_table(const ComparedRuns& runs, size_t limit) {
   return table;
 }
 
+// Where bits first differ and what is known of it, or that none do.
+void add_first_of_bits(const ComparedRuns& runs, Report& report) {
+  const std::optional<FirstDifferentOutput>& first = runs.bits.first;
+  report.add_fact("outputs_with_equal_bits", count_cell(runs.bits.outputs), Unit::count);
+  report.add_fact("first_different_step", first ? count_cell(first->step) : Cell(NotApplicable{}));
+  const auto finding = std::find_if(report.findings.begin(), report.findings.end(),
+                                    [](const Finding& each) { return each.code == "compare.first_op"; });
+  report.add_fact("first_difference", finding == report.findings.end() ? Cell(NotApplicable{}) : Cell(finding->title.text()));
+}
+
+// How the first difference grew in its step. Where not all rows are asked for: the first, the loss, and each that is twice as far
+// off as all before it.
+Table growth_table(const ComparedRuns& runs, size_t limit) {
+  Table table{"growth",
+              fmt::format("How the difference grew in step {}, in order of execution", runs.bits.first->step),
+              {{"tensor", ColumnKind::text}, {"role", ColumnKind::text}, {"least_distance"}},
+              {},
+              0,
+              "Least distance: how far the two lie apart at least, over their Euclidean norm, by what the statistics tell."};
+  const Selection& selection = runs.b.selection();
+  double largest = 0;
+  for (const FirstDifferentOutput::Grown& output : runs.bits.first->grown) {
+    const double distance = output.distance ? output.distance->relative() : 0;
+    const bool is_told = table.rows.empty() || distance >= 2 * largest || selection.tensor(output.tensor).role == Role::loss;
+    if (limit > 0 && ((!is_told && !(distance > 0 && largest == 0)) || table.rows.size() >= limit)) {
+      ++table.rows_left_out;
+      continue;
+    }
+    largest = std::max(largest, distance);
+    table.rows.push_back({runs.b.output_key(output.tensor),
+                          {selection.name(output.tensor), std::string(name_of(selection.tensor(output.tensor).role)),
+                           output.distance ? Cell(output.distance->relative()) : Cell(Unknown{})}});
+  }
+  return table;
+}
+
 // What a verdict rests on where nothing was found.
 Sentences without_cause(const ComparedRuns& runs) {
   const LossComparison& losses = runs.losses;
@@ -230,11 +266,16 @@ Report analyze_compare(const Snapshot& a, const Snapshot& b, const AnalysisOptio
                                                  : !runs.have_equal_weights ? "no: other weights at the start"
                                                                             : "no: other samples, or another order"));
   }
-  report.add_fact("first_different_step", of_first([](const auto& first) { return count_cell(first.step); }));
-  report.add_fact("first_different_output",
-                  of_first([&](const auto& first) { return runs.b.selection().output_name(first.tensor); }));
+  if (runs.bits.are_recorded) {
+    add_first_of_bits(runs, report);
+  } else {
+    report.add_fact("first_different_step", of_first([](const auto& first) { return count_cell(first.step); }));
+    report.add_fact("first_different_output",
+                    of_first([&](const auto& first) { return runs.b.selection().output_name(first.tensor); }));
+  }
   if (!steps.plot.series.empty()) report.plots.push_back(steps.plot);
   report.tables.push_back(summary_table(runs.a, runs.b));
+  if (runs.bits.first && !runs.bits.first->grown.empty()) report.tables.push_back(growth_table(runs, options.limit));
   report.tables.push_back(tensor_table(runs, options.limit));
   return report;
 }

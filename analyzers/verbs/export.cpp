@@ -262,9 +262,11 @@ void visit_table(const Snapshot& reader, StepRange range, Visit&& visit) {
     reader.visit_samples(range, visit_steps);
   } else if constexpr (std::is_same_v<Row, MeasureRow>) {
     reader.visit_measures(range, visit_steps);
-  } else {
-    static_assert(std::is_same_v<Row, SumRow>);
+  } else if constexpr (std::is_same_v<Row, SumRow>) {
     reader.visit_sums(range, visit_steps);
+  } else {
+    static_assert(std::is_same_v<Row, BitsRow>);
+    reader.visit_bits(range, visit_steps);
   }
 }
 

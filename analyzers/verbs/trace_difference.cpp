@@ -93,6 +93,10 @@ std::optional<FieldDifference> difference(const SumRow& a, const SumRow& b) {
   return fields.found();
 }
 
+std::optional<FieldDifference> difference(const BitsRow& a, const BitsRow& b) {
+  return Fields().add("hash of the bits", a.hash, b.hash).found();
+}
+
 std::optional<FieldDifference> difference(const StepRow& a, const StepRow& b) {
   Fields fields;
   if (a.loss_known && b.loss_known) fields.add("loss", a.loss, b.loss);
@@ -115,7 +119,8 @@ struct RowPlace {
 
 template <typename Row>
 RowPlace place_of(const Selection& selection, const Row& row) {
-  if constexpr (std::is_same_v<Row, TensorRow>) return {selection.output(row.tensor), row.micro_batch, row.loss_index};
+  if constexpr (std::is_same_v<Row, TensorRow> || std::is_same_v<Row, BitsRow>)
+    return {selection.output(row.tensor), row.micro_batch, row.loss_index};
   return {selection.output(row.tensor), 0, 0};
 }
 
@@ -132,6 +137,7 @@ std::vector<Row> rows_of_step(const Snapshot& trace, const Selection& selection,
   if constexpr (std::is_same_v<Row, ParameterRow>) trace.visit_parameters(range, add);
   if constexpr (std::is_same_v<Row, FingerprintRow>) trace.visit_fingerprints(range, add);
   if constexpr (std::is_same_v<Row, SumRow>) trace.visit_sums(range, add);
+  if constexpr (std::is_same_v<Row, BitsRow>) trace.visit_bits(range, add);
   return rows;
 }
 
@@ -168,7 +174,8 @@ class Comparison {
         b_(second, {}),
         not_in_a_(first, second),
         not_in_b_(second, first),
-        both_have_sums_(first.row_count("sums") > 0 && second.row_count("sums") > 0) {}
+        both_have_sums_(both_have("sums")),
+        both_have_bits_(both_have("bits")) {}
 
   TraceDifference run() {
     std::optional<uint64_t> begin;
@@ -183,6 +190,7 @@ class Comparison {
   }
 
  private:
+  bool both_have(std::string_view table) const { return first_.row_count(table) > 0 && second_.row_count(table) > 0; }
   // False where something differs.
   bool compare(const StepRow& second, bool is_first) {
     std::optional<StepRow> first;
@@ -195,8 +203,9 @@ class Comparison {
       return true;
     }
     const bool may_begin = is_first && !second_.run().parent_run.empty();
-    if (!compare_rows<TensorRow>(second.step, may_begin) || !compare_rows<ParameterRow>(second.step, false) ||
-        (both_have_sums_ && !compare_rows<SumRow>(second.step, false)) || !compare_rows<FingerprintRow>(second.step, may_begin)) {
+    if ((both_have_bits_ && !compare_rows<BitsRow>(second.step, may_begin)) || !compare_rows<TensorRow>(second.step, may_begin) ||
+        !compare_rows<ParameterRow>(second.step, false) || (both_have_sums_ && !compare_rows<SumRow>(second.step, false)) ||
+        !compare_rows<FingerprintRow>(second.step, may_begin)) {
       return false;
     }
     if (const auto differs = difference(*first, second)) {
@@ -263,6 +272,7 @@ class Comparison {
   Selection a_, b_;
   Unrecorded not_in_a_, not_in_b_;
   const bool both_have_sums_;  // which devices do not record, and older versions
+  const bool both_have_bits_;
   TraceDifference result_;
 };
 

@@ -154,7 +154,8 @@ void run_observed(Context& context, OpCall& call, OpEvent event) {
   event.input_fingerprints = context.records.inputs().take(event.inputs.size());
   for (Observer* observer : context.observers) observer->before(event, records);
   const auto asked = [](const OutputRecord* record) {
-    return record->wanted != StatisticsLevel::none || record->samples_wanted > 0 || record->fingerprint.wanted;
+    return record->wanted != StatisticsLevel::none || record->samples_wanted > 0 || record->fingerprint.wanted ||
+           record->bits.wanted;
   };
   if (std::any_of(records.begin(), records.end(), asked)) call.records = records;
   const auto is_wanted = [](const Fingerprint* fingerprint) { return fingerprint->wanted; };

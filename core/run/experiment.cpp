@@ -42,7 +42,9 @@ LossScaleRule ScalerSettings::rule(const PrecisionRow& precision) const {
   return rule;
 }
 
-RecorderOptions RecordingSettings::recorder_options() const { return {level, every, modules, ops, phases, max_size, stop_on}; }
+RecorderOptions RecordingSettings::recorder_options() const {
+  return {level, bits, every, modules, ops, phases, max_size, stop_on};
+}
 
 std::string RecordingSettings::filters() const {
   std::string text;

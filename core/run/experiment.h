@@ -92,6 +92,7 @@ struct TrainingSettings {
 
 struct RecordingSettings {
   RecordLevel level = RecordLevel::stats;
+  bool bits = false;
   int64_t every = 1;
   std::vector<std::string> modules, ops;
   std::vector<Phase> phases;

@@ -393,6 +393,8 @@ std::vector<Option<Experiment>> make_experiment_options() {
              "16 values of each tensor as well",
              ULPSCOPE_FIELD(recording.level))
           .of_kind(SettingKind::recording_level),
+      boolean("recording.bits", "a hash of each output's bits as well, by which `compare` names the first op that differs",
+              ULPSCOPE_FIELD(recording.bits)),
       integer("recording.every", kAtLeastOne, "the level holds in every so manieth step, and `health` in those between",
               ULPSCOPE_FIELD(recording.every))
           .of_kind(SettingKind::recording_interval),

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "ulpscope/kernels/bit_hash.h"
 #include "ulpscope/kernels/cpu/arithmetic.h"
 #include "ulpscope/kernels/cpu/context.h"
 #include "ulpscope/kernels/cpu/parallel.h"
@@ -52,6 +53,7 @@ class CpuBackend final : public Backend {
       run_with_arithmetic(context_, call, kernel);
     }
     sum_outputs(call, shares);
+    hash_outputs(call, shares);
     for (size_t slot = 0; slot < call.records.size(); ++slot) {
       OutputRecord* record = call.records[slot];
       if (record != nullptr && record->samples_wanted > 0 && call.outputs[slot].data != nullptr) {

@@ -78,6 +78,7 @@ class DeviceBackend final : public Backend {
       if (call.input_fingerprints[i]->wanted) launcher_.sum_bits(call.inputs[i], *call.input_fingerprints[i]);
     launcher_.count_flushed(call);
     found->second(launcher_, call);
+    launcher_.hash_outputs(call);
   }
   void complete() override { launcher_.complete(); }
 

@@ -201,6 +201,20 @@ class Launcher {
     if (size > 0) machine_.launch(grid_over(size), SumBits{input_of(view), size, static_cast<uint64_t*>(sum)});
   }
 
+  // Of the outputs of a call that was submitted, what their records want.
+  void hash_outputs(const OpCall& call) {
+    for (size_t slot = 0; slot < call.records.size(); ++slot) {
+      const TensorView& view = call.outputs[slot];
+      if (call.records[slot] == nullptr || !call.records[slot]->bits.wanted || view.data == nullptr) continue;
+      const int64_t bytes = view.size() * static_cast<int64_t>(info(view.dtype).size);
+      void* const total = pend(sizeof(uint64_t), [bytes, &bits = call.records[slot]->bits](const void* copy) {
+        bits = {true, true, bit_hash_of_total(*static_cast<const uint64_t*>(copy), bytes)};
+      });
+      if (bytes > 0)
+        machine_.launch(grid_over(view.size()), HashBits{input_of(view, contiguous(view)), bytes, static_cast<uint64_t*>(total)});
+    }
+  }
+
   void sample(const OpCall& call, size_t slot) {
     OutputRecord* const record = record_of(call, slot);
     const TensorView& view = call.outputs[slot];

@@ -3,6 +3,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "ulpscope/kernels/bit_hash.h"
 #include "ulpscope/kernels/fingerprint.h"
 #include "ulpscope/kernels/plain/element.h"
 
@@ -41,6 +42,7 @@ void run_plain(const OpCall& call) {
   sum_inputs(call);
   (computes_in_double(call) ? twin.in_double : twin.in_float)(call);
   sum_outputs(call);
+  hash_outputs(call);
 }
 
 ElementCapture capture_element(const OpCall& call, int slot, int64_t element) { return twin_of(call).capture(call, slot, element); }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import List, Optional, Sequence, Tuple, Union
 
 WAYS = ("auto", "callbacks", "dispatch")
-LEVELS = ("health", "stats", "full")
+LEVELS = tuple(level + bits for level in ("health", "stats", "full") for bits in ("", ",bits"))
 STOPS = ("nan", "overflow", "backoff")
 PRECISIONS = ("fp32", "bf16", "fp16")
 ACCUMULATIONS = ("mean", "sum")

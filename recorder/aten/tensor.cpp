@@ -25,6 +25,21 @@ std::optional<DType> dtype_of(const Tensor& tensor) {
   }
 }
 
+std::optional<DType> integer_type_of(const Tensor& tensor) {
+  switch (static_cast<ScalarType>(tensor.type)) {
+    case ScalarType::u8:
+    case ScalarType::i8:
+    case ScalarType::boolean:
+      return DType::u8;
+    case ScalarType::i32:
+      return DType::i32;
+    case ScalarType::i64:
+      return DType::i64;
+    default:
+      return std::nullopt;
+  }
+}
+
 int64_t element_size(const Tensor& tensor) {
   switch (static_cast<ScalarType>(tensor.type)) {
     case ScalarType::u8:
@@ -136,10 +151,11 @@ HostTensor host_tensor(const Tensor& tensor, const void* data) {
 }
 
 ulpscope_tensor told_tensor(const Tensor& tensor, const void* data) {
+  const std::optional<DType> type = dtype_of(tensor);
   ulpscope_tensor told{};
   told.size = sizeof told;
   told.data = data;
-  told.dtype = static_cast<int32_t>(*dtype_of(tensor));
+  told.dtype = static_cast<int32_t>(type ? *type : *integer_type_of(tensor));
   told.rank = tensor.rank;
   told.shape = tensor.shape;
   // A copy from a device lies in the logical order.

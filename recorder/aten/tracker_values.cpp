@@ -163,6 +163,9 @@ std::vector<MadePointer> Tracker::emit(const Call& described, std::span<const La
         if (!nodes.empty())
           check(calls_.set_capture(recorder_, token, output.slot, nodes.data(), static_cast<uint32_t>(nodes.size())));
       }
+    } else if (state_.hashes_bits != 0 && tensor.is_on_host && tensor.unreadable == nullptr && integer_type_of(tensor) &&
+               is_foldable(tensor)) {
+      tell_output(token, output, nullptr);
     }
     memory_.write(tensor, made);
     results.push_back(std::move(made));

@@ -583,6 +583,7 @@ TEST(Export, EveryTableInBothFormats) {
   trace.sink().add_sample({0, 3, 1, tensor, 1, -2.0});
   trace.sink().add_measure({0, 3, 1, tensor, "error", 0.125});
   trace.sink().add_sum({.tensor = tensor, .additions = 1});
+  trace.sink().add_bits({.tensor = tensor, .hash = UINT64_MAX});
   trace.sink().add_edge({0, 0, 1, 0, 0});
   trace.end_step(SyntheticTrace::default_step(NAN));
   StepRow unknown = SyntheticTrace::default_step();

@@ -106,16 +106,19 @@ TEST(Snippets, AScalerKeepsWhatTheRunHadAndTakesTheScaleThatFits) {
 }
 
 TEST(Snippets, OptimizersAreChangedInTheGroupThatIsMeant) {
+  // A scheduler takes the rates of groups when it is made, and sets them from then on.
+  const std::string before_scheduler = "# before a scheduler is made, which goes by the rate that it finds:\n";
   using Way = SettingChange::Way;
   const SettingChange lower{.kind = Kind::learning_rate, .way = Way::lower};
   EXPECT_EQ(codes_of(lower, {{"lr", "0.5", Kind::learning_rate}}),
-            std::vector<std::string>{"for group in optimizer.param_groups:\n    group[\"lr\"] = 0.05"});
+            std::vector<std::string>{before_scheduler + "for group in optimizer.param_groups:\n    group[\"lr\"] = 0.05"});
   const std::vector<SettingInfo> groups{{"param_groups[0][\"lr\"]", "0.5", Kind::learning_rate},
                                         {"param_groups[1][\"lr\"]", "0.02", Kind::learning_rate}};
-  EXPECT_EQ(codes_of(lower, groups), std::vector<std::string>{"for group in optimizer.param_groups:\n    group[\"lr\"] /= 10"});
+  EXPECT_EQ(codes_of(lower, groups),
+            std::vector<std::string>{before_scheduler + "for group in optimizer.param_groups:\n    group[\"lr\"] /= 10"});
   SettingChange one = lower;
   one.name = "param_groups[1][\"lr\"]";
-  EXPECT_EQ(codes_of(one, groups), std::vector<std::string>{"optimizer.param_groups[1][\"lr\"] = 0.002"});
+  EXPECT_EQ(codes_of(one, groups), std::vector<std::string>{before_scheduler + "optimizer.param_groups[1][\"lr\"] = 0.002"});
   const SettingChange eps{.kind = Kind::epsilon, .way = Way::raise};
   EXPECT_EQ(codes_of(eps, {{"eps", "1e-08", Kind::epsilon}}),
             std::vector<std::string>{"for group in optimizer.param_groups:\n    group[\"eps\"] = 1e-06"});

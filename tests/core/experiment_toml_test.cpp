@@ -195,7 +195,7 @@ TEST(ExperimentToml, WrongValuesSayWhatWasExpectedAndWhatCame) {
   EXPECT_THAT(parse_error("recording.max_size = \"12Q\""), HasSubstr("expected a number of bytes, or a string like \"512M\""));
   EXPECT_THAT(parse_error("recording.max_size = \"1.5\""), HasSubstr("expected a number of bytes, or a string like \"512M\""));
   EXPECT_THAT(parse_error("recording.max_size = \"nanM\""), HasSubstr("expected a number of bytes, or a string like \"512M\""));
-  EXPECT_EQ(parse_experiment("recording.max_size = \"1.5M\"\n[model]\npreset = \"mlp\"\n", "a.toml").recording.max_size, 3u << 19);
+  EXPECT_EQ(parse_experiment("recording.max_size = \"1.75M\"\n[model]\npreset = \"mlp\"\n", "a.toml").recording.max_size, 7u << 18);
   EXPECT_THAT(parse_error("recording.max_size = -1"), HasSubstr("found -1"));
   EXPECT_THAT(parse_error("recording.max_size = \"99999999999T\""), HasSubstr("found \"99999999999T\""));
   EXPECT_THAT(parse_error("loss.factor = \"2^-99999\""),

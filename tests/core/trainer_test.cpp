@@ -191,6 +191,7 @@ TEST_F(TrainerTest, TheSameSeedGivesTheSameRecordingTwice) {
   experiment.data.train_size = 64;  // four batches an epoch
   experiment.training.evaluation = Evaluation::epoch;
   experiment.recording.level = RecordLevel::full;
+  experiment.recording.bits = true;
   experiment.scaler.initial = 0x1p30;  // overflows, so that there are captures and changes of the scale
   experiment.scaler.backoff_factor = 0x1p-10;
   std::vector<std::string> first, second;

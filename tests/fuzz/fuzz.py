@@ -475,7 +475,7 @@ class Traces:
     @staticmethod
     def commands(r, name):
         table = r.choice(["run", "settings", "sources", "products", "ops", "tensors", "edges", "steps", "batches", "stats", "parameters", "fingerprints", "events",
-                          "captures", "samples", "measures", "sums"])
+                          "captures", "samples", "measures", "sums", "bits"])
         return [["info", name, "--json"], ["report", name, "--json"], ["ranges", name, "--json", "--limit", "0"], ["scale", name, "--json"],
                 ["whatif", name, "--json", "--limit", "0", "--format", "fp16,e4m3", "--scaling", "dynamic"],
                 ["updates", name, "--json", "--limit", "0"], ["compare", name, "other.h5", "--json"], ["export", name, "--table", "stats", "--json"], ["report", name], ["ranges", name],

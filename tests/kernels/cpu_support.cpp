@@ -12,6 +12,7 @@
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/philox.h"
 #include "ulpscope/emulation/rounding.h"
+#include "ulpscope/kernels/bit_hash.h"
 #include "ulpscope/kernels/formulas.h"
 #include "ulpscope/kernels/plain/plain.h"
 
@@ -154,7 +155,7 @@ CaseCall::CaseCall(const Case& what, const std::vector<HostTensor>& inputs, DTyp
   for (OutputRecord& record : result_.records) {
     record.wanted = level;
     record.scale = 1024;
-    record.fingerprint.wanted = true;
+    record.fingerprint.wanted = record.bits.wanted = true;
     records_.push_back(&record);
   }
   result_.input_fingerprints.resize(what.inputs.size());
@@ -306,6 +307,9 @@ void expect_twin(const Case& what, DType dtype, Backend& backend, const std::str
       const Fingerprint& fingerprint = result.records[slot].fingerprint;
       EXPECT_EQ(fingerprint.known, !what.outputs[slot].record_only) << name << " output " << slot;
       EXPECT_EQ(fingerprint.value, fingerprint.known ? sum_of_bits(result.outputs[slot].view()) : 0) << name << " output " << slot;
+      const BitHash& bits = result.records[slot].bits;
+      EXPECT_EQ(bits.known, fingerprint.known) << name << " output " << slot;
+      EXPECT_EQ(bits.value, bits.known ? reference_bit_hash(result.outputs[slot].view()) : 0) << name << " output " << slot;
     }
   }
   for (size_t slot = 0; slot < what.outputs.size(); ++slot) {

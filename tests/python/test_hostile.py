@@ -49,6 +49,15 @@ class Hostile(Case):
             ulpscope.record(folder, self.model)
         self.assertEqual(len(self.model._forward_pre_hooks), 0)
 
+    def test_patterns_that_fit_no_module_are_told(self):
+        model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(4, 2)))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        with self.assertWarnsRegex(RuntimeWarning, "modules has 'encoder.[*]', which fits no module of the model: no op is recorded for it") as told:
+            with recording(model, optimizer, modules="1.?,encoder.*,0") as run:
+                train(model, optimizer, 2)
+        self.assertEqual(len(told.warnings), 1)
+        self.assertTrue(any("'encoder.*'" in note for note in run.made[0].notes), run.made[0].notes)
+
     def test_a_class_that_extends_an_optimizer(self):
         class Extended(torch.optim.SGD):
             def step(self, closure=None):

@@ -18,6 +18,7 @@
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hash.h"
 #include "ulpscope/emulation/rounding.h"
+#include "ulpscope/kernels/bit_hash.h"
 #include "ulpscope/trace/columns.h"
 #include "ulpscope/trace/op_semantics.h"
 
@@ -68,6 +69,7 @@ class Calls : public testing::Test {
 TEST(CallRecorder, GivesTheRowsOfARecorder) {
   RecorderOptions options;
   options.level = RecordLevel::full;
+  options.bits = true;
   struct Op {
     std::string_view name;
     OpFunction function;
@@ -110,6 +112,7 @@ TEST(CallRecorder, GivesTheRowsOfARecorder) {
         for (OutputRecord* record : recorder.before(description)) {
           collect_statistics(output.view, *record);
           collect_samples(output.view, *record);
+          record->bits = {record->bits.wanted, true, reference_bit_hash(output.view)};
         }
         recorder.after();
       }
@@ -144,6 +147,8 @@ TEST(CallRecorder, GivesTheRowsOfARecorder) {
   EXPECT_EQ(text_of(whole.edges), text_of(pieces.edges));
   EXPECT_EQ(text_of(whole.rows), text_of(pieces.rows));
   EXPECT_EQ(text_of(whole.samples), text_of(pieces.samples));
+  EXPECT_EQ(whole.bits.size(), 9u);
+  EXPECT_EQ(text_of(whole.bits), text_of(pieces.bits));
   EXPECT_EQ(text_of(whole.events), text_of(pieces.events));
   EXPECT_EQ(text_of(whole.steps), text_of(pieces.steps));
 }

@@ -377,6 +377,7 @@ class NullSink : public TraceSink {
   void add_sample(const SampleRow&) override {}
   void add_measure(const MeasureRow&) override {}
   void add_sum(const SumRow&) override {}
+  void add_bits(const BitsRow&) override {}
   void end_step(const StepRow&) override {}
   SinkStatus status() const override { return {}; }
   uint64_t closed_bytes(const MoreRows&) const override { return 0; }

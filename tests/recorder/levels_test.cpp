@@ -65,6 +65,43 @@ TEST(RecorderLevels, MeasuresStandBesideRowsOfTheirOutputs) {
   EXPECT_TRUE(measured({.level = RecordLevel::off}, {2, 0}).empty());
 }
 
+// Integers have them too, and steps between those of every=N; filters leave them out, as they leave out rows.
+TEST(RecorderLevels, HashesOfBitsAreRecordedOfEveryOutput) {
+  const auto recorded = [](RecorderOptions options) {
+    MemorySink sink;
+    Recorder recorder(sink, std::move(options));
+    OutputDescription integers = float_output(Role::input, "", DType::i64);
+    for (uint64_t step = 0; step < 2; ++step)
+      record_step(recorder, step,
+                  {{.id = 1, .module = "a", .outputs = {integers}},
+                   {.id = 2, .module = "a", .micro_batch = 4, .loss_index = 5},
+                   {.id = 3, .module = "b", .outputs = {float_output(Role::activation), integers}}});
+    std::vector<std::string> rows;
+    for (const BitsRow& row : sink.bits)
+      rows.push_back(fmt::format("{} {} {} {} {}", row.step, row.micro_batch, row.loss_index, row.tensor, row.hash));
+    EXPECT_EQ(sink.steps.size(), 2u);
+    return rows;
+  };
+  using testing::ElementsAre;
+  EXPECT_THAT(recorded({.level = RecordLevel::health, .bits = true, .every = 2}),
+              ElementsAre("0 0 0 0 1001", "0 4 5 1 1002", "0 0 0 2 1003", "0 0 0 3 1003", "1 0 0 0 1001", "1 4 5 1 1002",
+                          "1 0 0 2 1003", "1 0 0 3 1003"));
+  EXPECT_THAT(recorded({.bits = true, .modules = {"b"}}),
+              ElementsAre("0 0 0 2 1003", "0 0 0 3 1003", "1 0 0 2 1003", "1 0 0 3 1003"));
+  EXPECT_THAT(recorded({}), ElementsAre());
+}
+
+// A recorder that shares records with another one that wants hashes writes none itself.
+TEST(RecorderLevels, HashesThatAnotherWantedAreNotRecorded) {
+  MemorySink sink;
+  Recorder recorder(sink, {});
+  recorder.begin_step(0);
+  record(recorder, {.id = 1, .fill = [](OutputRecord& out) { out.bits = {true, true, 7}; }});
+  recorder.end_step({});
+  EXPECT_TRUE(sink.bits.empty());
+  EXPECT_EQ(sink.rows.size(), 1u);
+}
+
 TEST(RecorderLevels, AskForWhatTheyRecord) {
   const struct {
     RecordLevel level;

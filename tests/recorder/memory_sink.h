@@ -42,6 +42,7 @@ class MemorySink : public TraceSink {
   void add_sample(const SampleRow& row) override { samples.push_back(row); }
   void add_measure(const MeasureRow& row) override { measures.push_back(row); }
   void add_sum(const SumRow& row) override { sums.push_back(row); }
+  void add_bits(const BitsRow& row) override { bits.push_back(row); }
   void end_step(const StepRow& row) override { steps.push_back(row); }
   SinkStatus status() const override { return state; }
   uint64_t closed_bytes(const MoreRows& more) const override {
@@ -81,6 +82,7 @@ class MemorySink : public TraceSink {
   std::vector<SampleRow> samples;
   std::vector<MeasureRow> measures;
   std::vector<SumRow> sums;
+  std::vector<BitsRow> bits;
   std::vector<StepRow> steps;
   SinkStatus state;
   bool keep_rows = true;  // a row is large
@@ -138,6 +140,7 @@ inline OutputDescription float_output(Role role, std::string_view parameter = ""
 
 // Fills in a record as a backend would that knows everything at once.
 inline void fill(OutputRecord& out, const FakeOp& op) {
+  if (out.bits.wanted) out.bits = {true, true, 1000 + op.id};
   if (out.wanted == StatisticsLevel::none) return;
   out.known = out.wanted;
   out.statistics.count = 8;

@@ -10,7 +10,7 @@ def dump(trace):
     counts = committed(trace)
     names = texts(trace, counts)
     for table in ("run", "settings", "sources", "products", "ops", "tensors", "edges", "steps", "stats", "batches", "parameters", "fingerprints",
-                  "events", "captures", "samples", "measures", "sums"):
+                  "events", "captures", "samples", "measures", "sums", "bits"):
         fields = []
         for name in sorted(trace[table]):
             refers_to = trace[table][name].attrs.get("refers_to", b"").decode()

@@ -67,6 +67,7 @@ TEST_F(RoundTrip, OfRowsThatWereHeldAsBytes) {
     add(step.samples);
     add(step.measures);
     add(step.sums);
+    add(step.bits);
     EXPECT_EQ(packed.rows().tensors, step.rows.size());
     EXPECT_EQ(packed.rows().samples, step.samples.size());
     packed.write(*sink);
@@ -164,7 +165,7 @@ TEST_F(RoundTrip, TheSizeOfTheClosedTraceIsForetold) {
     sink->flush();
     const uint64_t foretold = sink->closed_bytes({});
     for (const MoreRows& more : {MoreRows{.tensors = 1}, MoreRows{.histograms = 1}, MoreRows{.samples = 1}, MoreRows{.batches = 1},
-                                 MoreRows{.parameters = 1}, MoreRows{.fingerprints = 1}, MoreRows{.sums = 1}})
+                                 MoreRows{.parameters = 1}, MoreRows{.fingerprints = 1}, MoreRows{.sums = 1}, MoreRows{.bits = 1}})
       EXPECT_GE(sink->closed_bytes(more), foretold);
     sink->close();
     const uint64_t bytes = Snapshot(path_).file_bytes();

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "ulpscope/base/hash.h"
 #include "ulpscope/base/philox.h"
 #include "ulpscope/trace/op_semantics.h"
 
@@ -199,6 +200,9 @@ static std::string line(const SumRow& r) {
   return joined({SAME(step), SAME(tensor), SAME(additions), NAMED("elements", counts.elements), NAMED("addends", counts.addends),
                  NAMED("absorbed", counts.absorbed), NAMED("asked", counts.asked), NAMED("arrived", counts.arrived),
                  NAMED("magnitude", counts.magnitude)});
+}
+static std::string line(const BitsRow& r) {
+  return joined({SAME(step), SAME(micro_batch), SAME(loss_index), SAME(tensor), SAME(hash)});
 }
 
 std::string line(const TensorRow& r) {
@@ -441,6 +445,9 @@ Step sample_step(uint64_t seed, uint64_t number) {
                        draws.below(1000),
                        {elements, elements, elements / 3, static_cast<double>(draws.below(1000)) / 8,
                         -static_cast<double>(draws.below(1000)) / 8, static_cast<double>(draws.below(1000)) / 8}});
+  for (uint64_t i = 0; i < 3; ++i)
+    step.bits.push_back(
+        {number, draws.below(3), static_cast<uint8_t>(draws.below(3)), draws.below(kTensors), hash_combine(number, i)});
   StepRow& row = step.row;
   row.step = number;
   row.graph = static_cast<uint32_t>(number % 2);
@@ -491,6 +498,7 @@ void add_step(TraceSink& sink, uint64_t seed, uint64_t number) {
   for (const SampleRow& row : step.samples) sink.add_sample(row);
   for (const MeasureRow& row : step.measures) sink.add_measure(row);
   for (const SumRow& row : step.sums) sink.add_sum(row);
+  for (const BitsRow& row : step.bits) sink.add_bits(row);
   sink.end_step(step.row);
 }
 
@@ -516,6 +524,7 @@ TraceLines expected_lines(uint64_t seed, uint64_t steps) {
     add_lines(lines.samples, step.samples);
     add_lines(lines.measures, step.measures);
     add_lines(lines.sums, step.sums);
+    add_lines(lines.bits, step.bits);
   }
   return lines;
 }
@@ -545,6 +554,7 @@ TraceLines read_lines(const Snapshot& reader) {
   reader.visit_samples({}, into(lines.samples));
   reader.visit_measures({}, into(lines.measures));
   reader.visit_sums({}, into(lines.sums));
+  reader.visit_bits({}, into(lines.bits));
   return lines;
 }
 
@@ -570,6 +580,7 @@ Lines flat(const TraceLines& lines) {
   add("samples", lines.samples);
   add("measures", lines.measures);
   add("sums", lines.sums);
+  add("bits", lines.bits);
   return all;
 }
 

@@ -20,6 +20,7 @@ struct Step {
   std::vector<SampleRow> samples;
   std::vector<MeasureRow> measures;
   std::vector<SumRow> sums;
+  std::vector<BitsRow> bits;
   StepRow row;
 };
 
@@ -41,7 +42,7 @@ void add_step(TraceSink& sink, uint64_t seed, uint64_t step);
 using Lines = std::vector<std::string>;
 struct TraceLines {
   Lines run, settings, sources, products, ops, tensors, edges, steps, batches, stats, parameters, fingerprints, events, captures,
-      samples, measures, sums;
+      samples, measures, sums, bits;
   bool operator==(const TraceLines&) const = default;
 };
 TraceLines expected_lines(uint64_t seed, uint64_t steps);

@@ -337,7 +337,7 @@ std::string torch_code_of_change(const SettingChange& change, const Sentences& a
       return cap ? cap_of_scale(*cap) : "";
     }
     case Kind::learning_rate:
-      return times(change, program, "lr");
+      return "# before a scheduler is made, which goes by the rate that it finds:\n" + times(change, program, "lr");
     case Kind::weight_decay:
       return times(change, program, "weight_decay");
     case Kind::epsilon:

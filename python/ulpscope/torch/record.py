@@ -81,11 +81,11 @@ class Recording:
         self._closed = self._closes_soon = self._told_closed = False
         self._thread = threading.get_ident()
         _recordings.add(self)
-        self._begin(given, models, chosen.compile)
+        self._begin(given, models, chosen)
 
-    def _begin(self, given: List[Tuple[str, torch.nn.Module]], models: List[Tuple[str, torch.nn.Module]], compile: str) -> None:
+    def _begin(self, given: List[Tuple[str, torch.nn.Module]], models: List[Tuple[str, torch.nn.Module]], chosen: Options) -> None:
         try:
-            self._hook(given, models, compile)
+            self._hook(given, models, chosen)
         except BaseException:  # nothing is left behind by a recording that did not begin
             self._closed = True
             self._session.failed = "it did not begin"
@@ -93,11 +93,11 @@ class Recording:
             self._session.free()
             raise
 
-    def _hook(self, given: List[Tuple[str, torch.nn.Module]], models: List[Tuple[str, torch.nn.Module]], compile: str) -> None:
+    def _hook(self, given: List[Tuple[str, torch.nn.Module]], models: List[Tuple[str, torch.nn.Module]], chosen: Options) -> None:
         session = self._session
         session.sampling = Sampling(session, lambda: self._hook_inner(self._inner))
         self._signals.begin()
-        if compile == "eager":
+        if chosen.compile == "eager":
             self._exits.enter_context(torch.compiler.set_stance("force_eager"))
         # Within compiled code hooks of modules are not called: those of what torch.compile returned are. Others than those of the
         # models themselves are there where ops are looked at; in what is compiled, always: they decide how often that is.
@@ -109,6 +109,10 @@ class Recording:
         if compiled:
             session.unseen["compiled_modules"] += len(compiled)
             session.notes.append("Modules that were compiled in place (`module.compile()`) were not looked into.")
+        for pattern in session.unmatched(chosen.modules):
+            text = f"modules has {pattern!r}, which fits no module of the model"
+            warn(f"ulpscope: {text}: no op is recorded for it")
+            session.notes.append(f"The option {text}.")
         self._hook_new(given, models)
         session.hook_new_modules = functools.partial(self._hook_new, given, models)
         for register in (register_module_parameter_registration_hook, register_module_module_registration_hook):

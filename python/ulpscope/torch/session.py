@@ -1,6 +1,7 @@
 """A recording while it goes on: what hooks and ops tell, as steps and passes. The library makes calls of ops (tracker.py)."""
 
 import ctypes
+import fnmatch
 import json
 import math
 import sys
@@ -142,6 +143,11 @@ class Session:
                 self.parts[full] = part
         return [each._cdata for each in both]
 
+    def unmatched(self, patterns: str) -> List[str]:
+        """Those of the patterns of modules that no module has; in them * stands for any characters and ? for one."""
+        names = {name for prefix, model in self._models for name, _ in self.modules_of(prefix, model)}
+        return [each for each in patterns.split(",") if each and not any(fnmatch.fnmatchcase(name, each.replace("[", "[[]")) for name in names)]
+
     def _let_go(self, address: int) -> None:
         """The program put a named tensor away, whose memory is free from then on."""
         held = self._held[address]
@@ -258,6 +264,7 @@ class Session:
             self.refuse(str(refusal))
             return
         self.steps.recorder = self.recorder
+        self.tracker.state.hashes_bits = self._options["level"].endswith(",bits")
         self.tracker.record(self.recorder)
         if self._trigger:
             self.recorder.trigger(self._trigger)

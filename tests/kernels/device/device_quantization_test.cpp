@@ -9,6 +9,7 @@
 #include "tests/kernels/op_cases.h"
 #include "tests/kernels/statistics_support.h"
 #include "ulpscope/emulation/rounding.h"
+#include "ulpscope/kernels/bit_hash.h"
 #include "ulpscope/kernels/device/output.h"
 #include "ulpscope/kernels/quantization.h"
 #include "ulpscope/kernels/statistics_reference.h"
@@ -57,6 +58,7 @@ void expect_same_results(const Instance& instance, Backend& backend, const std::
       expect_same(actual.outputs[slot], expected.outputs[slot], output);
       expect_same_record(actual.records[slot], expected.records[slot], output);
       EXPECT_EQ(actual.records[slot].fingerprint.value, sum_of_bits(actual.outputs[slot].view())) << output;
+      EXPECT_EQ(actual.records[slot].bits.value, reference_bit_hash(actual.outputs[slot].view())) << output;
     }
   }
 }

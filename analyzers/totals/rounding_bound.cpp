@@ -1,0 +1,107 @@
+#include "ulpscope/analyzers/totals/rounding_bound.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ulpscope/trace/op_semantics.h"
+
+namespace ulpscope {
+
+namespace {
+
+constexpr double kUnitOfSums = 0x1p-24;  // FP32
+
+double unit_of(DType dtype) { return std::ldexp(1.0, -info(dtype).format->fraction_bits - 1); }
+
+// The sum of k roundings.
+std::optional<double> gamma(double k) {
+  const double error = k * kUnitOfSums;
+  if (error >= 1) return std::nullopt;
+  return error / (1 - error);
+}
+
+// Whether each result is the rounding of one exact operation on FP32 numbers, so that two of them are a rounding apart each.
+bool is_rounded_once(OpFunction function) {
+  switch (function) {
+    case OpFunction::cast:
+    case OpFunction::copy:
+    case OpFunction::add:
+    case OpFunction::sub:
+    case OpFunction::mul:
+    case OpFunction::div:
+    case OpFunction::neg:
+    case OpFunction::scale:
+    case OpFunction::abs:
+    case OpFunction::sqrt:
+    case OpFunction::relu:
+    case OpFunction::relu_backward:
+    case OpFunction::maximum:
+    case OpFunction::minimum:
+    case OpFunction::accumulate:
+    case OpFunction::unscale:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// What the sums of products may be off, each of two results.
+std::optional<double> error_of_product(const OpInfo& op, const TensorNorms& result,
+                                       std::span<const std::optional<TensorNorms>> inputs) {
+  const std::optional<ProductShape> shape = ProductShape::of(op.product);
+  if (!shape || shape->k <= 0 || inputs.size() < 2 || !inputs[0] || !inputs[1]) return std::nullopt;
+  const auto k = static_cast<double>(shape->k);
+  const std::optional<double> error = gamma(k + 1);
+  if (!error) return std::nullopt;
+  // A convolution reads an element once for each place of its window, of which there are at most k.
+  const bool is_product = semantics_of(op.function).product == ProductKind::matmul || op.function == OpFunction::linear;
+  double terms = inputs[0]->norm * inputs[1]->norm * (is_product ? 1 : std::sqrt(k));
+  if (inputs.size() > 2) {
+    if (!inputs[2]) return std::nullopt;
+    terms += inputs[2]->norm * std::sqrt(result.elements / std::max(inputs[2]->elements, 1.0));  // a bias, for each row
+  }
+  return *error * terms;
+}
+
+// What sums of `terms` elements each may be off.
+std::optional<double> error_of_sum(const OpInfo& op, const TensorNorms& result,
+                                   std::span<const std::optional<TensorNorms>> inputs) {
+  if (inputs.empty() || !inputs[0] || result.elements == 0) return std::nullopt;
+  const double terms = inputs[0]->elements / result.elements;
+  const std::optional<double> error = gamma(terms);
+  if (!error) return std::nullopt;
+  return *error * std::sqrt(terms) * inputs[0]->norm / (op.function == OpFunction::mean ? terms : 1);
+}
+
+}  // namespace
+
+std::optional<TensorNorms> TensorNorms::of(const TensorRow& row, DType dtype) {
+  if (row.known != StatisticsLevel::values || stored_nonfinite(row, dtype) > 0) return std::nullopt;
+  const TensorStatistics& of = row.statistics;
+  return TensorNorms{static_cast<double>(of.count), std::sqrt(of.sum_of_squares), of.sum, of.largest};
+}
+
+double TensorNorms::least_distance(const TensorNorms& other) const {
+  const double by_sum = elements > 0 ? std::fabs(sum - other.sum) / std::sqrt(elements) : 0;
+  return std::max({std::fabs(norm - other.norm), by_sum, std::fabs(largest - other.largest)});
+}
+
+std::optional<double> rounding_bound(const OpInfo& op, DType dtype, const TensorNorms& result,
+                                     std::span<const std::optional<TensorNorms>> inputs) {
+  if (!is_float(dtype) || dtype == DType::f64) return std::nullopt;
+  std::optional<double> error;
+  if (is_rounded_once(op.function)) {
+    error = kUnitOfSums * result.norm;
+  } else if (semantics_of(op.function).product != ProductKind::none) {
+    error = error_of_product(op, result, inputs);
+  } else if (op.function == OpFunction::sum || op.function == OpFunction::mean) {
+    error = error_of_sum(op, result, inputs);
+  }
+  if (!error) return std::nullopt;
+  const FloatFormat& format = *info(dtype).format;
+  // Of each of the two: the sums, their rounding to the type, and below its normal range half of the smallest number.
+  const double subnormal = std::sqrt(result.elements) * format.smallest_positive() / 2;
+  return 2 * (*error + unit_of(dtype) * (result.norm + *error) + subnormal);
+}
+
+}  // namespace ulpscope

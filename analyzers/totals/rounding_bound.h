@@ -1,0 +1,31 @@
+// How far apart two results of an op may lie that was computed twice from the same inputs, rounding alone considered: in another
+// order of sums, with fused multiplications or without, by another library (docs/numerics.md, "Bounds").
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "ulpscope/trace/records.h"
+
+namespace ulpscope {
+
+// What a row tells of a tensor's values as a whole.
+struct TensorNorms {
+  double elements = 0;
+  double norm = 0;     // Euclidean
+  double sum = 0;      // of the elements
+  double largest = 0;  // magnitude
+
+  // Nothing where the statistics are not known, or some values are not finite.
+  static std::optional<TensorNorms> of(const TensorRow& row, DType dtype);
+  // The Euclidean norm of the difference is at least this: norms, sums and largest magnitudes cannot lie farther apart.
+  double least_distance(const TensorNorms& other) const;
+};
+
+// A bound on the Euclidean norm of the difference of two results that are stored in `dtype`, with sums formed in FP32. `inputs`: in
+// the op's order, nothing where one is not known. Nothing for ops of which no bound is known from norms alone, and for FP64.
+std::optional<double> rounding_bound(const OpInfo& op, DType dtype, const TensorNorms& result,
+                                     std::span<const std::optional<TensorNorms>> inputs);
+
+}  // namespace ulpscope

@@ -1,0 +1,160 @@
+#include "ulpscope/kernels/bit_hash.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ulpscope/kernels/bit_hash.cpp"
+#include "hwy/foreach_target.h"
+// After foreach_target.h, which says which target is being compiled.
+#include "hwy/highway.h"
+
+#ifndef ULPSCOPE_KERNELS_BIT_HASH_COEFFICIENTS
+#define ULPSCOPE_KERNELS_BIT_HASH_COEFFICIENTS
+namespace ulpscope {
+namespace {
+constexpr std::array<uint32_t, kBitHashWords> made_coefficients() {
+  std::array<uint32_t, kBitHashWords> made{};
+  for (size_t word = 0; word < made.size(); ++word) made[word] = bit_hash_coefficient(static_cast<int64_t>(word));
+  return made;
+}
+alignas(64) constexpr std::array<uint32_t, kBitHashWords> kCoefficients = made_coefficients();
+}  // namespace
+}  // namespace ulpscope
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace ulpscope {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using U64 = hn::ScalableTag<uint64_t>;
+using U32 = hn::RepartitionToNarrow<U64>;
+
+// Of `size` bytes, at most those of a block.
+uint64_t SumOfBlock(const uint8_t* bytes, int64_t size) {
+  const U64 d;
+  const U32 d32;
+  constexpr auto kWords = static_cast<int64_t>(hn::MaxLanes(U32()));
+  const int64_t words = size / 4;
+  hn::Vec<U64> even = hn::Zero(d), odd = hn::Zero(d);
+  int64_t word = 0;
+  for (; word + kWords <= words; word += kWords) {
+    const auto values = hn::BitCast(d32, hn::LoadU(hn::Repartition<uint8_t, U32>(), bytes + 4 * word));
+    const auto coefficients = hn::Load(d32, kCoefficients.data() + word);
+    const auto upper = [&](hn::Vec<U32> pairs) HWY_ATTR { return hn::BitCast(d32, hn::ShiftRight<32>(hn::BitCast(d, pairs))); };
+    even = hn::Add(even, hn::MulEven(values, coefficients));
+    odd = hn::Add(odd, hn::MulEven(upper(values), upper(coefficients)));
+  }
+  HWY_ALIGN uint64_t lanes[hn::MaxLanes(U64())];
+  hn::Store(hn::Add(even, odd), d, lanes);
+  uint64_t sum = 0;
+  for (size_t i = 0; i < hn::Lanes(d); ++i) sum += lanes[i];
+  for (; 4 * word < size; ++word) {
+    uint32_t value = 0;
+    std::memcpy(&value, bytes + 4 * word, static_cast<size_t>(std::min<int64_t>(4, size - 4 * word)));
+    sum += uint64_t{value} * kCoefficients[static_cast<size_t>(word)];
+  }
+  return sum;
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace ulpscope
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ulpscope {
+namespace {
+
+HWY_EXPORT(SumOfBlock);
+
+// Blocks for one thread: enough to be worth it, and to stay in cache.
+constexpr int64_t kBlocksOfShare = 32;
+
+// The n elements from `begin` on, in logical order.
+template <typename Element>
+void gather(const TensorView& view, int64_t begin, int64_t n, Element* to) {
+  const Element* const from = view.as<const Element>();
+  const int last = view.rank - 1;
+  const int64_t row = view.shape[last], stride = view.strides[last];
+  while (n > 0) {
+    const int64_t in_row = begin % row, count = std::min(n, row - in_row);
+    const Element* const first = from + offset_of(view, begin);
+    for (int64_t i = 0; i < count; ++i) to[i] = first[i * stride];
+    to += count;
+    begin += count;
+    n -= count;
+  }
+}
+
+void gather(const TensorView& view, int64_t begin, int64_t n, uint8_t* to) {
+  switch (info(view.dtype).size) {
+    case sizeof(uint8_t):
+      return gather<uint8_t>(view, begin, n, to);
+    case sizeof(uint16_t):
+      return gather(view, begin, n, reinterpret_cast<uint16_t*>(to));
+    case sizeof(uint32_t):
+      return gather(view, begin, n, reinterpret_cast<uint32_t*>(to));
+    default:
+      return gather(view, begin, n, reinterpret_cast<uint64_t*>(to));
+  }
+}
+
+}  // namespace
+
+uint64_t bit_hash_of(const TensorView& view, const ParallelFor& parallel_for) {
+  const auto element_bytes = static_cast<int64_t>(info(view.dtype).size);
+  const int64_t bytes = view.size() * element_bytes, blocks = (bytes + kBitHashBytes - 1) / kBitHashBytes;
+  const bool is_direct = is_contiguous(view);
+  std::atomic<uint64_t> total = 0;
+  const auto add_share = [&](int64_t share) {
+    alignas(64) uint8_t gathered[kBitHashBytes];
+    uint64_t of_share = 0;
+    const int64_t end = std::min((share + 1) * kBlocksOfShare, blocks);
+    for (int64_t block = share * kBlocksOfShare; block < end; ++block) {
+      const int64_t begin = block * kBitHashBytes, size = std::min(kBitHashBytes, bytes - begin);
+      if (!is_direct) gather(view, begin / element_bytes, size / element_bytes, gathered);
+      const uint8_t* const from = is_direct ? view.as<const uint8_t>() + begin : gathered;
+      of_share += bit_hash_of_block(block, HWY_DYNAMIC_DISPATCH(SumOfBlock)(from, size));
+    }
+    total.fetch_add(of_share, std::memory_order_relaxed);
+  };
+  const int64_t shares = (blocks + kBlocksOfShare - 1) / kBlocksOfShare;
+  if (shares > 1) {
+    parallel_for(shares, add_share);
+  } else if (shares == 1) {
+    add_share(0);
+  }
+  return bit_hash_of_total(total, bytes);
+}
+
+uint64_t reference_bit_hash(const TensorView& view) {
+  const auto element_bytes = static_cast<int64_t>(info(view.dtype).size);
+  const int64_t bytes = view.size() * element_bytes;
+  uint64_t total = 0, sum = 0;
+  for (int64_t byte = 0; byte < bytes; ++byte) {
+    const int64_t offset = offset_of(view, byte / element_bytes) * element_bytes + byte % element_bytes;
+    const int64_t in_block = byte % kBitHashBytes;
+    sum += (uint64_t{view.as<const uint8_t>()[offset]} << 8 * (in_block % 4)) * bit_hash_coefficient(in_block / 4);
+    if (in_block + 1 == kBitHashBytes || byte + 1 == bytes) {
+      total += bit_hash_of_block(byte / kBitHashBytes, sum);
+      sum = 0;
+    }
+  }
+  return bit_hash_of_total(total, bytes);
+}
+
+void hash_outputs(const OpCall& call, const ParallelFor& parallel_for) {
+  for (size_t slot = 0; slot < call.records.size(); ++slot) {
+    if (call.records[slot] == nullptr || call.outputs[slot].data == nullptr) continue;
+    BitHash& bits = call.records[slot]->bits;
+    if (bits.wanted && !bits.known) bits = {true, true, bit_hash_of(call.outputs[slot], parallel_for)};
+  }
+}
+
+}  // namespace ulpscope
+#endif
