@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 #include <optional>
+#include <sstream>
 
 #include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/analyzers/verbs/all_findings.h"
@@ -69,6 +70,29 @@ const std::vector<KeyOption>& key_options() {
   return options;
 }
 
+// "every=10,ops=matmul*,as=fp64" as keys of the experiment.
+std::vector<Override> shadow_overrides(const std::string& given) {
+  std::vector<std::string> ops;
+  std::vector<Override> overrides;
+  const std::string place = "--shadow " + given;
+  std::istringstream parts(given);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const size_t equals = part.find('=');
+    const std::string key = part.substr(0, equals), value = equals == std::string::npos ? "" : part.substr(equals + 1);
+    if (value.empty() || (key != "every" && key != "ops" && key != "as"))
+      throw usage_error("{}: expected every=N, ops=GLOB and as=fp32 or fp64, with commas between, not '{}'", place, part);
+    if (key == "ops")
+      ops.push_back(value);
+    else
+      overrides.emplace_back(fmt::format("shadow.{}={}", key, value), place);
+  }
+  if (!ops.empty()) overrides.emplace_back(fmt::format("shadow.ops={}", fmt::join(ops, ",")), place);
+  if (std::none_of(overrides.begin(), overrides.end(),
+                   [](const Override& each) { return each.assignment.starts_with("shadow.every="); }))
+    overrides.emplace_back("shadow.every=1", place);
+  return overrides;
+}
+
 // The experiment of a file, of a preset's name, or without EXPERIMENT of the checkpoint; then --set and the options above, in this
 // order.
 Experiment load(const Arguments& arguments) {
@@ -87,6 +111,8 @@ Experiment load(const Arguments& arguments) {
     }
     overrides.emplace_back(fmt::format("{}={}", key, value), fmt::format("{} {}", option.name, value));
   }
+  if (arguments.has("--shadow"))
+    for (const Override& shadow : shadow_overrides(arguments.text("--shadow"))) overrides.push_back(shadow);
   if (arguments.positionals().empty()) {
     const std::string checkpoint = arguments.text("--resume");
     if (checkpoint.empty()) throw usage_error("train needs EXPERIMENT or --resume; `ulpscope train --help` shows how");
@@ -454,6 +480,8 @@ Verb train_verb() {
       {"--save-weights", "", "FILE", "write the final parameters there, in the safetensors layout"},
       {"--view", "", "",
        "open a window beside the run, as `ulpscope view` does; closing it leaves the run alone, and it stays when the run ends"},
+      {"--shadow", "", "every=N,...",
+       "compute ops again in a wider type in every Nth step, as `errors` shows them; also ops=GLOB, as=fp32 or as=fp64"},
       {"--profile", "", "", "measure where the time goes, op by op"},
       {"--check", "", "", "read, prepare and warn as before training, train nothing and write nothing"},
       {"--json", "", "", "print the result as JSON"},

@@ -14,6 +14,7 @@ Verb ranges_verb();
 Verb scale_verb();
 Verb whatif_verb();
 Verb updates_verb();
+Verb errors_verb();
 Verb view_verb();
 Verb screenshot_verb();
 Verb compare_verb();

@@ -15,12 +15,14 @@
 #define ULPSCOPE_KERNELS_BIT_HASH_COEFFICIENTS
 namespace ulpscope {
 namespace {
-constexpr std::array<uint32_t, kBitHashWords> made_coefficients() {
+// The lower halves of the coefficients, or the upper ones.
+constexpr std::array<uint32_t, kBitHashWords> halves_of_coefficients(int shift) {
   std::array<uint32_t, kBitHashWords> made{};
-  for (size_t word = 0; word < made.size(); ++word) made[word] = bit_hash_coefficient(static_cast<int64_t>(word));
+  for (size_t word = 0; word < made.size(); ++word)
+    made[word] = static_cast<uint32_t>(bit_hash_coefficient(static_cast<int64_t>(word)) >> shift);
   return made;
 }
-alignas(64) constexpr std::array<uint32_t, kBitHashWords> kCoefficients = made_coefficients();
+alignas(64) constexpr std::array<uint32_t, kBitHashWords> kLower = halves_of_coefficients(0), kUpper = halves_of_coefficients(32);
 }  // namespace
 }  // namespace ulpscope
 #endif
@@ -40,23 +42,27 @@ uint64_t SumOfBlock(const uint8_t* bytes, int64_t size) {
   const U32 d32;
   constexpr auto kWords = static_cast<int64_t>(hn::MaxLanes(U32()));
   const int64_t words = size / 4;
-  hn::Vec<U64> even = hn::Zero(d), odd = hn::Zero(d);
+  // Of each half of the coefficients times the words at even and odd places.
+  hn::Vec<U64> lower_even = hn::Zero(d), lower_odd = hn::Zero(d), upper_even = hn::Zero(d), upper_odd = hn::Zero(d);
   int64_t word = 0;
   for (; word + kWords <= words; word += kWords) {
     const auto values = hn::BitCast(d32, hn::LoadU(hn::Repartition<uint8_t, U32>(), bytes + 4 * word));
-    const auto coefficients = hn::Load(d32, kCoefficients.data() + word);
-    const auto upper = [&](hn::Vec<U32> pairs) HWY_ATTR { return hn::BitCast(d32, hn::ShiftRight<32>(hn::BitCast(d, pairs))); };
-    even = hn::Add(even, hn::MulEven(values, coefficients));
-    odd = hn::Add(odd, hn::MulEven(upper(values), upper(coefficients)));
+    const auto lower = hn::Load(d32, kLower.data() + word), upper = hn::Load(d32, kUpper.data() + word);
+    const auto odd = [&](hn::Vec<U32> pairs) HWY_ATTR { return hn::BitCast(d32, hn::ShiftRight<32>(hn::BitCast(d, pairs))); };
+    const auto odd_values = odd(values);
+    lower_even = hn::Add(lower_even, hn::MulEven(values, lower));
+    lower_odd = hn::Add(lower_odd, hn::MulEven(odd_values, odd(lower)));
+    upper_even = hn::Add(upper_even, hn::MulEven(values, upper));
+    upper_odd = hn::Add(upper_odd, hn::MulEven(odd_values, odd(upper)));
   }
   HWY_ALIGN uint64_t lanes[hn::MaxLanes(U64())];
-  hn::Store(hn::Add(even, odd), d, lanes);
+  hn::Store(hn::Add(hn::Add(lower_even, lower_odd), hn::ShiftLeft<32>(hn::Add(upper_even, upper_odd))), d, lanes);
   uint64_t sum = 0;
   for (size_t i = 0; i < hn::Lanes(d); ++i) sum += lanes[i];
   for (; 4 * word < size; ++word) {
     uint32_t value = 0;
     std::memcpy(&value, bytes + 4 * word, static_cast<size_t>(std::min<int64_t>(4, size - 4 * word)));
-    sum += uint64_t{value} * kCoefficients[static_cast<size_t>(word)];
+    sum += uint64_t{value} * bit_hash_coefficient(word);
   }
   return sum;
 }
@@ -75,17 +81,16 @@ HWY_EXPORT(SumOfBlock);
 // Blocks for one thread: enough to be worth it, and to stay in cache.
 constexpr int64_t kBlocksOfShare = 32;
 
-// The n elements from `begin` on, in logical order.
-template <typename Element>
-void gather(const TensorView& view, int64_t begin, int64_t n, Element* to) {
-  const Element* const from = view.as<const Element>();
+// The n elements of `bytes` bytes from `begin` on, in logical order.
+template <size_t bytes>
+void gather(const TensorView& view, int64_t begin, int64_t n, uint8_t* to) {
+  const uint8_t* const from = view.as<const uint8_t>();
   const int last = view.rank - 1;
   const int64_t row = view.shape[last], stride = view.strides[last];
   while (n > 0) {
     const int64_t in_row = begin % row, count = std::min(n, row - in_row);
-    const Element* const first = from + offset_of(view, begin);
-    for (int64_t i = 0; i < count; ++i) to[i] = first[i * stride];
-    to += count;
+    const uint8_t* first = from + offset_of(view, begin) * static_cast<int64_t>(bytes);
+    for (int64_t i = 0; i < count; ++i, to += bytes, first += stride * static_cast<int64_t>(bytes)) std::memcpy(to, first, bytes);
     begin += count;
     n -= count;
   }
@@ -94,13 +99,13 @@ void gather(const TensorView& view, int64_t begin, int64_t n, Element* to) {
 void gather(const TensorView& view, int64_t begin, int64_t n, uint8_t* to) {
   switch (info(view.dtype).size) {
     case sizeof(uint8_t):
-      return gather<uint8_t>(view, begin, n, to);
+      return gather<sizeof(uint8_t)>(view, begin, n, to);
     case sizeof(uint16_t):
-      return gather(view, begin, n, reinterpret_cast<uint16_t*>(to));
+      return gather<sizeof(uint16_t)>(view, begin, n, to);
     case sizeof(uint32_t):
-      return gather(view, begin, n, reinterpret_cast<uint32_t*>(to));
+      return gather<sizeof(uint32_t)>(view, begin, n, to);
     default:
-      return gather(view, begin, n, reinterpret_cast<uint64_t*>(to));
+      return gather<sizeof(uint64_t)>(view, begin, n, to);
   }
 }
 

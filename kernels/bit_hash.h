@@ -4,8 +4,9 @@
 // modulo 2^64 too, and the total is mixed with the number of bytes. Any order gives the same hash, so neither layout nor threads
 // matter.
 //
-// Coefficients are odd, so a change of one word changes the hash, and all of them differ, so an exchange of two words of a block
-// does. Other changes cancel as random ones would, once in 2^64. It is no cryptographic hash.
+// Coefficients are odd numbers of 64 bits, so that a change of one word changes the hash. Changes of several words, whose sum of
+// coefficients times changes would have to vanish, cancel once in 2^64; where all of them are multiples of 2^k, as of BF16 numbers
+// in the upper halves of words, once in 2^(64-k). It is no cryptographic hash.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +22,7 @@ inline constexpr int64_t kBitHashBytes = 4096;
 inline constexpr int64_t kBitHashWords = kBitHashBytes / 4;
 
 // Of word `word` of a block.
-constexpr uint32_t bit_hash_coefficient(int64_t word) {
-  return static_cast<uint32_t>(hash_combine(0x62697473, static_cast<uint64_t>(word))) | 1;
-}
+constexpr uint64_t bit_hash_coefficient(int64_t word) { return hash_combine(0x62697473, static_cast<uint64_t>(word)) | 1; }
 // What a block adds to the total.
 constexpr uint64_t bit_hash_of_block(int64_t block, uint64_t sum) { return hash_combine(sum, static_cast<uint64_t>(block)); }
 constexpr uint64_t bit_hash_of_total(uint64_t total, int64_t bytes) { return hash_combine(total, static_cast<uint64_t>(bytes)); }

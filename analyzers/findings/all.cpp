@@ -19,7 +19,8 @@ namespace findings {
 }  // namespace findings
 
 const char* name_of(Part part) {
-  static constexpr std::array<const char*, 7> kNames{"recording", "run", "ranges", "scale", "updates", "tensor_cores", "compare"};
+  static constexpr std::array<const char*, 8> kNames{"recording", "run",    "ranges",       "scale",
+                                                     "updates",   "errors", "tensor_cores", "compare"};
   return kNames[static_cast<size_t>(part)];
 }
 
@@ -38,6 +39,7 @@ Picture picture_of(Part part) {
     case Part::updates:
       return Picture::updates;
     case Part::recording:
+    case Part::errors:
     case Part::tensor_cores:
     case Part::compare:
       break;

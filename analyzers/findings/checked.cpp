@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ulpscope/analyzers/judgements/op_errors.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/run_memory.h"
@@ -44,6 +45,7 @@ constexpr Template kFiltered{"checked.filtered", "what was not recorded ({filter
 constexpr Template kGradientSums{"checked.gradient_sums", "sums of gradients in 16 bits"};
 constexpr Template kSums{"checked.sums", "rounding error of sums"};
 constexpr Template kOtherSums{"checked.other_sums", "rounding error of other sums"};
+constexpr Template kOpErrors{"checked.op_errors", "rounding errors of ops in {steps:count step}"};
 
 // The recording left these out, where they may hide something.
 void add_left_out(const Snapshot& trace, Value::List& unseen) {
@@ -125,7 +127,13 @@ Sentences what_was_checked(const RunFacts& facts, std::span<const Part> parts) {
       has(Part::updates) && std::any_of(facts.updates().running_sums().begin(), facts.updates().running_sums().end(), of_gradients);
   if (saw_sums) seen.push_back(kGradientSums());
   add_left_out(facts.context.trace, unseen);
-  if (has(Part::ranges)) unseen.push_back((saw_sums ? kOtherSums : kSums)());
+  uint64_t shadowed = 0;
+  if (has(Part::errors))
+    for (const OpError& error : facts.op_errors()) shadowed = std::max(shadowed, error.steps);
+  if (shadowed > 0)
+    seen.push_back(kOpErrors({{"steps", shadowed}}));
+  else if (has(Part::ranges))
+    unseen.push_back((saw_sums ? kOtherSums : kSums)());
   Sentences checked;
   if (!seen.empty()) checked += kChecked({{"matters", Value::list(std::move(seen))}});
   if (!unseen.empty()) checked += kNotChecked({{"matters", Value::list(std::move(unseen))}});

@@ -19,7 +19,7 @@ struct FindingRule;
 class RunFacts;
 
 // What a finding is a part of, and which verbs ask for it.
-enum class Part : uint8_t { recording, run, ranges, scale, updates, tensor_cores, compare };
+enum class Part : uint8_t { recording, run, ranges, scale, updates, errors, tensor_cores, compare };
 const char* name_of(Part part);
 
 // Codes of findings, as a constant; with a '*' at its end a code stands for all that begin so.

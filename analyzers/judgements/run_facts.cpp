@@ -8,6 +8,7 @@
 #include "ulpscope/analyzers/judgements/guesses.h"
 #include "ulpscope/analyzers/judgements/leap.h"
 #include "ulpscope/analyzers/judgements/learning_rates.h"
+#include "ulpscope/analyzers/judgements/op_errors.h"
 #include "ulpscope/analyzers/judgements/quantization_judgement.h"
 #include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_memory.h"
@@ -31,6 +32,7 @@ struct RunFacts::Made {
   std::optional<GradientsRead> gradients_read;
   std::optional<std::optional<Leap>> leap;
   std::optional<std::vector<LearningRate>> learning_rates;
+  std::optional<std::vector<OpError>> op_errors;
   std::optional<std::optional<MeanGuess>> mean_guess;
 };
 
@@ -94,6 +96,10 @@ const Leap* RunFacts::leap() const {
 const std::vector<LearningRate>& RunFacts::learning_rates() const {
   if (!made_->learning_rates) made_->learning_rates = learning_rates_of(*this);
   return *made_->learning_rates;
+}
+const std::vector<OpError>& RunFacts::op_errors() const {
+  if (!made_->op_errors) made_->op_errors = op_errors_of(*this);
+  return *made_->op_errors;
 }
 const MeanGuess* RunFacts::mean_guess() const {
   const std::optional<MeanGuess>& guess = made_->mean_guess ? *made_->mean_guess : made_->mean_guess.emplace(mean_guess_of(*this));

@@ -26,6 +26,7 @@ class UpdateJudgement;
 struct GradientsRead;
 struct Leap;
 struct LearningRate;
+struct OpError;
 struct MeanGuess;
 
 class RunFacts {
@@ -62,7 +63,8 @@ class RunFacts {
   const GradientsRead& gradients_read() const;  // in which state updates read them
   const Leap* leap() const;                     // leap_of(); nullptr: nothing
   const std::vector<LearningRate>& learning_rates() const;
-  const MeanGuess* mean_guess() const;  // mean_guess_of(); nullptr: nothing
+  const std::vector<OpError>& op_errors() const;  // of those that were computed again
+  const MeanGuess* mean_guess() const;            // mean_guess_of(); nullptr: nothing
 
  private:
   struct Made;

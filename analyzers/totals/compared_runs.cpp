@@ -233,7 +233,7 @@ ComparedRuns::ComparedRuns(const Snapshot& first, const Snapshot& second, const 
       have_equal_seeds(first.run().seed == second.run().seed),
       have_equal_weights(have_equal(Given::weights, first, second, options)),
       have_equal_samples(have_equal_samples_in_ranks(first, second, options) && have_equal(Given::data, first, second, options)),
-      bits(compare_bits(first, second, a.selection(), b.selection(), options.steps)) {}
+      bits(compare_bits(first, second, a.selection(), b.selection(), options)) {}
 
 bool ComparedRuns::have_enough_losses() const {
   return losses.last.size() >= kFewestLosses && a.steps.nonfinite_losses.empty() && b.steps.nonfinite_losses.empty();

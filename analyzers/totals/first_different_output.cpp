@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 #include <sstream>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -36,27 +38,55 @@ struct Recorded {
   uint64_t hash;
 };
 
+// A row of statistics.
+struct NormsOfRow {
+  PlaceOfOutput place;
+  uint32_t sequence;
+  double scales;  // that the values contain
+  bool before_rounding;
+  TensorNorms norms;
+};
+
+// What an op reads as an input.
+struct Read {
+  OutputId value, origin;     // and what it is behind casts
+  std::vector<DType> casts;   // the types of these, the first cast first
+  std::optional<DType> type;  // as it is read
+  bool is_one = true;         // false: several values, of which one is kept
+};
+
 // A run, with what is asked of its ops.
 class Side {
  public:
   Side(const Snapshot& trace, const Selection& selection) : trace_(trace), selection_(selection), made_(trace) {
     for (uint32_t op = 0; op < trace.ops().size(); ++op) by_id_.try_emplace(trace.ops()[op].id, op);
+    trace.visit_steps({}, [&](std::span<const StepRow> rows) {
+      for (const StepRow& row : rows) steps_.emplace(row.step, row);
+      return true;
+    });
   }
 
   const Snapshot& trace() const { return trace_; }
+  const std::map<uint64_t, StepRow>& steps() const { return steps_; }
   const TensorInfo& tensor(uint32_t index) const { return selection_.tensor(index); }
   const OpInfo& op_of(uint32_t tensor) const { return selection_.op(tensor); }
   bool is_cast(uint32_t tensor) const { return op_of(tensor).kind == OpKind::cast; }
   OutputId output(uint32_t tensor) const { return selection_.output(tensor); }
   const std::string& name(uint32_t tensor) const { return selection_.parameter_name(tensor); }
+  // A weight or a state as a run began with it.
+  bool is_kept_source(uint32_t tensor) const {
+    return op_of(tensor).function == OpFunction::source && this->tensor(tensor).role != Role::input;
+  }
 
-  void begin_step(const StepRow& row) {
-    step_ = row;
+  // Of the step's training.
+  void begin_step(uint64_t step) {
+    step_ = &steps_.at(step);
     rows_.clear();
     places_.clear();
     std::map<PlaceOfOutput, uint32_t> seen;
-    trace_.visit_bits({row.step, row.step + 1}, [&](std::span<const BitsRow> some) {
+    trace_.visit_bits({step, step + 1}, [&](std::span<const BitsRow> some) {
       for (const BitsRow& each : some) {
+        if (op_of(each.tensor).phase == Phase::evaluation) continue;
         PlaceOfOutput place{output(each.tensor), each.micro_batch, each.loss_index, 0};
         place.nth = seen[place]++;
         places_.emplace(place, rows_.size());
@@ -65,7 +95,7 @@ class Side {
       return true;
     });
   }
-  const StepRow& step() const { return step_; }
+  const StepRow& step() const { return *step_; }
   const std::vector<Recorded>& rows() const { return rows_; }
   const Recorded* find(const PlaceOfOutput& place) const {
     const auto found = places_.find(place);
@@ -73,35 +103,86 @@ class Side {
   }
 
   // What an op reads in the step's graph, by input.
-  struct Read {
-    OutputId value;  // behind casts that only one of the runs has, what they cast
-    std::optional<DType> type;
-  };
-  std::map<uint32_t, Read> reads_of(uint64_t op_id, const std::set<OutputId>& known) const {
+  std::map<uint32_t, Read> reads_of(uint64_t op_id) const {
     std::map<uint32_t, Read> reads;
     const auto found = by_id_.find(op_id);
     if (found == by_id_.end()) return reads;
-    for (const GraphEdge& edge : trace_.graph().inputs(found->second, step_.graph)) {
-      Read read{{trace_.ops()[edge.producer].id, edge.slot}, {}};
-      if (const auto made = made_.made_by(edge.producer, edge.slot); !made.empty()) read.type = tensor(made.back()).dtype;
-      uint32_t producer = edge.producer;
-      while (!known.contains(read.value) && trace_.ops()[producer].kind == OpKind::cast) {
-        const auto inputs = trace_.graph().inputs(producer, step_.graph);
-        if (inputs.empty()) break;
-        producer = inputs.front().producer;
-        read.value = {trace_.ops()[producer].id, inputs.front().slot};
+    for (const GraphEdge& edge : trace_.graph().inputs(found->second, step_->graph)) {
+      const auto [place, is_new] = reads.try_emplace(edge.input);
+      Read& read = place->second;
+      if (!is_new) {
+        read.is_one = false;
+        continue;
       }
-      reads.emplace(edge.input, read);
+      read.value = read.origin = {trace_.ops()[edge.producer].id, edge.slot};
+      if (const auto made = made_.made_by(edge.producer, edge.slot); !made.empty()) read.type = tensor(made.back()).dtype;
+      follow_casts(edge.producer, read);
     }
     return reads;
   }
 
+  // In order of execution.
+  std::vector<NormsOfRow> norms_of(uint64_t step) const {
+    std::vector<NormsOfRow> rows;
+    std::map<PlaceOfOutput, uint32_t> seen;
+    trace_.visit_rows_without_histograms({step, step + 1}, [&](std::span<const TensorRow> some) {
+      for (const TensorRow& row : some) {
+        if (op_of(row.tensor).phase == Phase::evaluation) continue;
+        PlaceOfOutput place{output(row.tensor), row.micro_batch, row.loss_index, 0};
+        place.nth = seen[place]++;
+        if (const auto norms = TensorNorms::of(row, tensor(row.tensor).dtype))
+          rows.push_back({place, row.sequence, row.scale * row.quantization_scale, row.before_rounding, *norms});
+      }
+      return true;
+    });
+    return rows;
+  }
+
+  // That of the parameter which the op updates in this step, or where it is not known, the step's.
+  double learning_rate_of(uint64_t op_id) const {
+    double rate = step_->learning_rate;
+    trace_.visit_parameters({step_->step, step_->step + 1}, [&](std::span<const ParameterRow> rows) {
+      for (const ParameterRow& row : rows)
+        if (output(row.tensor).op == op_id && !std::isnan(row.learning_rate)) rate = row.learning_rate;
+      return true;
+    });
+    return rate;
+  }
+
+  std::string name_of(const OutputId& value) const {
+    const auto found = by_id_.find(value.op);
+    if (found == by_id_.end()) return "";
+    if (const auto made = made_.made_by(found->second, value.slot); !made.empty()) return selection_.name(made.back());
+    return trace_.ops()[found->second].name;
+  }
+  // Whether the value's memory was seen to have changed in the step.
+  bool has_changed(const OutputId& value) const {
+    const std::vector<EventRow>& events = trace_.events();
+    return std::any_of(events.begin(), events.end(), [&](const EventRow& event) {
+      return event.kind == EventKind::memory_changed && event.step == step_->step && event.tensor >= 0 &&
+             output(static_cast<uint32_t>(event.tensor)) == value;
+    });
+  }
+
  private:
+  void follow_casts(uint32_t producer, Read& read) const {
+    // No chain of casts is longer than the graph has ops, whatever a trace says.
+    for (size_t left = trace_.ops().size(); left > 0 && trace_.ops()[producer].kind == OpKind::cast; --left) {
+      const auto made = made_.made_by(producer, read.origin.slot);
+      if (!made.empty()) read.casts.insert(read.casts.begin(), tensor(made.back()).dtype);
+      const auto inputs = trace_.graph().inputs(producer, step_->graph);
+      if (inputs.empty()) return;
+      producer = inputs.front().producer;
+      read.origin = {trace_.ops()[producer].id, inputs.front().slot};
+    }
+  }
+
   const Snapshot trace_;
   const Selection& selection_;
   const TensorGraph made_;
   std::unordered_map<uint64_t, uint32_t> by_id_;
-  StepRow step_;
+  std::map<uint64_t, StepRow> steps_;
+  const StepRow* step_ = nullptr;
   std::vector<Recorded> rows_;
   std::map<PlaceOfOutput, size_t> places_;
 };
@@ -126,6 +207,12 @@ std::map<std::string, std::string> attributes_of(const std::string& text) {
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string dtype_name(DType type) { return std::string(info(type).name); }
+std::string casts_text(const std::vector<DType>& casts) {
+  std::string text;
+  for (const DType type : casts) text += (text.empty() ? "" : ", ") + dtype_name(type);
+  return text;
+}
 
 std::string rounding_text(const TensorInfo& tensor) {
   std::string text(name_of(tensor.rounding));
@@ -134,72 +221,85 @@ std::string rounding_text(const TensorInfo& tensor) {
   return text;
 }
 
+// One rank of each run.
 class BitComparison {
  public:
-  BitComparison(const Snapshot& a, const Snapshot& b, const Selection& of_a, const Selection& of_b, int rank)
-      : a_(a, of_a), b_(b, of_b), rank_(rank), lacks_rows_(may_lack_rows(a, b)) {}
+  BitComparison(const Side& a, const Side& b, std::pair<int, int> ranks)
+      : a_(a), b_(b), ranks_(ranks), lacks_rows_(may_lack_rows(a.trace(), b.trace())) {}
 
-  // Of the steps that both have.
-  void run(StepRange steps, ComparedBits& result) {
-    std::map<uint64_t, StepRow> of_a;
-    a_.trace().visit_steps(steps, [&](std::span<const StepRow> rows) {
-      for (const StepRow& row : rows) of_a.emplace(row.step, row);
-      return true;
-    });
-    b_.trace().visit_steps(steps, [&](std::span<const StepRow> rows) {
-      for (const StepRow& row : rows) {
-        const auto found = of_a.find(row.step);
-        if (found == of_a.end()) continue;
-        if (result.first && result.first->step <= row.step) return false;
-        a_.begin_step(found->second);
-        b_.begin_step(row);
-        if (a_.rows().empty() || b_.rows().empty()) continue;
-        ++result.steps;
-        if (auto first = compare_step(result.outputs)) {
-          result.first = std::move(first);
-          return false;
-        }
-      }
-      return true;
-    });
+  // Up to the step `last`.
+  void run(uint64_t last, const AnalysisOptions& options) {
+    for (const auto& [step, row] : b_.steps()) {
+      if (step > last || options.cancelled()) return;
+      if (!a_.steps().contains(step)) continue;
+      a_.begin_step(step);
+      b_.begin_step(step);
+      if (a_.rows().empty() || b_.rows().empty()) continue;
+      begin_step(step);
+      if (found_ = compare_step(equal_[step]); found_) return;
+    }
   }
+  const std::optional<FirstDifferentOutput>& found() const { return found_; }
+  const std::map<uint64_t, uint64_t>& equal() const { return equal_; }  // outputs, by step
 
  private:
+  // What was equal before a gap need not be what is read behind it.
+  void begin_step(uint64_t step) {
+    const bool is_first = !previous_;
+    const bool is_gap = is_first ? step != b_.steps().begin()->first || step != a_.steps().begin()->first : step != *previous_ + 1;
+    if (is_gap) {
+      has_gap_ = true;
+      known_.clear();
+    }
+    is_first_step_ = is_first && !is_gap;
+    before_ = is_gap ? std::nullopt : previous_;
+    previous_ = step;
+  }
+
+  bool is_told_of_one(const Side& side, uint32_t tensor) const {
+    return !lacks_rows_ && !side.is_cast(tensor) && !side.is_kept_source(tensor) && side.op_of(tensor).phase != Phase::recompute;
+  }
+
   std::optional<FirstDifferentOutput> compare_step(uint64_t& equal) {
     size_t next_of_a = 0;  // of its rows, the first that is not looked at
-    for (const Recorded& row : b_.rows()) {
+    for (size_t i = 0; i < b_.rows().size(); ++i) {
+      const Recorded& row = b_.rows()[i];
       const Recorded* const other = a_.find(row.place);
       if (other == nullptr) {
-        if (lacks_rows_ || b_.is_cast(row.tensor)) continue;
-        return only_in(DifferenceKind::only_in_b, row, next_of_a);
+        if (is_told_of_one(b_, row.tensor)) return only_in(DifferenceKind::only_in_b, row, i, next_of_a);
+        continue;
       }
       const auto place = static_cast<size_t>(other - a_.rows().data());
       for (; next_of_a < place; ++next_of_a)
         if (const Recorded& passed = a_.rows()[next_of_a]; is_only_in_a(passed))
-          return only_in(DifferenceKind::only_in_a, passed, 0);
+          return only_in(DifferenceKind::only_in_a, passed, i, i);
       next_of_a = std::max(next_of_a, place + 1);
-      if (other->hash != row.hash) return differs(*other, row);
+      if (other->hash != row.hash) return differs(*other, row, i);
       known_.insert(row.place.output);
       ++equal;
     }
     for (; next_of_a < a_.rows().size(); ++next_of_a)
-      if (const Recorded& passed = a_.rows()[next_of_a]; is_only_in_a(passed)) return only_in(DifferenceKind::only_in_a, passed, 0);
+      if (const Recorded& passed = a_.rows()[next_of_a]; is_only_in_a(passed))
+        return only_in(DifferenceKind::only_in_a, passed, b_.rows().size(), b_.rows().size());
     return std::nullopt;
   }
-  bool is_only_in_a(const Recorded& row) const { return !lacks_rows_ && !a_.is_cast(row.tensor) && b_.find(row.place) == nullptr; }
+  bool is_only_in_a(const Recorded& row) const { return is_told_of_one(a_, row.tensor) && b_.find(row.place) == nullptr; }
 
-  FirstDifferentOutput at(DifferenceKind kind, const Recorded& row) const {
+  FirstDifferentOutput at(DifferenceKind kind, const Recorded& row, size_t place) const {
     FirstDifferentOutput first;
     first.kind = kind;
     first.step = b_.step().step;
-    first.rank = rank_;
+    std::tie(first.rank_a, first.rank_b) = ranks_;
     first.micro_batch = row.place.micro_batch;
     first.loss_index = row.place.loss_index;
+    first.place = place;
+    first.is_behind_gap = has_gap_;
     return first;
   }
 
-  FirstDifferentOutput only_in(DifferenceKind kind, const Recorded& row, size_t from) const {
-    FirstDifferentOutput first = at(kind, row);
+  // `from`: of the other run's rows, the first that is not looked at.
+  FirstDifferentOutput only_in(DifferenceKind kind, const Recorded& row, size_t place, size_t from) const {
+    FirstDifferentOutput first = at(kind, row, place);
     const bool is_in_b = kind == DifferenceKind::only_in_b;
     const Side &side = is_in_b ? b_ : a_, &other = is_in_b ? a_ : b_;
     (is_in_b ? first.tensor_b : first.tensor_a) = row.tensor;
@@ -207,7 +307,7 @@ class BitComparison {
     for (size_t i = from; i < other.rows().size(); ++i) {
       const Recorded& each = other.rows()[i];
       const OpInfo& instead = other.op_of(each.tensor);
-      if (side.find(each.place) != nullptr || other.is_cast(each.tensor)) continue;
+      if (side.find(each.place) != nullptr || !is_told_of_one(other, each.tensor)) continue;
       if (instead.module != op.module || instead.phase != op.phase || each.place.micro_batch != row.place.micro_batch) continue;
       (is_in_b ? first.tensor_a : first.tensor_b) = each.tensor;
       break;
@@ -215,15 +315,27 @@ class BitComparison {
     return first;
   }
 
-  FirstDifferentOutput differs(const Recorded& a, const Recorded& b) {
+  FirstDifferentOutput differs(const Recorded& a, const Recorded& b, size_t place) const {
     const OpInfo& op = b_.op_of(b.tensor);
-    FirstDifferentOutput first = at(op.function == OpFunction::source ? DifferenceKind::given : DifferenceKind::computed, b);
+    const bool is_given = op.function == OpFunction::source && (is_first_step_ || !b_.is_kept_source(b.tensor));
+    FirstDifferentOutput first = at(op.function != OpFunction::source ? DifferenceKind::computed
+                                    : is_given                        ? DifferenceKind::given
+                                                                      : DifferenceKind::changed,
+                                    b, place);
     first.tensor_a = a.tensor;
     first.tensor_b = b.tensor;
     first.inputs_are_told = op.inputs_told && a_.op_of(a.tensor).inputs_told;
-    add_changes(a.tensor, b.tensor, first);
+    if (first.kind == DifferenceKind::computed)
+      add_changes(a.tensor, b.tensor, first);
+    else
+      add_changes_of_tensor(a_.tensor(a.tensor), b_.tensor(b.tensor), first);
     add_distances(first);
     return first;
+  }
+
+  static void add_changes_of_tensor(const TensorInfo& a, const TensorInfo& b, FirstDifferentOutput& first) {
+    if (a.dtype != b.dtype) first.changes.push_back({What::type, "", dtype_name(a.dtype), dtype_name(b.dtype)});
+    if (a.shape != b.shape) first.changes.push_back({What::shape, "", shape_text(a.shape), shape_text(b.shape)});
   }
 
   void add_changes(uint32_t of_a, uint32_t of_b, FirstDifferentOutput& first) const {
@@ -233,118 +345,130 @@ class BitComparison {
       if (in_a != in_b) first.changes.push_back({what, std::move(name), std::move(in_a), std::move(in_b)});
     };
     add(What::function, "", std::string(name_of(op_a.function)), std::string(name_of(op_b.function)));
-    add(What::type, "", std::string(info(a.dtype).name), std::string(info(b.dtype).name));
-    add(What::shape, "", shape_text(a.shape), shape_text(b.shape));
+    add(What::role, "", name_of(a.role), name_of(b.role));
+    add_changes_of_tensor(a, b, first);
     add(What::rounding, "", rounding_text(a), rounding_text(b));
-    const auto attributes_a = attributes_of(op_a.attributes), attributes_b = attributes_of(op_b.attributes);
-    for (const auto& [name, value] : attributes_a)
-      if (const auto other = attributes_b.find(name); other != attributes_b.end()) add(What::attribute, name, value, other->second);
-    const auto reads_a = a_.reads_of(op_a.id, known_), reads_b = b_.reads_of(op_b.id, known_);
-    for (const auto& [input, read] : reads_b) {
-      ++first.inputs;
-      first.unknown_inputs += !known_.contains(read.value);
-      const auto other = reads_a.find(input);
-      if (other == reads_a.end()) continue;
-      const std::string number = fmt::format("{}", input);
-      if (other->second.value != read.value) add(What::input, number, text_of(a_, other->second.value), text_of(b_, read.value));
-      if (other->second.type && read.type && a.dtype == b.dtype && !has_other_input_type(first))
-        add(What::type_of_input, number, std::string(info(*other->second.type).name), std::string(info(*read.type).name));
+    auto attributes_a = attributes_of(op_a.attributes);
+    const auto attributes_b = attributes_of(op_b.attributes);
+    for (const auto& [name, value] : attributes_b) attributes_a.try_emplace(name, "");
+    for (const auto& [name, value] : attributes_a) {
+      const auto other = attributes_b.find(name);
+      const std::string in_b = other == attributes_b.end() ? "" : other->second;
+      if (value != "varies" && in_b != "varies") add(What::attribute, name, value, in_b);
     }
-    for (const auto& [input, read] : reads_b) {
-      const std::optional<uint32_t> in_a = changed_memory(a_, read.value, first.step),
-                                    in_b = changed_memory(b_, read.value, first.step);
-      if (in_a || in_b) add(What::memory, in_b ? b_.name(*in_b) : a_.name(*in_a), in_a ? "changed" : "", in_b ? "changed" : "");
-    }
+    add_reads(op_a, op_b, a.dtype != b.dtype, first);
     if (op_b.phase == Phase::scaling || op_b.phase == Phase::backward || op_b.phase == Phase::loss)
       add(What::loss_scale, "", fmt::format("{}", a_.step().scale_before), fmt::format("{}", b_.step().scale_before));
     if (op_b.phase == Phase::optimizer && op_b.kind == OpKind::update)
-      add(What::learning_rate, "", fmt::format("{}", a_.step().learning_rate), fmt::format("{}", b_.step().learning_rate));
-  }
-  static bool has_other_input_type(const FirstDifferentOutput& first) {
-    return std::any_of(first.changes.begin(), first.changes.end(),
-                       [](const FirstDifferentOutput::Change& change) { return change.what == What::type_of_input; });
-  }
-  // The tensor of a value whose memory was seen to have changed in the step.
-  static std::optional<uint32_t> changed_memory(const Side& side, const OutputId& value, uint64_t step) {
-    for (const EventRow& event : side.trace().events()) {
-      if (event.kind != EventKind::memory_changed || event.step != step || event.tensor < 0) continue;
-      const auto tensor = static_cast<uint32_t>(event.tensor);
-      if (side.output(tensor) == value) return tensor;
-    }
-    return std::nullopt;
-  }
-  static std::string text_of(const Side& side, const OutputId& value) {
-    const std::vector<OpInfo>& ops = side.trace().ops();
-    const auto op = std::find_if(ops.begin(), ops.end(), [&](const OpInfo& each) { return each.id == value.op; });
-    if (op == ops.end()) return "";
-    return op->module.empty() ? op->name : fmt::format("{} {}", op->module, op->name);
+      add(What::learning_rate, "", fmt::format("{}", a_.learning_rate_of(op_a.id)),
+          fmt::format("{}", b_.learning_rate_of(op_b.id)));
   }
 
-  using Norms = std::map<PlaceOfOutput, TensorNorms>;
-  static Norms norms_of(const Side& side, uint64_t step) {
-    Norms norms;
-    std::map<PlaceOfOutput, uint32_t> seen;
-    side.trace().visit_rows_without_histograms({step, step + 1}, [&](std::span<const TensorRow> rows) {
-      for (const TensorRow& row : rows) {
-        PlaceOfOutput place{side.output(row.tensor), row.micro_batch, row.loss_index, 0};
-        place.nth = seen[place]++;
-        if (const auto of = TensorNorms::of(row, side.tensor(row.tensor).dtype)) norms.emplace(place, *of);
+  // A type that the op has, others than the output's inputs follow.
+  void add_reads(const OpInfo& op_a, const OpInfo& op_b, bool has_other_type, FirstDifferentOutput& first) const {
+    const auto reads_a = a_.reads_of(op_a.id), reads_b = b_.reads_of(op_b.id);
+    const auto add = [&](What what, std::string name, std::string in_a, std::string in_b) {
+      first.changes.push_back({what, std::move(name), std::move(in_a), std::move(in_b)});
+    };
+    if (reads_a.size() != reads_b.size())
+      add(What::inputs, "", fmt::format("{}", reads_a.size()), fmt::format("{}", reads_b.size()));
+    bool told_type = has_other_type;
+    for (const auto& [input, b] : reads_b) {
+      ++first.inputs;
+      const auto found = reads_a.find(input);
+      if (found == reads_a.end()) continue;
+      const Read& a = found->second;
+      const bool changed_in_a = a_.has_changed(a.value), changed_in_b = b_.has_changed(b.value);
+      if (changed_in_a || changed_in_b)
+        add(What::memory, b_.name_of(b.value), changed_in_a ? "changed" : "", changed_in_b ? "changed" : "");
+      if (a.value == b.value) {
+        const bool is_equal = a.is_one && b.is_one && known_.contains(b.value) && !changed_in_a && !changed_in_b;
+        first.equal_inputs += is_equal;
+      } else if (a.origin != b.origin) {
+        add(What::input, "", a_.name_of(a.value), b_.name_of(b.value));
+      } else if (a.type != b.type && a.type && b.type) {
+        if (!std::exchange(told_type, true)) add(What::type_of_input, "", dtype_name(*a.type), dtype_name(*b.type));
+      } else if (a.casts != b.casts) {
+        add(What::casts, "", casts_text(a.casts), casts_text(b.casts));
       }
-      return true;
-    });
-    return norms;
+    }
+  }
+
+  static std::optional<FirstDifferentOutput::Distance> distance_of(const NormsOfRow* a, const NormsOfRow* b) {
+    if (a == nullptr || b == nullptr || a->norms.elements != b->norms.elements) return std::nullopt;
+    if (a->scales != b->scales || a->before_rounding != b->before_rounding) return std::nullopt;
+    return FirstDifferentOutput::Distance{a->norms.least_distance(b->norms), {}, std::max(a->norms.norm, b->norms.norm)};
   }
 
   void add_distances(FirstDifferentOutput& first) const {
-    const uint64_t step = first.step;
-    const Norms in_a = norms_of(a_, step), in_b = norms_of(b_, step);
-    const Norms before = step > 0 ? norms_of(b_, step - 1) : Norms();
-    const auto distance_at = [&](const PlaceOfOutput& place) -> std::optional<FirstDifferentOutput::Distance> {
-      const auto a = in_a.find(place), b = in_b.find(place);
-      if (a == in_a.end() || b == in_b.end() || a->second.elements != b->second.elements) return std::nullopt;
-      return FirstDifferentOutput::Distance{a->second.least_distance(b->second), {}, std::max(a->second.norm, b->second.norm)};
+    const std::vector<NormsOfRow> in_a = a_.norms_of(first.step), in_b = b_.norms_of(first.step);
+    const auto by_place = [](const std::vector<NormsOfRow>& rows) {
+      std::map<PlaceOfOutput, const NormsOfRow*> places;
+      for (const NormsOfRow& row : rows) places.emplace(row.place, &row);
+      return places;
     };
-    bool has_begun = false;
-    for (const Recorded& row : b_.rows()) {
-      has_begun = has_begun || row.tensor == *first.tensor_b;
+    const auto places_a = by_place(in_a), places_b = by_place(in_b);
+    const auto at = [](const auto& places, const PlaceOfOutput& place) {
+      const auto found = places.find(place);
+      return found == places.end() ? nullptr : found->second;
+    };
+    for (size_t i = first.place; i < b_.rows().size(); ++i) {
+      const Recorded& row = b_.rows()[i];
       const Recorded* const other = a_.find(row.place);
-      if (!has_begun || other == nullptr || other->hash == row.hash) continue;
-      first.grown.push_back({row.tensor, distance_at(row.place)});
-      if (first.grown.size() == 1) first.distance = first.grown.front().distance;
+      if (other == nullptr || other->hash == row.hash) continue;
+      first.grown.push_back({row.tensor, distance_of(at(places_a, row.place), at(places_b, row.place))});
     }
-    if (!first.distance || first.kind != DifferenceKind::computed) return;
-    // What it read: of the latest row in this step, or the one before.
+    first.distance = first.grown.front().distance;
+    if (!first.distance || first.kind != DifferenceKind::computed || !first.changes.empty() || !first.has_equal_inputs()) return;
+    // What it read: the latest rows before it, in this step or the one before.
+    const NormsOfRow& result = *at(places_b, b_.rows()[first.place].place);
+    const std::vector<NormsOfRow> earlier = before_ ? b_.norms_of(*before_) : std::vector<NormsOfRow>();
     const OpInfo& op = b_.op_of(*first.tensor_b);
     std::vector<std::optional<TensorNorms>> inputs;
-    for (const auto& [input, read] : b_.reads_of(op.id, known_)) {
+    for (const auto& [input, read] : b_.reads_of(op.id)) {
       if (inputs.size() <= input) inputs.resize(input + 1);
-      for (const Norms* norms : {&before, &in_b})
-        for (const auto& [place, of] : *norms)
-          if (place.output == read.value && (norms == &before || place.micro_batch == first.micro_batch || place.micro_batch == 0))
-            inputs[input] = of;
+      for (const std::vector<NormsOfRow>* const rows : {&earlier, &in_b})
+        for (const NormsOfRow& row : *rows)
+          if (row.place.output == read.value && (rows == &earlier || row.sequence < result.sequence)) inputs[input] = row.norms;
     }
-    const TensorInfo& tensor = b_.tensor(*first.tensor_b);
-    for (const auto& [place, of] : in_b)
-      if (place.output == b_.output(*first.tensor_b) && place.micro_batch == first.micro_batch)
-        first.distance->bound = rounding_bound(op, tensor.dtype, of, inputs);
+    first.distance->bound = rounding_bound(op, b_.tensor(*first.tensor_b), result.norms, inputs);
   }
 
   Side a_, b_;
-  const int rank_;
+  const std::pair<int, int> ranks_;
   const bool lacks_rows_;
-  std::set<OutputId> known_;  // outputs that were equal, in the latest row
+  std::set<OutputId> known_;                   // outputs that were equal, in the latest row
+  std::optional<uint64_t> previous_, before_;  // steps that were compared: the one now, and the one right before it
+  bool has_gap_ = false, is_first_step_ = false;
+  std::map<uint64_t, uint64_t> equal_;
+  std::optional<FirstDifferentOutput> found_;
 };
 
 }  // namespace
 
-ComparedBits compare_bits(const Snapshot& a, const Snapshot& b, const Selection& of_a, const Selection& of_b, StepRange steps) {
+ComparedBits compare_bits(const Snapshot& a, const Snapshot& b, const Selection& of_a, const Selection& of_b,
+                          const AnalysisOptions& options) {
   ComparedBits result;
+  std::vector<BitComparison> ranks;
+  uint64_t last = UINT64_MAX;
+  size_t found = 0;
+  const auto order = [](const FirstDifferentOutput& first) { return std::pair(first.step, first.place); };
   for (const auto& [rank, other] : common_ranks(a, b)) {
     const Snapshot trace_a = a.of_rank(rank), trace_b = b.of_rank(other);
     if (trace_a.row_count("bits") == 0 || trace_b.row_count("bits") == 0) continue;
     result.are_recorded = true;
-    BitComparison(trace_a, trace_b, of_a, of_b, other).run(steps, result);
+    BitComparison& comparison = ranks.emplace_back(Side(trace_a, of_a), Side(trace_b, of_b), std::pair(rank, other));
+    comparison.run(last, options);
+    if (!comparison.found()) continue;
+    // What differs on one rank reaches the others through collectives, which come behind it.
+    if (result.first && order(*result.first) <= order(*comparison.found())) continue;
+    result.first = comparison.found();
+    last = result.first->step;
+    found = ranks.size() - 1;
   }
+  for (size_t i = 0; i < ranks.size(); ++i)
+    for (const auto& [step, outputs] : ranks[i].equal())
+      if (!result.first || step < result.first->step || (step == result.first->step && i == found)) result.outputs += outputs;
   return result;
 }
 

@@ -1,5 +1,5 @@
-// Two runs that recorded hashes of their outputs' bits: the first output, in order of execution, that differs, while all that its
-// op read was equal. What is other about the op itself, and how the difference grew from there in its step.
+// Two runs that recorded hashes of their outputs' bits: the first output of their training, in order of execution, that differs.
+// What is other about its op, what of that op's inputs is known to be equal, and how the difference grew in its step.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,33 @@ namespace ulpscope {
 struct FirstDifferentOutput {
   enum class Kind : uint8_t {
     computed,   // both runs have the output, with other bits
-    given,      // the same of a source: data, a weight or a state that a run began with
+    given,      // the same of data, or of a weight or state that the runs began with
+    changed,    // the same of a weight or state that something not recorded had changed since
     only_in_a,  // a run computed it, and the other did not
     only_in_b,
   };
-  enum class What : uint8_t { function, attribute, type, shape, input, type_of_input, rounding, loss_scale, learning_rate, memory };
+  enum class What : uint8_t {
+    function,
+    attribute,  // `name`; "" : not given, so that it has its default
+    role,
+    type,
+    shape,
+    input,   // reads another tensor
+    inputs,  // reads more, or fewer: numbers
+    casts,   // of what is read: "f16, f32"; "": none
+    type_of_input,
+    rounding,
+    loss_scale,
+    learning_rate,
+    memory,  // of an input, `name`, had changed since it was written: "changed", or ""
+  };
   // What is other about the op, as each of the traces has it.
   struct Change {
     What what;
-    std::string name;  // of an attribute; of an input its number; of memory that changed behind a run's back what it holds; or ""
-    std::string a, b;  // of memory: "changed" where it did, or ""
+    std::string name;
+    std::string a, b;
   };
-  // Euclidean norms of differences.
+  // Euclidean norms of differences, of values before they were rounded where the statistics are of these.
   struct Distance {
     double least;                 // that the statistics allow
     std::optional<double> bound;  // that rounding allows, where one is known
@@ -41,27 +56,31 @@ struct FirstDifferentOutput {
 
   Kind kind = Kind::computed;
   uint64_t step = 0;
-  int rank = 0;  // of the second run
+  int rank_a = 0, rank_b = 0;
   uint32_t micro_batch = 0;
   uint8_t loss_index = 0;
+  size_t place = 0;  // in its step, of the second run's rows, of the rank's
   // Of each run: the output; where a run lacks it, what that run computed in its place, if anything.
   std::optional<uint32_t> tensor_a, tensor_b;
   std::vector<Change> changes;
-  uint32_t inputs = 0;          // that the op reads
-  uint32_t unknown_inputs = 0;  // those of them of which no bits are known
-  bool inputs_are_told = true;  // false: it reads others
+  uint32_t inputs = 0, equal_inputs = 0;  // that the op reads in both runs; those of them that were equal, bit for bit
+  bool inputs_are_told = true;            // false: it reads others
+  bool is_behind_gap = false;             // some step before was not recorded in both
   std::optional<Distance> distance;
   std::vector<Grown> grown;  // begins with the output itself
+
+  bool has_equal_inputs() const { return inputs_are_told && equal_inputs == inputs; }
 };
 
 struct ComparedBits {
   bool are_recorded = false;  // in both
-  uint64_t steps = 0;         // in which bits were compared, up to the difference
-  uint64_t outputs = 0;       // that were equal till then
+  uint64_t outputs = 0;       // that were equal in the steps before the difference, and in its step and rank before it
   std::optional<FirstDifferentOutput> first;
 };
 
-// Of the ranks that both have. Casts that one of the runs has are no difference: what reads them is of another type.
-ComparedBits compare_bits(const Snapshot& a, const Snapshot& b, const Selection& of_a, const Selection& of_b, StepRange steps);
+// Of the ranks that both have, whatever steps and tensors are asked for. Evaluation has no part in it. Casts that one of the runs
+// has are no difference: what reads them is of another type, or reads through them.
+ComparedBits compare_bits(const Snapshot& a, const Snapshot& b, const Selection& of_a, const Selection& of_b,
+                          const AnalysisOptions& options);
 
 }  // namespace ulpscope

@@ -38,7 +38,6 @@ bool is_rounded_once(OpFunction function) {
     case OpFunction::maximum:
     case OpFunction::minimum:
     case OpFunction::accumulate:
-    case OpFunction::unscale:
       return true;
     default:
       return false;
@@ -49,26 +48,35 @@ bool is_rounded_once(OpFunction function) {
 std::optional<double> error_of_product(const OpInfo& op, const TensorNorms& result,
                                        std::span<const std::optional<TensorNorms>> inputs) {
   const std::optional<ProductShape> shape = ProductShape::of(op.product);
-  if (!shape || shape->k <= 0 || inputs.size() < 2 || !inputs[0] || !inputs[1]) return std::nullopt;
-  const auto k = static_cast<double>(shape->k);
+  if (!shape || shape->k <= 0 || shape->n <= 0 || inputs.size() < 2 || !inputs[0] || !inputs[1]) return std::nullopt;
+  double k = 0, read_again = 1;
+  if (op.function == OpFunction::matmul || op.function == OpFunction::linear) {
+    k = static_cast<double>(shape->k);
+    if (static_cast<double>(shape->m * shape->n * shape->batch) != result.elements) return std::nullopt;
+  } else if (op.function == OpFunction::convolution) {
+    // The weights of an output channel, or with groups of several; no element is read more often in one channel than these are.
+    k = inputs[1]->elements / static_cast<double>(shape->n);
+    read_again = std::sqrt(k);
+  } else {
+    return std::nullopt;
+  }
   const std::optional<double> error = gamma(k + 1);
   if (!error) return std::nullopt;
-  // A convolution reads an element once for each place of its window, of which there are at most k.
-  const bool is_product = semantics_of(op.function).product == ProductKind::matmul || op.function == OpFunction::linear;
-  double terms = inputs[0]->norm * inputs[1]->norm * (is_product ? 1 : std::sqrt(k));
+  double terms = inputs[0]->norm * inputs[1]->norm * read_again;
   if (inputs.size() > 2) {
-    if (!inputs[2]) return std::nullopt;
-    terms += inputs[2]->norm * std::sqrt(result.elements / std::max(inputs[2]->elements, 1.0));  // a bias, for each row
+    if (!reads_as(op.function, 2, Meaning::bias) || !inputs[2] || inputs[2]->elements == 0) return std::nullopt;
+    terms += inputs[2]->norm * std::sqrt(result.elements / inputs[2]->elements);  // for each row, or each place of a channel
   }
   return *error * terms;
 }
 
-// What sums of `terms` elements each may be off.
+// What sums of as many elements each may be off.
 std::optional<double> error_of_sum(const OpInfo& op, const TensorNorms& result,
                                    std::span<const std::optional<TensorNorms>> inputs) {
-  if (inputs.empty() || !inputs[0] || result.elements == 0) return std::nullopt;
+  if (inputs.size() != 1 || !inputs[0] || result.elements == 0) return std::nullopt;
   const double terms = inputs[0]->elements / result.elements;
-  const std::optional<double> error = gamma(terms);
+  if (terms <= 1) return std::nullopt;  // sums of all elements up to each
+  const std::optional<double> error = gamma(terms + 1);
   if (!error) return std::nullopt;
   return *error * std::sqrt(terms) * inputs[0]->norm / (op.function == OpFunction::mean ? terms : 1);
 }
@@ -86,9 +94,13 @@ double TensorNorms::least_distance(const TensorNorms& other) const {
   return std::max({std::fabs(norm - other.norm), by_sum, std::fabs(largest - other.largest)});
 }
 
-std::optional<double> rounding_bound(const OpInfo& op, DType dtype, const TensorNorms& result,
+std::optional<double> rounding_bound(const OpInfo& op, const TensorInfo& tensor, const TensorNorms& result,
                                      std::span<const std::optional<TensorNorms>> inputs) {
-  if (!is_float(dtype) || dtype == DType::f64) return std::nullopt;
+  const bool is_known_type = tensor.dtype == DType::f32 || tensor.dtype == DType::f16 || tensor.dtype == DType::bf16;
+  const bool is_plain = tensor.rounding == RoundingMode::nearest_even && !tensor.flushes_results && !tensor.flushes_inputs &&
+                        !tensor.flushes_narrow_products;
+  const auto has = [&](std::string_view attribute) { return op.attributes.find(attribute) != std::string::npos; };
+  if (!is_known_type || !is_plain || has("alpha=") || has("beta=") || has("rounding_mode=")) return std::nullopt;
   std::optional<double> error;
   if (is_rounded_once(op.function)) {
     error = kUnitOfSums * result.norm;
@@ -98,10 +110,12 @@ std::optional<double> rounding_bound(const OpInfo& op, DType dtype, const Tensor
     error = error_of_sum(op, result, inputs);
   }
   if (!error) return std::nullopt;
-  const FloatFormat& format = *info(dtype).format;
-  // Of each of the two: the sums, their rounding to the type, and below its normal range half of the smallest number.
-  const double subnormal = std::sqrt(result.elements) * format.smallest_positive() / 2;
-  return 2 * (*error + unit_of(dtype) * (result.norm + *error) + subnormal);
+  const FloatFormat& format = *info(tensor.dtype).format;
+  // Of each of the two: the sums, their rounding to the type, and below its normal range half of the smallest number. The exact
+  // norm is at most what was stored and these errors.
+  const double unit = unit_of(tensor.dtype), subnormal = std::sqrt(result.elements) * format.smallest_positive() / 2;
+  const double exact = (result.norm + *error + subnormal) / (1 - unit);
+  return 2 * (*error + unit * exact + subnormal);
 }
 
 }  // namespace ulpscope

@@ -1,5 +1,6 @@
-// How far apart two results of an op may lie that was computed twice from the same inputs, rounding alone considered: in another
-// order of sums, with fused multiplications or without, by another library (docs/numerics.md, "Bounds").
+// How far apart two results of an op may lie that was computed twice from the same inputs, rounding alone considered: of sums that
+// are formed in FP32, in any order, with fused multiplications or without (docs/numerics.md, "Bounds"). Algorithms that add other
+// terms, as Winograd's convolution or a transform's, are not meant.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +24,10 @@ struct TensorNorms {
   double least_distance(const TensorNorms& other) const;
 };
 
-// A bound on the Euclidean norm of the difference of two results that are stored in `dtype`, with sums formed in FP32. `inputs`: in
-// the op's order, nothing where one is not known. Nothing for ops of which no bound is known from norms alone, and for FP64.
-std::optional<double> rounding_bound(const OpInfo& op, DType dtype, const TensorNorms& result,
+// A bound on the Euclidean norm of the difference of two results that are stored as `tensor` says. `inputs`: in the op's order,
+// nothing where one is not known. Nothing for ops of which no bound is known from norms alone, for those with factors or rounding
+// modes among their attributes, for other roundings than to nearest with subnormals, and for FP64 and 8 bits.
+std::optional<double> rounding_bound(const OpInfo& op, const TensorInfo& tensor, const TensorNorms& result,
                                      std::span<const std::optional<TensorNorms>> inputs);
 
 }  // namespace ulpscope

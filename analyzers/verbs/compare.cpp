@@ -183,16 +183,6 @@ Table tensor_table(const ComparedRuns& runs, size_t limit) {
   return table;
 }
 
-// Where bits first differ and what is known of it, or that none do.
-void add_first_of_bits(const ComparedRuns& runs, Report& report) {
-  const std::optional<FirstDifferentOutput>& first = runs.bits.first;
-  report.add_fact("outputs_with_equal_bits", count_cell(runs.bits.outputs), Unit::count);
-  report.add_fact("first_different_step", first ? count_cell(first->step) : Cell(NotApplicable{}));
-  const auto finding = std::find_if(report.findings.begin(), report.findings.end(),
-                                    [](const Finding& each) { return each.code == "compare.first_op"; });
-  report.add_fact("first_difference", finding == report.findings.end() ? Cell(NotApplicable{}) : Cell(finding->title.text()));
-}
-
 // How the first difference grew in its step. Where not all rows are asked for: the first, the loss, and each that is twice as far
 // off as all before it.
 Table growth_table(const ComparedRuns& runs, size_t limit) {
@@ -206,8 +196,9 @@ Table growth_table(const ComparedRuns& runs, size_t limit) {
   double largest = 0;
   for (const FirstDifferentOutput::Grown& output : runs.bits.first->grown) {
     const double distance = output.distance ? output.distance->relative() : 0;
-    const bool is_told = table.rows.empty() || distance >= 2 * largest || selection.tensor(output.tensor).role == Role::loss;
-    if (limit > 0 && ((!is_told && !(distance > 0 && largest == 0)) || table.rows.size() >= limit)) {
+    const bool is_told =
+        table.rows.empty() || (distance > 0 && distance >= 2 * largest) || selection.tensor(output.tensor).role == Role::loss;
+    if (limit > 0 && (!is_told || table.rows.size() >= limit)) {
       ++table.rows_left_out;
       continue;
     }
@@ -253,7 +244,10 @@ Report analyze_compare(const Snapshot& a, const Snapshot& b, const AnalysisOptio
   find_all(runs, report);
   const ComparedSteps steps = compare_steps(runs, options, options.limit);
   if (runs.losses.common > 0 || steps.rows > 0 || has_finding(report, Severity::warning)) {
-    add_verdict(b, report, without_cause(runs));
+    Sentences text = without_cause(runs);
+    for (const Finding& finding : report.findings)
+      if (finding.code == "compare.first_op") text += finding.title;
+    add_verdict(b, report, text);
   } else {
     sort_by_severity(report.findings);
     report.add_fact("compared", std::string("nothing: no row of one run has its like in the other"));
@@ -266,12 +260,16 @@ Report analyze_compare(const Snapshot& a, const Snapshot& b, const AnalysisOptio
                                                  : !runs.have_equal_weights ? "no: other weights at the start"
                                                                             : "no: other samples, or another order"));
   }
-  if (runs.bits.are_recorded) {
-    add_first_of_bits(runs, report);
-  } else {
-    report.add_fact("first_different_step", of_first([](const auto& first) { return count_cell(first.step); }));
+  if (runs.bits.are_recorded) report.add_fact("outputs_with_equal_bits", count_cell(runs.bits.outputs), Unit::count);
+  if (const auto& first = runs.bits.first) {
+    const bool is_of_b = first->kind != FirstDifferentOutput::Kind::only_in_a;
+    report.add_fact("first_different_step", count_cell(first->step));
     report.add_fact("first_different_output",
-                    of_first([&](const auto& first) { return runs.b.selection().output_name(first.tensor); }));
+                    is_of_b ? runs.b.selection().output_name(*first->tensor_b) : runs.a.selection().output_name(*first->tensor_a));
+  } else {
+    report.add_fact("first_different_step", of_first([](const auto& row) { return count_cell(row.step); }));
+    report.add_fact("first_different_output",
+                    of_first([&](const auto& row) { return runs.b.selection().output_name(row.tensor); }));
   }
   if (!steps.plot.series.empty()) report.plots.push_back(steps.plot);
   report.tables.push_back(summary_table(runs.a, runs.b));

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hash.h"
 #include "ulpscope/base/text.h"
@@ -48,6 +50,13 @@ std::string describe(const ArithmeticPolicy& policy) {
   for (const auto& [op, change] : policy.ops) add(fmt::format("ops.{}.", op), change);
   for (const auto& [module, change] : policy.modules) add(fmt::format("modules.{}.", module), change);
   return text;
+}
+
+bool accumulates_in_fp16(const ArithmeticPolicy& policy) {
+  const auto is_narrow = [](const Accumulation& accumulation) { return accumulation.accumulator == Accumulator::fp16; };
+  const auto changes = [&](const auto& named) { return named.second.accumulation && is_narrow(**named.second.accumulation); };
+  return is_narrow(*policy.run.accumulation) || std::any_of(policy.ops.begin(), policy.ops.end(), changes) ||
+         std::any_of(policy.modules.begin(), policy.modules.end(), changes);
 }
 
 ArithmeticRules::ArithmeticRules(ArithmeticPolicy policy) : policy_(std::move(policy)) {

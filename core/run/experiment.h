@@ -17,6 +17,7 @@
 #include "ulpscope/core/data/dataset.h"
 #include "ulpscope/core/engine/arithmetic.h"
 #include "ulpscope/core/nn/layer_spec.h"
+#include "ulpscope/core/observe/shadow.h"
 #include "ulpscope/core/optim/schedule.h"
 #include "ulpscope/core/run/fault_injector.h"
 #include "ulpscope/core/run/loss.h"
@@ -131,6 +132,7 @@ struct Experiment {
   Fp8Settings fp8;
   ArithmeticPolicy arithmetic;
   RecordingSettings recording;
+  ShadowSettings shadow;
   std::vector<InjectedFault> inject;
   Place place{"experiment"};  // the file that it is read from
   GivenKeys given;

@@ -185,6 +185,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
     captures_later = backend->runs_behind() && !faults;
     observer.emplace(*recorder, *backend, captures_later ? Capturing::later : Capturing::at_once);
     context.observers.push_back(&*observer);
+    make_shadow();
   }
   if (!capsule.path.empty()) {
     ring.emplace(capsule);
@@ -194,6 +195,16 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
     context.observers.push_back(&nonfinite_watch.emplace());
   if (options.profile) profiler.emplace(*backend, measure_roofline(*backend));
   if (profiler) context.observers = profiler->around(context.observers);
+}
+
+void Trainer::State::make_shadow() {
+  const ShadowSettings& settings = experiment.shadow;
+  const bool is_asked_for = settings.every > 0;
+  if (!settings.enabled || (!is_asked_for && (backend->runs_behind() || !accumulates_in_fp16(experiment.arithmetic)))) return;
+  if (backend->runs_behind())
+    throw usage_error("shadow.every: ops are computed again from the CPU's memory; expected 0, or a run on the CPU, not on {}",
+                      backend->name());
+  context.observers.push_back(&shadow.emplace(*recorder, settings, cpu, total_steps));
 }
 
 DataSplits Trainer::State::open_data_of(const TrainerOptions& options) const {
@@ -347,6 +358,7 @@ void Trainer::State::begin_step(uint64_t step) {
   if (recorder) {
     recorder->begin_step(step);
     observer->begin_pass();
+    if (shadow) shadow->begin_step(step);
   }
   if (result.steps > 0) return;
   if (recorder)

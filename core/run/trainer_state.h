@@ -10,6 +10,7 @@
 
 #include "ulpscope/core/data/dataset.h"
 #include "ulpscope/core/observe/recording.h"
+#include "ulpscope/core/observe/shadow.h"
 #include "ulpscope/core/optim/grad_scaler.h"
 #include "ulpscope/core/run/capsule_ring.h"
 #include "ulpscope/core/run/checkpoint.h"
@@ -61,6 +62,7 @@ struct Trainer::State {
   // For the capsule, whatever comes of it: how training stands before the step, and the step.
   void keep_state(uint64_t step);
   void keep_step(const StepResult& step);
+  void make_shadow();
   // The parts of a step, in their order.
   void begin_step(uint64_t step);
   std::vector<Tensor> run_batches();     // the losses
@@ -109,6 +111,7 @@ struct Trainer::State {
   std::unique_ptr<TraceSink> sink;
   std::optional<Recorder> recorder;
   std::optional<RecordingObserver> observer;
+  std::optional<ShadowObserver> shadow;
   // Whether origins are captured when their ops run again.
   bool captures_later = false;
   bool step_failed = false;  // with an error: the device may be gone

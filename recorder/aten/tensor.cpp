@@ -29,8 +29,9 @@ std::optional<DType> integer_type_of(const Tensor& tensor) {
   switch (static_cast<ScalarType>(tensor.type)) {
     case ScalarType::u8:
     case ScalarType::i8:
-    case ScalarType::boolean:
       return DType::u8;
+    case ScalarType::boolean:
+      return DType::boolean;
     case ScalarType::i32:
       return DType::i32;
     case ScalarType::i64:

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstring>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/hash.h"
@@ -41,6 +43,33 @@ constexpr ulpscope_aten_calls kLibrary{
     ulpscope_set_label,   ulpscope_set_gradient_of, ulpscope_set_update, ulpscope_set_addition,     ulpscope_wants_capture,
     ulpscope_was_finite,  ulpscope_set_capture,     output_later,        ulpscope_wants_statistics, ulpscope_fill,
     ulpscope_fill_update, ulpscope_last_error};
+
+// Tells apart what a call reads beside whole tensors: parts and orders of them that views are, and numbers. 0: nothing of that.
+uint64_t hash_of_operands(std::span<const Read> reads) {
+  uint64_t hash = 0;
+  const auto add = [&](uint64_t value) { hash = hash_combine(hash, value); };
+  for (const Read& read : reads) {
+    const Tensor& tensor = *read.tensor;
+    if (!tensor.is_on_host || tensor.unreadable != nullptr || tensor.data == nullptr) continue;
+    const int64_t size = element_size(tensor);
+    if (tensor.rank == 0 && size > 0) {
+      uint64_t bits = 0;
+      std::memcpy(&bits, tensor.data, static_cast<size_t>(size));
+      add(read.number);
+      add(bits);
+      continue;
+    }
+    int64_t whole = 1;
+    bool is_in_order = tensor.data == tensor.storage_data;
+    for (int32_t i = tensor.rank; i-- > 0; whole *= tensor.shape[i])
+      is_in_order = is_in_order && (tensor.shape[i] == 1 || tensor.strides[i] == whole);
+    if (is_in_order) continue;
+    add(read.number);
+    add(static_cast<uint64_t>(static_cast<const std::byte*>(tensor.data) - static_cast<const std::byte*>(tensor.storage_data)));
+    for (int32_t i = 0; i < tensor.rank; ++i) add(static_cast<uint64_t>(tensor.strides[i]));
+  }
+  return hash;
+}
 
 }  // namespace
 
@@ -623,7 +652,7 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
   attributes_place = parameter != 0    ? hash_combine(hash_combine(attributes_place, 1), parameter)
                      : forward_id != 0 ? hash_combine(hash_combine(attributes_place, 2), forward_id)
                                        : hash_combine(hash_combine(attributes_place, 3), module);
-  call.attributes = attributes_of(schema, row.bound, attributes_place);
+  call.attributes = attributes_of(schema, row.bound, attributes_place, state_.hashes_bits != 0 ? hash_of_operands(reads) : 0);
   const auto explained = [&](const Tensor& tensor, const void* data) {
     std::vector<ReadValues> values;
     for (size_t i = 0; i < reads.size(); ++i) {
@@ -690,16 +719,17 @@ Name Tracker::location_of(Phase phase, Name module, Name name) {
   return at->second;
 }
 
-Name Tracker::attributes_of(const Schema& schema, const Bound& bound, uint64_t place) {
+Name Tracker::attributes_of(const Schema& schema, const Bound& bound, uint64_t place, uint64_t operands) {
   Counter& counter = counted_[place];
   const auto pass = static_cast<uint64_t>(state_.passes) + 1;
   if (counter.pass != pass) counter = {pass, 0};
-  const uint64_t hash = schema.hash_of_attributes(bound);
+  const uint64_t hash = hash_combine(schema.hash_of_attributes(bound), operands);
   const auto [at, is_new] = attributes_.try_emplace(hash_combine(place, counter.count++));
   Attributes& known = at->second;
   if (!is_new && known.hash == hash) return known.text;
   // A text is kept for good, so that attributes that differ from call to call of an op are told as varying.
-  const std::string attributes = schema.attributes(bound);
+  std::string attributes = schema.attributes(bound);
+  if (operands != 0) attributes += fmt::format("{}operands={:016x}", attributes.empty() ? "" : " ", operands);
   known = {hash, name(is_new ? attributes : merged_attributes(text(known.text), attributes))};
   return known.text;
 }

@@ -277,7 +277,8 @@ class Tracker {
   bool reads_no_gradient(std::span<const Makers> makers) const;
   const ulpscope_aten_edge* sum_of(const Schema& schema, const ulpscope_aten_op& op, const Row& row) const;
   Name location_of(Phase phase, Name module, Name name);
-  Name attributes_of(const Schema& schema, const Bound& bound, uint64_t place);
+  // `operands`: a number of what else the call reads than whole tensors, or 0.
+  Name attributes_of(const Schema& schema, const Bound& bound, uint64_t place, uint64_t operands);
   // Where what this thread does just now stands in the step; nothing: outside of one.
   std::optional<Place> here(int64_t task);
   // Nobody is known to have made all of it.

@@ -11,6 +11,7 @@
 #include "synthetic_trace.h"
 #include "tests/support/said.h"
 #include "tests/support/train_settings.h"
+#include "ulpscope/analyzers/verbs/all_findings.h"
 #include "ulpscope/analyzers/verbs/ranges.h"
 #include "ulpscope/emulation/loss_scale.h"
 

@@ -158,7 +158,7 @@ TEST(FindingRules, ArePartsOfWhatTheirCodesBeginWith) {
     if (!rule->is_about_run) continue;
     const std::string_view begins = rule->code.substr(0, rule->code.find('.'));
     for (const Part part :
-         {Part::recording, Part::run, Part::ranges, Part::scale, Part::updates, Part::tensor_cores, Part::compare}) {
+         {Part::recording, Part::run, Part::ranges, Part::scale, Part::updates, Part::errors, Part::tensor_cores, Part::compare}) {
       const std::string_view name = part == Part::ranges ? "range" : name_of(part);
       EXPECT_TRUE(begins != name || rule->part == part) << rule->code;
     }

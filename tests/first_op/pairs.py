@@ -69,6 +69,14 @@ PLANTED = [
     Pair("bit_before_an_op", "block", "feed_forward.out linear", ("compare.first_op.same",), inject('op = "linear"\nmodule = "feed_forward.out"', 7, 20, 1), step=1),
 ]
 
+# Runs that differ in what is no difference of their training.
+EQUAL = [
+    Pair("evaluated_at_other_steps", "convnet", "", (), ("training.steps=5",), ("training.evaluation=end",)),
+    Pair("recorded_in_less_detail", "block", "", (), ("--every 2",), ("precision=fp16",)),
+    Pair("fewer_ops_recorded", "block", "", (), ("--filter-module feed_forward.*",), ("precision=bf16",)),
+    Pair("another_level", "convnet", "", (), ("recording.level=full",)),
+]
+
 # Sums in another order or in more bits, other instructions and numbers of threads: rounding alone, which nobody is accused of.
 ROUNDING = [
     Pair(f"{model}_{precision}_{'_'.join(change).replace('--', '').replace(' ', '')}", model, "", (), change, (f"precision={precision}",))

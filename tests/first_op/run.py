@@ -49,10 +49,12 @@ class Runs:
             raise SystemExit(f"{' '.join(command)}: {done.returncode}\n{done.stderr}")
 
     def compare(self, pair):
-        a, b = self.trace(pair.model, pair.base), self.trace(pair.model, pair.base + pair.changes)
+        return self.compare_traces(self.trace(pair.model, pair.base), self.trace(pair.model, pair.base + pair.changes))
+
+    def compare_traces(self, a, b):
         done = subprocess.run([self.program, "compare", str(a), str(b), "--format", "json"], capture_output=True, text=True, check=False)
         if done.returncode > 1:
-            raise SystemExit(f"compare {pair.name}: {done.returncode}\n{done.stderr}")
+            raise SystemExit(f"compare {a} {b}: {done.returncode}\n{done.stderr}")
         return json.loads(done.stdout)
 
 
@@ -96,12 +98,28 @@ def problem_of_rounding(report):
     return f"accused: {found['title']}" if accused else None
 
 
+def problem_of_equal(report):
+    found = first_op(report)
+    return found and f"nothing differs, and this is said: {found['title']}"
+
+
+def problem_of_resumed(runs):
+    """A run that went on from a checkpoint, beside one that was not interrupted."""
+    whole, part, rest, checkpoint = (runs.folder / name for name in ("whole.h5", "part.h5", "rest.h5", "part.ckpt"))
+    runs.train("block", ("training.steps=6", "precision=fp16"), whole)
+    runs.train("block", ("training.steps=3", "precision=fp16", f"--checkpoint {checkpoint}"), part)
+    command = [runs.program, "train", "--resume", str(checkpoint), "--steps", "6", "--record", "stats,bits", "-o", str(rest)]
+    subprocess.run(command, capture_output=True, check=True)
+    return problem_of_equal(runs.compare_traces(whole, rest))
+
+
 def main():
     program, names = sys.argv[1], sys.argv[2:]
     failures = 0
     with tempfile.TemporaryDirectory() as folder:
         runs = Runs(program, folder)
         for kind, some, problem_of in (("planted", pairs.PLANTED, problem_of_planted),
+                                       ("equal", pairs.EQUAL, lambda pair, report: problem_of_equal(report)),
                                        ("rounding", pairs.ROUNDING, lambda pair, report: problem_of_rounding(report))):
             for pair in some:
                 if names and pair.name not in names:
@@ -112,6 +130,9 @@ def main():
                 if problem or names:
                     found = first_op(report)
                     print(f"{kind} {pair.name}: {problem or 'as expected'}: {found['title'] if found else 'equal'}")
+        if not names and (problem := problem_of_resumed(runs)):
+            failures += 1
+            print(f"resumed: {problem}")
         print(f"{len(pairs.PLANTED)} planted, {len(pairs.ROUNDING)} by rounding, {failures} not as expected")
     sys.exit(failures > 0)
 

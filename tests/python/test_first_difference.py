@@ -29,7 +29,7 @@ def mix(left, right):
     return z ^ (z >> 31)
 
 
-COEFFICIENTS = [(mix(0x62697473, word) & 0xFFFFFFFF) | 1 for word in range(1024)]
+COEFFICIENTS = [mix(0x62697473, word) | 1 for word in range(1024)]
 
 
 def hash_of(tensor):
@@ -44,10 +44,10 @@ def hash_of(tensor):
 
 
 class Model(torch.nn.Module if torch else object):
-    def __init__(self, eps=1e-5, activation=None):
+    def __init__(self, eps=1e-5, activation=None, norm=None):
         super().__init__()
         self.tokens = torch.nn.Embedding(50, 24)
-        self.norm = torch.nn.LayerNorm(24, eps=eps)
+        self.norm = norm or torch.nn.LayerNorm(24, eps=eps)
         self.inner = torch.nn.Linear(24, 96)
         self.activation = activation or torch.nn.GELU()
         self.head = torch.nn.Linear(96, 50)
@@ -56,10 +56,40 @@ class Model(torch.nn.Module if torch else object):
         return self.head(self.activation(self.inner(self.norm(self.tokens(ids)))))
 
 
+class Halved(torch.nn.Module if torch else object):
+    """Multiplies by a number."""
+
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = torch.tensor(factor)
+
+    def forward(self, input):
+        return input * self.factor
+
+
+class Turned(torch.nn.Module if torch else object):
+    """Multiplies by a square matrix as it is, or turned round."""
+
+    def __init__(self, turns):
+        super().__init__()
+        self.turns = turns
+        self.register_buffer("square", torch.arange(96 * 96.0).reshape(96, 96) / 9216)
+
+    def forward(self, input):
+        return torch.addmm(torch.zeros(96), input.reshape(-1, 96), self.square.t() if self.turns else self.square).reshape(input.shape)
+
+
+class Narrowed(torch.nn.GELU if torch else object):
+    """Goes through FP16 on the way."""
+
+    def forward(self, input):
+        return super().forward(input.half().float())
+
+
 @unittest.skipIf(torch is None or h5py is None, NEEDS_TORCH if torch is None else "needs h5py and numpy")
 @unittest.skipIf(not BUILT, "ULPSCOPE_LIBRARY and ULPSCOPE_PROGRAM are not set")
 class FirstDifference(Case):
-    def train(self, folder, name, level="stats,bits", dtype=None, ids=None, before=None, in_between=None, rate=1e-3, **settings):
+    def train(self, folder, name, level="stats,bits", dtype=None, ids=None, before=None, in_between=None, rate=1e-3, late_rate=None, of=None, sample=1, **settings):
         torch.manual_seed(0)
         torch.set_num_threads(1)
         model = Model(**settings)
@@ -71,8 +101,10 @@ class FirstDifference(Case):
             getattr(model, module_name).register_forward_hook(
                 lambda _, __, output, module_name=module_name: seen.setdefault(module_name, []).append(output.detach().clone())
             )
-        with ulpscope.record(f"{folder}/{name}.h5", model, optimizer, level=level):
+        with ulpscope.record(f"{folder}/{name}.h5", model, optimizer, level=level, sample=sample):
             for step in range(3):
+                if step == 1 and late_rate:
+                    optimizer.param_groups[0]["lr"] = late_rate
                 batch = torch.randint(0, 50, (4, 16), generator=generator)
                 if ids:
                     ids(step, batch)
@@ -130,6 +162,18 @@ class FirstDifference(Case):
         key = found["evidence"][0]["key"]
         return (key["step"], key.get("module", ""), key["op_name"]), found["title"]
 
+    def test_steps_that_were_not_recorded_are_no_evidence(self):
+        with tempfile.TemporaryDirectory() as folder:
+            plain, _ = self.train(folder, "plain", sample=2)
+            other, _ = self.train(folder, "other", sample=2, rate=2e-3)
+            (step, _, name), title = self.first(folder, plain, other)
+            self.assertEqual((step, name), (0, "adam_update"), title)
+            other, _ = self.train(folder, "late", sample=2, rate=1e-3, late_rate=2e-3)
+            (step, _, _), title = self.first(folder, plain, other)
+            self.assertEqual(step, 2)
+            self.assertIn("not recorded", title)
+            self.assertNotIn("rounding", title)
+
     def test_planted_changes_are_named(self):
         def flip(step, model):
             if step == 1:
@@ -151,7 +195,11 @@ class FirstDifference(Case):
             ({"activation": torch.nn.SiLU()} if torch else {}, (0, "activation", "silu"), "computed activation gelu"),
             ({"ids": other_id}, (2, "", "input"), "given"),
             ({"before": flip_at_the_start}, (0, "head", "source"), "given"),
-            ({"in_between": flip}, None, "inner"),
+            ({"in_between": flip}, (0, "inner", "bitwise_xor_"), "computed inner.weight by bitwise_xor_"),
+            ({"activation": torch.nn.LeakyReLU(0.2), "of": torch.nn.LeakyReLU()}, (0, "activation", "leaky_relu"), "is 0.2 instead of its default"),
+            ({"activation": Halved(1.0), "of": Halved(0.5)}, (0, "activation", "mul"), "reads other numbers"),
+            ({"activation": Turned(0), "of": Turned(1)}, (0, "activation", "addmm"), "other views of its inputs"),
+            ({"activation": Narrowed()}, (0, "activation", "gelu"), "an input of its op is cast to f16, f32 first"),
             ({"rate": 2e-3}, (0, "tokens", "adam_update"), "learning rate"),
         )
         with tempfile.TemporaryDirectory() as folder:
@@ -161,9 +209,9 @@ class FirstDifference(Case):
             for i, (change, place, says) in enumerate(planted):
                 with self.subTest(change=str(change)):
                     path, _ = self.train(folder, f"run{i}", **change)
-                    found, title = self.first(folder, plain, path)
-                    if place is not None:
-                        self.assertEqual(found, place, title)
+                    base = self.train(folder, f"base{i}", activation=change["of"])[0] if "of" in change else plain
+                    found, title = self.first(folder, base, path)
+                    self.assertEqual(found, place, title)
                     self.assertIn(says, title)
 
 

@@ -4,7 +4,7 @@ import json
 import math
 import re
 
-from . import compare_rules, data_rules, growth_rules, model_rules, nonfinite_rules, quantization_rules, range_rules, run_rules, scale_rules, table_rules, update_rules, update_tables, whatif_rules
+from . import compare_rules, data_rules, error_rules, growth_rules, model_rules, nonfinite_rules, quantization_rules, range_rules, run_rules, scale_rules, table_rules, update_rules, update_tables, whatif_rules
 from . import rules as common
 from .rules import Case, Step
 from .said import TYPES, check_said, check_unruled, number, ruled_texts
@@ -14,13 +14,13 @@ from .words import check_words
 
 RULES = {
     code: rule
-    for rules in (compare_rules, data_rules, growth_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, update_rules)
+    for rules in (compare_rules, data_rules, error_rules, growth_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, update_rules)
     for code, rule in rules.RULES.items()
 }
 # By the ids of templates.
 SAID = {
     id: rule
-    for rules in (common, compare_rules, data_rules, growth_rules, model_rules, nonfinite_rules, quantization_rules, range_rules, run_rules, scale_rules, update_rules)
+    for rules in (common, compare_rules, data_rules, error_rules, growth_rules, model_rules, nonfinite_rules, quantization_rules, range_rules, run_rules, scale_rules, update_rules)
     for id, rule in getattr(rules, "SAID", {}).items()
 }
 SAID |= scale_rules.FLUSHED_ADVICE
@@ -160,7 +160,7 @@ def check_changes(case):
         elif setting == "scale_cap" and value:
             known = float(value) == scale_rules.largest_without_overflow(case)
         else:
-            of_type = setting.startswith("precision") or setting == "update_math"
+            of_type = setting.startswith("precision") or setting in ("update_math", "accumulation")
             is_factor = value in ("10000", "-10000") and "now" in change
             known = is_factor or not re.search(r"\d", value) or (value in TYPES if of_type else (setting, value) in USUAL)
         if not known:

@@ -1,0 +1,195 @@
+#include "ulpscope/core/observe/shadow.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
+#include "ulpscope/trace/measure_names.h"
+
+namespace ulpscope {
+
+namespace {
+
+bool is_narrow_float(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+bool has_quantized(std::span<const TensorView> views) {
+  return std::any_of(views.begin(), views.end(), [](const TensorView& view) { return is_quantized(view.dtype); });
+}
+
+// Sums of squares, over elements of which all three are finite; of those beyond the type's range the wide one, once rounded, is
+// not.
+struct Errors {
+  double signal = 0, injected = 0, floor = 0;
+  uint64_t finite_in_one = 0;
+};
+
+// Of `size` elements in one order: as stored, the wide ones, and these rounded.
+template <typename Number>
+Errors errors_of(const Number* stored, const Number* wide, const Number* rounded, int64_t size) {
+  // Each lane has sums of its own, so that one addition does not wait for another.
+  constexpr int64_t kLanes = 8;
+  constexpr Number kMost = std::numeric_limits<Number>::max();
+  double signal[kLanes] = {}, injected[kLanes] = {}, floor[kLanes] = {};
+  uint64_t finite_in_one[kLanes] = {};
+  for (int64_t begin = 0; begin < size; begin += kLanes) {
+    const int64_t n = std::min(kLanes, size - begin);
+    for (int64_t lane = 0; lane < n; ++lane) {
+      const int64_t i = begin + lane;
+      const bool is_stored = std::abs(stored[i]) <= kMost, is_wide = std::abs(wide[i]) <= kMost;
+      const bool are_finite = is_stored && is_wide && std::abs(rounded[i]) <= kMost;
+      const double value = are_finite ? static_cast<double>(wide[i]) : 0;
+      const double off = are_finite ? static_cast<double>(stored[i]) - value : 0;
+      const double least = are_finite ? static_cast<double>(rounded[i]) - value : 0;
+      signal[lane] += value * value;
+      injected[lane] += off * off;
+      floor[lane] += least * least;
+      finite_in_one[lane] += is_stored != is_wide;
+    }
+  }
+  Errors errors;
+  for (int64_t lane = 0; lane < kLanes; ++lane) {
+    errors.signal += signal[lane];
+    errors.injected += injected[lane];
+    errors.floor += floor[lane];
+    errors.finite_in_one += finite_in_one[lane];
+  }
+  return errors;
+}
+
+}  // namespace
+
+const char* name_of(ShadowType type) {
+  static constexpr const char* kNames[] = {"fp32", "fp64"};
+  return kNames[static_cast<size_t>(type)];
+}
+
+struct ShadowObserver::Memory {
+  Memory(Backend& of, size_t bytes) : backend(of), size(bytes), data(of.allocate(bytes)) {}
+  ~Memory() { backend.release(data, size); }
+  Memory(const Memory&) = delete;
+  Backend& backend;
+  const size_t size;
+  void* const data;
+};
+
+ShadowObserver::ShadowObserver(Recorder& recorder, const ShadowSettings& settings, const CpuOptions& cpu, uint64_t steps)
+    : recorder_(recorder),
+      settings_(settings),
+      type_(settings.type == ShadowType::fp64 ? DType::f64 : DType::f32),
+      backend_(make_cpu_backend(cpu)) {
+  // The first, the last, and others as far apart as their numbers are large.
+  for (int i = 0; i < kSteps && steps > 0; ++i)
+    steps_.insert(static_cast<uint64_t>(std::llround(std::pow(static_cast<double>(steps), i / (kSteps - 1.0)))) - 1);
+}
+ShadowObserver::~ShadowObserver() = default;
+
+void ShadowObserver::begin_step(uint64_t step) {
+  is_on_ = settings_.every > 0 ? step % static_cast<uint64_t>(settings_.every) == 0 : steps_.contains(step);
+}
+
+bool ShadowObserver::is_wanted(const OpEvent& event) const {
+  const bool is_of_training = event.phase == Phase::forward || event.phase == Phase::loss || event.phase == Phase::backward;
+  const std::vector<std::string>& ops = settings_.ops;
+  const auto matches = [&](const std::string& pattern) { return glob_match(pattern, event.op.name); };
+  if (!is_on_ || !is_of_training || (!ops.empty() && std::none_of(ops.begin(), ops.end(), matches))) return false;
+  if (has_quantized(event.call.inputs) || has_quantized(event.call.outputs)) return false;
+  return std::any_of(event.call.outputs.begin(), event.call.outputs.end(),
+                     [](const TensorView& output) { return is_narrow_float(output.dtype) && output.data != nullptr; });
+}
+
+TensorView ShadowObserver::made(const TensorView& view) {
+  const TensorView dense = is_dense(view) ? view : contiguous(view);
+  return like(dense, is_narrower(view.dtype) ? type_ : view.dtype);
+}
+
+TensorView ShadowObserver::like(TensorView view, DType dtype) {
+  view.dtype = dtype;
+  if (view.data == nullptr) return view;
+  const auto bytes = static_cast<size_t>(view.size()) * info(dtype).size;
+  view.data = taken_.emplace_back(std::make_unique<Memory>(*backend_, bytes))->data;
+  return view;
+}
+
+bool ShadowObserver::is_narrower(DType dtype) const { return is_float(dtype) && info(dtype).size < info(type_).size; }
+
+void ShadowObserver::copy(std::string_view op, const TensorView& from, const TensorView& to) {
+  const Attributes none;
+  OpCall call;
+  call.op = op;
+  call.inputs = {&from, 1};
+  call.outputs = {&to, 1};
+  call.attributes = &none;
+  run(*backend_, call);
+}
+
+TensorView ShadowObserver::widened(const TensorView& view) {
+  if (view.data == nullptr || !is_narrower(view.dtype)) return view;
+  TensorView wide = made(view);
+  copy("cast", view, wide);
+  return wide;
+}
+
+void ShadowObserver::refuse(std::string_view op) {
+  if (std::find(refused_.begin(), refused_.end(), op) == refused_.end()) refused_.emplace_back(op);
+}
+
+void ShadowObserver::before(const OpEvent& event, std::span<OutputRecord* const> /*records*/) {
+  wide_.clear();
+  taken_.clear();
+  if (!is_wanted(event)) return;
+  std::vector<TensorView> inputs;
+  for (const TensorView& input : event.call.inputs) inputs.push_back(widened(input));
+  for (const TensorView& output : event.call.outputs) {
+    // An op in place writes over what it reads: the shadow over a copy of that.
+    const auto same = std::find_if(event.call.inputs.begin(), event.call.inputs.end(),
+                                   [&](const TensorView& input) { return input.data == output.data && output.data != nullptr; });
+    if (same == event.call.inputs.end()) {
+      wide_.push_back(made(output));
+      continue;
+    }
+    TensorView& read = inputs[static_cast<size_t>(same - event.call.inputs.begin())];
+    if (read.data == same->data) {
+      const TensorView mine = made(*same);
+      copy("copy", *same, mine);
+      read = mine;
+    }
+    wide_.push_back(read);
+  }
+  OpCall call = event.call;
+  call.inputs = inputs;
+  call.outputs = wide_;
+  call.records = {};
+  call.input_fingerprints = {};
+  call.arithmetic = nullptr;
+  try {
+    run(*backend_, call);
+  } catch (const Error&) {
+    refuse(event.op.name);
+    wide_.clear();
+  }
+}
+
+void ShadowObserver::after(const OpEvent& event) {
+  for (size_t slot = 0; slot < wide_.size(); ++slot) {
+    const TensorView& output = event.call.outputs[slot];
+    if (!is_narrow_float(output.dtype) || output.data == nullptr) continue;
+    // Both in the layout of the wide result, whatever theirs is.
+    const TensorView wide = wide_[slot], stored = like(wide, type_), narrow = like(wide, output.dtype), rounded = like(wide, type_);
+    copy("cast", output, stored);
+    copy("cast", wide, narrow);
+    copy("cast", narrow, rounded);
+    const int64_t size = wide.size();
+    const Errors errors = type_ == DType::f64 ? errors_of(stored.as<double>(), wide.as<double>(), rounded.as<double>(), size)
+                                              : errors_of(stored.as<float>(), wide.as<float>(), rounded.as<float>(), size);
+    const ValueKey value{event.id, static_cast<uint32_t>(slot)};
+    if (errors.finite_in_one > 0) recorder_.add_measure(value, kFiniteInOne, static_cast<double>(errors.finite_in_one));
+    if (!(errors.signal > 0)) continue;
+    recorder_.add_measure(value, kInjectedError, std::sqrt(errors.injected / errors.signal));
+    recorder_.add_measure(value, kRoundingFloor, std::sqrt(errors.floor / errors.signal));
+  }
+  wide_.clear();
+  taken_.clear();
+}
+
+}  // namespace ulpscope

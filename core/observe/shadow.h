@@ -1,0 +1,73 @@
+// The observer that computes ops again, from the same inputs, in a wider type: what of an output's error its own op made. It adds
+// two measures to the row of each output in 16 bits: the Euclidean norm of the difference between what was stored and the wide
+// result, and of what one rounding of the wide result costs, each over the norm of that result. Where the first is the second, the
+// op is as exact as its type allows; sums that were kept in a narrower accumulator, or formed of factors that were rounded, show as
+// more.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "ulpscope/core/engine/observer.h"
+#include "ulpscope/kernels/backend.h"
+#include "ulpscope/recorder/recorder.h"
+
+namespace ulpscope {
+
+enum class ShadowType : uint8_t { fp32, fp64 };
+const char* name_of(ShadowType type);
+
+// What is computed again.
+struct ShadowSettings {
+  // In steps whose number is a multiple of it; 0: in eight of the run, where some op accumulates in FP16.
+  int64_t every = 0;
+  bool enabled = true;
+  std::vector<std::string> ops;  // by patterns of their names; empty: all
+  ShadowType type = ShadowType::fp32;
+
+  bool operator==(const ShadowSettings&) const = default;
+};
+
+class ShadowObserver : public Observer {
+ public:
+  static constexpr int kSteps = 8;
+
+  // Behind the observer that records. Ops run on a CPU of their own: memory that they take is not the run's. The recorder outlives
+  // it. `steps`: of the run in all.
+  ShadowObserver(Recorder& recorder, const ShadowSettings& settings, const CpuOptions& cpu, uint64_t steps);
+  ~ShadowObserver() override;
+
+  void begin_step(uint64_t step);
+  void before(const OpEvent& event, std::span<OutputRecord* const> records) override;
+  void after(const OpEvent& event) override;
+
+  // Names of ops whose outputs have 16 bits and that could not be computed again, of the run so far.
+  const std::vector<std::string>& refused() const { return refused_; }
+
+ private:
+  struct Memory;
+  bool is_wanted(const OpEvent& event) const;
+  // A dense one of that shape with memory of the shadow's own, in the wide type where the view's is narrower; of that layout and
+  // type.
+  TensorView made(const TensorView& view);
+  TensorView like(TensorView view, DType dtype);
+  TensorView widened(const TensorView& view);
+  bool is_narrower(DType dtype) const;
+  void copy(std::string_view op, const TensorView& from, const TensorView& to);  // op: "copy" or "cast"
+  void refuse(std::string_view op);
+
+  Recorder& recorder_;
+  const ShadowSettings settings_;
+  const DType type_;
+  const std::unique_ptr<Backend> backend_;
+  std::set<uint64_t> steps_;                    // in which it is, where it is not in each of so many
+  bool is_on_ = false;                          // in this step
+  std::vector<std::unique_ptr<Memory>> taken_;  // of the op that goes on
+  std::vector<TensorView> wide_;                // its outputs; empty: it is not computed again
+  std::vector<std::string> refused_;
+};
+
+}  // namespace ulpscope
