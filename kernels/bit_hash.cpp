@@ -15,14 +15,15 @@
 #define ULPSCOPE_KERNELS_BIT_HASH_COEFFICIENTS
 namespace ulpscope {
 namespace {
-// The lower halves of the coefficients, or the upper ones.
-constexpr std::array<uint32_t, kBitHashWords> halves_of_coefficients(int shift) {
-  std::array<uint32_t, kBitHashWords> made{};
-  for (size_t word = 0; word < made.size(); ++word)
-    made[word] = static_cast<uint32_t>(bit_hash_coefficient(static_cast<int64_t>(word)) >> shift);
+// The lower halves of the coefficients, or the upper ones; one more than there are, which a load from the second on touches.
+using Halves = std::array<uint32_t, kBitHashWords + 1>;
+constexpr Halves halves_of_coefficients(int shift) {
+  Halves made{};
+  for (int64_t word = 0; word < kBitHashWords; ++word)
+    made[static_cast<size_t>(word)] = static_cast<uint32_t>(bit_hash_coefficient(word) >> shift);
   return made;
 }
-alignas(64) constexpr std::array<uint32_t, kBitHashWords> kLower = halves_of_coefficients(0), kUpper = halves_of_coefficients(32);
+alignas(64) constexpr Halves kLower = halves_of_coefficients(0), kUpper = halves_of_coefficients(32);
 }  // namespace
 }  // namespace ulpscope
 #endif
@@ -47,13 +48,12 @@ uint64_t SumOfBlock(const uint8_t* bytes, int64_t size) {
   int64_t word = 0;
   for (; word + kWords <= words; word += kWords) {
     const auto values = hn::BitCast(d32, hn::LoadU(hn::Repartition<uint8_t, U32>(), bytes + 4 * word));
-    const auto lower = hn::Load(d32, kLower.data() + word), upper = hn::Load(d32, kUpper.data() + word);
-    const auto odd = [&](hn::Vec<U32> pairs) HWY_ATTR { return hn::BitCast(d32, hn::ShiftRight<32>(hn::BitCast(d, pairs))); };
-    const auto odd_values = odd(values);
-    lower_even = hn::Add(lower_even, hn::MulEven(values, lower));
-    lower_odd = hn::Add(lower_odd, hn::MulEven(odd_values, odd(lower)));
-    upper_even = hn::Add(upper_even, hn::MulEven(values, upper));
-    upper_odd = hn::Add(upper_odd, hn::MulEven(odd_values, odd(upper)));
+    // Odd words at even places, and beside them their coefficients, which are loaded from one on.
+    const auto odd = hn::BitCast(d32, hn::ShiftRight<32>(hn::BitCast(d, values)));
+    lower_even = hn::Add(lower_even, hn::MulEven(values, hn::Load(d32, kLower.data() + word)));
+    lower_odd = hn::Add(lower_odd, hn::MulEven(odd, hn::LoadU(d32, kLower.data() + word + 1)));
+    upper_even = hn::Add(upper_even, hn::MulEven(values, hn::Load(d32, kUpper.data() + word)));
+    upper_odd = hn::Add(upper_odd, hn::MulEven(odd, hn::LoadU(d32, kUpper.data() + word + 1)));
   }
   HWY_ALIGN uint64_t lanes[hn::MaxLanes(U64())];
   hn::Store(hn::Add(hn::Add(lower_even, lower_odd), hn::ShiftLeft<32>(hn::Add(upper_even, upper_odd))), d, lanes);

@@ -127,7 +127,9 @@ Value different_settings(const ComparedRuns& runs, size_t& others) {
   others = 0;
   for (const SettingInfo& setting : runs.b.trace().settings()) {
     const auto found = of_a.find(setting.name);
-    if (found == of_a.end() || found->second == setting.value || setting.name.starts_with("recording.")) continue;
+    if (found == of_a.end() || found->second == setting.value || setting.name.starts_with("recording.") ||
+        setting.name.starts_with("shadow."))
+      continue;
     if (told.size() == kMostTold) {
       ++others;
       continue;

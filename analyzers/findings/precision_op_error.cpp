@@ -1,9 +1,12 @@
+#include <algorithm>
+
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/judgements/op_errors.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/tensor_place.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope::findings {
 
@@ -16,6 +19,20 @@ constexpr Template kWorstOp{"precision.op_error.worst",
                             "Worst: {worst}, {error} in the median of {steps:count step}; one rounding of the exact result costs "
                             "{floor}."};
 constexpr Template kSumsInFp32{"advice.sums_in_fp32", "Add up in FP32{accumulation:brackets}."};
+constexpr Template kOpInFp32{"advice.op_in_fp32", "Compute it in FP32."};
+
+// The one that says how sums are kept: of all ops, or of some.
+SettingMention accumulation_of(const SettingNames& settings) {
+  const auto has = [&](SettingKind kind, std::string_view usual) {
+    const std::vector<SettingInfo>& all = settings.all();
+    return std::any_of(all.begin(), all.end(), [&](const SettingInfo& each) { return each.kind == kind && each.value != usual; });
+  };
+  const std::string_view fp32 = settings.words().fp32;
+  if (has(SettingKind::accumulation, fp32)) return settings.proposed(SettingKind::accumulation, fp32);
+  if (has(SettingKind::arithmetic, "{}")) return settings.now(SettingKind::arithmetic);
+  if (has(SettingKind::arithmetic_of_ops, "{}")) return settings.now(SettingKind::arithmetic_of_ops);
+  return {SettingKind::accumulation};
+}
 
 void find_op_errors(const RunFacts& facts, Findings& found) {
   const std::vector<OpError>& errors = facts.op_errors();  // the largest first
@@ -40,9 +57,13 @@ void find_op_errors(const RunFacts& facts, Findings& found) {
                      {"steps", worst->steps},
                      {"floor", {worst->floor, Unit::share}}});
   Advice advice;
-  advice.text =
-      kSumsInFp32({{"accumulation",
-                    advice.set(facts.context.settings.proposed(SettingKind::accumulation, facts.context.settings.words().fp32))}});
+  const OpSemantics& semantics = semantics_of(facts.selection.op(worst->tensor).function);
+  const bool adds_up = semantics.product != ProductKind::none || has_trait(semantics.function, kSumsProducts) ||
+                       semantics.reduces != Reduction::nothing;
+  if (adds_up)
+    advice.text = kSumsInFp32({{"accumulation", advice.set(accumulation_of(facts.context.settings))}});
+  else
+    advice.text = kOpInFp32();
   found.add(Severity::warning, std::move(title), std::move(evidence), std::move(advice), std::move(extent));
 }
 

@@ -23,7 +23,6 @@ struct OpError {
   double over_floor = 0;    // the median of the ratio; Inf where that rounding costs nothing
   double largest = 0;       // injected, of any row
   uint64_t largest_step = 0;
-  uint64_t finite_in_one = 0;  // elements that are finite in the stored or the wide result alone, of all rows
 
   bool is_felt() const { return injected >= kFelt && over_floor > kFloors; }
 };

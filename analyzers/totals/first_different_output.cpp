@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <set>
 #include <sstream>
 #include <tuple>
 #include <unordered_map>
@@ -44,7 +43,7 @@ struct NormsOfRow {
   uint32_t sequence;
   double scales;  // that the values contain
   bool before_rounding;
-  TensorNorms norms;
+  std::optional<TensorNorms> norms;  // nothing: not known
 };
 
 // What an op reads as an input.
@@ -73,6 +72,12 @@ class Side {
   bool is_cast(uint32_t tensor) const { return op_of(tensor).kind == OpKind::cast; }
   OutputId output(uint32_t tensor) const { return selection_.output(tensor); }
   const std::string& name(uint32_t tensor) const { return selection_.parameter_name(tensor); }
+  // Whether it stays from step to step: a weight, a state, or what a run was given once.
+  bool is_kept(uint32_t index) const {
+    const Role role = tensor(index).role;
+    return role == Role::weight || role == Role::master_weight || role == Role::optimizer_state || role == Role::buffer ||
+           op_of(index).function == OpFunction::source;
+  }
   // A weight or a state as a run began with it.
   bool is_kept_source(uint32_t tensor) const {
     return op_of(tensor).function == OpFunction::source && this->tensor(tensor).role != Role::input;
@@ -130,8 +135,8 @@ class Side {
         if (op_of(row.tensor).phase == Phase::evaluation) continue;
         PlaceOfOutput place{output(row.tensor), row.micro_batch, row.loss_index, 0};
         place.nth = seen[place]++;
-        if (const auto norms = TensorNorms::of(row, tensor(row.tensor).dtype))
-          rows.push_back({place, row.sequence, row.scale * row.quantization_scale, row.before_rounding, *norms});
+        rows.push_back({place, row.sequence, row.scale * row.quantization_scale, row.before_rounding,
+                        TensorNorms::of(row, tensor(row.tensor).dtype)});
       }
       return true;
     });
@@ -224,8 +229,10 @@ std::string rounding_text(const TensorInfo& tensor) {
 // One rank of each run.
 class BitComparison {
  public:
-  BitComparison(const Side& a, const Side& b, std::pair<int, int> ranks)
-      : a_(a), b_(b), ranks_(ranks), lacks_rows_(may_lack_rows(a.trace(), b.trace())) {}
+  BitComparison(const Snapshot& a, const Snapshot& b, const Selection& of_a, const Selection& of_b, std::pair<int, int> ranks,
+                bool lacks_ranks)
+      : a_(a, of_a), b_(b, of_b), ranks_(ranks), lacks_rows_(may_lack_rows(a, b)), lacks_ranks_(lacks_ranks) {}
+  BitComparison(const BitComparison&) = delete;
 
   // Up to the step `last`.
   void run(uint64_t last, const AnalysisOptions& options) {
@@ -251,6 +258,7 @@ class BitComparison {
       has_gap_ = true;
       known_.clear();
     }
+    std::erase_if(known_, [](const auto& value) { return !value.second; });
     is_first_step_ = is_first && !is_gap;
     before_ = is_gap ? std::nullopt : previous_;
     previous_ = step;
@@ -267,15 +275,18 @@ class BitComparison {
       const Recorded* const other = a_.find(row.place);
       if (other == nullptr) {
         if (is_told_of_one(b_, row.tensor)) return only_in(DifferenceKind::only_in_b, row, i, next_of_a);
+        known_.erase(row.place.output);
         continue;
       }
       const auto place = static_cast<size_t>(other - a_.rows().data());
       for (; next_of_a < place; ++next_of_a)
         if (const Recorded& passed = a_.rows()[next_of_a]; is_only_in_a(passed))
           return only_in(DifferenceKind::only_in_a, passed, i, i);
+        else if (b_.find(passed.place) == nullptr)
+          known_.erase(passed.place.output);
       next_of_a = std::max(next_of_a, place + 1);
       if (other->hash != row.hash) return differs(*other, row, i);
-      known_.insert(row.place.output);
+      known_[row.place.output] = b_.is_kept(row.tensor);
       ++equal;
     }
     for (; next_of_a < a_.rows().size(); ++next_of_a)
@@ -324,7 +335,8 @@ class BitComparison {
                                     b, place);
     first.tensor_a = a.tensor;
     first.tensor_b = b.tensor;
-    first.inputs_are_told = op.inputs_told && a_.op_of(a.tensor).inputs_told;
+    // A collective reads what other ranks have.
+    first.inputs_are_told = op.inputs_told && a_.op_of(a.tensor).inputs_told && !(lacks_ranks_ && op.kind == OpKind::collective);
     if (first.kind == DifferenceKind::computed)
       add_changes(a.tensor, b.tensor, first);
     else
@@ -395,9 +407,9 @@ class BitComparison {
   }
 
   static std::optional<FirstDifferentOutput::Distance> distance_of(const NormsOfRow* a, const NormsOfRow* b) {
-    if (a == nullptr || b == nullptr || a->norms.elements != b->norms.elements) return std::nullopt;
+    if (a == nullptr || b == nullptr || !a->norms || !b->norms || a->norms->elements != b->norms->elements) return std::nullopt;
     if (a->scales != b->scales || a->before_rounding != b->before_rounding) return std::nullopt;
-    return FirstDifferentOutput::Distance{a->norms.least_distance(b->norms), {}, std::max(a->norms.norm, b->norms.norm)};
+    return FirstDifferentOutput::Distance{a->norms->least_distance(*b->norms), {}, std::max(a->norms->norm, b->norms->norm)};
   }
 
   void add_distances(FirstDifferentOutput& first) const {
@@ -431,13 +443,13 @@ class BitComparison {
         for (const NormsOfRow& row : *rows)
           if (row.place.output == read.value && (rows == &earlier || row.sequence < result.sequence)) inputs[input] = row.norms;
     }
-    first.distance->bound = rounding_bound(op, b_.tensor(*first.tensor_b), result.norms, inputs);
+    first.distance->bound = rounding_bound(op, b_.tensor(*first.tensor_b), *result.norms, inputs);
   }
 
   Side a_, b_;
   const std::pair<int, int> ranks_;
-  const bool lacks_rows_;
-  std::set<OutputId> known_;                   // outputs that were equal, in the latest row
+  const bool lacks_rows_, lacks_ranks_;
+  std::map<OutputId, bool> known_;             // outputs that were equal in the latest row, and whether later steps read that
   std::optional<uint64_t> previous_, before_;  // steps that were compared: the one now, and the one right before it
   bool has_gap_ = false, is_first_step_ = false;
   std::map<uint64_t, uint64_t> equal_;
@@ -449,7 +461,7 @@ class BitComparison {
 ComparedBits compare_bits(const Snapshot& a, const Snapshot& b, const Selection& of_a, const Selection& of_b,
                           const AnalysisOptions& options) {
   ComparedBits result;
-  std::vector<BitComparison> ranks;
+  std::vector<std::map<uint64_t, uint64_t>> equal;  // outputs of each rank, by step
   uint64_t last = UINT64_MAX;
   size_t found = 0;
   const auto order = [](const FirstDifferentOutput& first) { return std::pair(first.step, first.place); };
@@ -457,17 +469,19 @@ ComparedBits compare_bits(const Snapshot& a, const Snapshot& b, const Selection&
     const Snapshot trace_a = a.of_rank(rank), trace_b = b.of_rank(other);
     if (trace_a.row_count("bits") == 0 || trace_b.row_count("bits") == 0) continue;
     result.are_recorded = true;
-    BitComparison& comparison = ranks.emplace_back(Side(trace_a, of_a), Side(trace_b, of_b), std::pair(rank, other));
+    BitComparison comparison(trace_a, trace_b, of_a, of_b, {rank, other}, a.lacks_ranks() || b.lacks_ranks());
     comparison.run(last, options);
+    if (options.cancelled()) return {};
+    equal.push_back(comparison.equal());
     if (!comparison.found()) continue;
-    // What differs on one rank reaches the others through collectives, which come behind it.
+    // What differs on one rank reaches the others through collectives, which come behind it where ranks run the same ops.
     if (result.first && order(*result.first) <= order(*comparison.found())) continue;
     result.first = comparison.found();
     last = result.first->step;
-    found = ranks.size() - 1;
+    found = equal.size() - 1;
   }
-  for (size_t i = 0; i < ranks.size(); ++i)
-    for (const auto& [step, outputs] : ranks[i].equal())
+  for (size_t i = 0; i < equal.size(); ++i)
+    for (const auto& [step, outputs] : equal[i])
       if (!result.first || step < result.first->step || (step == result.first->step && i == found)) result.outputs += outputs;
   return result;
 }

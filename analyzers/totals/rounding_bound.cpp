@@ -62,10 +62,10 @@ std::optional<double> error_of_product(const OpInfo& op, const TensorNorms& resu
   }
   const std::optional<double> error = gamma(k + 1);
   if (!error) return std::nullopt;
-  double terms = inputs[0]->norm * inputs[1]->norm * read_again;
+  double terms = inputs[0]->most * inputs[1]->most * read_again;
   if (inputs.size() > 2) {
     if (!reads_as(op.function, 2, Meaning::bias) || !inputs[2] || inputs[2]->elements == 0) return std::nullopt;
-    terms += inputs[2]->norm * std::sqrt(result.elements / inputs[2]->elements);  // for each row, or each place of a channel
+    terms += inputs[2]->most * std::sqrt(result.elements / inputs[2]->elements);  // for each row, or each place of a channel
   }
   return *error * terms;
 }
@@ -78,7 +78,7 @@ std::optional<double> error_of_sum(const OpInfo& op, const TensorNorms& result,
   if (terms <= 1) return std::nullopt;  // sums of all elements up to each
   const std::optional<double> error = gamma(terms + 1);
   if (!error) return std::nullopt;
-  return *error * std::sqrt(terms) * inputs[0]->norm / (op.function == OpFunction::mean ? terms : 1);
+  return *error * std::sqrt(terms) * inputs[0]->most / (op.function == OpFunction::mean ? terms : 1);
 }
 
 }  // namespace
@@ -86,7 +86,10 @@ std::optional<double> error_of_sum(const OpInfo& op, const TensorNorms& result,
 std::optional<TensorNorms> TensorNorms::of(const TensorRow& row, DType dtype) {
   if (row.known != StatisticsLevel::values || stored_nonfinite(row, dtype) > 0) return std::nullopt;
   const TensorStatistics& of = row.statistics;
-  return TensorNorms{static_cast<double>(of.count), std::sqrt(of.sum_of_squares), of.sum, of.largest};
+  const double elements = static_cast<double>(of.count), norm = std::sqrt(of.sum_of_squares);
+  const FloatFormat& format = *info(dtype).format;
+  const double raised = row.before_rounding ? unit_of(dtype) * norm + std::sqrt(elements) * format.smallest_positive() / 2 : 0;
+  return TensorNorms{elements, norm, norm + raised, of.sum, of.largest};
 }
 
 double TensorNorms::least_distance(const TensorNorms& other) const {

@@ -15,6 +15,7 @@ namespace ulpscope {
 struct TensorNorms {
   double elements = 0;
   double norm = 0;     // Euclidean
+  double most = 0;     // of the norm as it is stored, where that is after the rounding that the statistics are before
   double sum = 0;      // of the elements
   double largest = 0;  // magnitude
 

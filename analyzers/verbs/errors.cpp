@@ -1,8 +1,8 @@
 #include "ulpscope/analyzers/verbs/errors.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -10,13 +10,21 @@
 #include "ulpscope/analyzers/findings/verdict.h"
 #include "ulpscope/analyzers/judgements/op_errors.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/subject/producer.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 
 namespace ulpscope {
 
 namespace {
 
-constexpr Template kAsExactAsTypes{"verdict.ops_are_exact", "No op that was computed again is {limit:%} or more of its norm off."};
+constexpr Template kAsExactAsTypes{"verdict.ops_are_exact",
+                                   "No op that was computed again is {limit:%} or more of its norm off by more than twice what one "
+                                   "rounding costs."};
+constexpr Template kNothingNarrow{"verdict.nothing_in_16_bits",
+                                  "No output in 16 bits that was rounded to nearest was computed again."};
+constexpr Template kNoneAsked{"verdict.no_shadow_in_asked", "No op of the selection was computed again."};
+constexpr Template kNoShadowOfOthers{"verdict.no_shadow_of_others",
+                                     "No op was computed again in a wider type: only runs of `ulpscope train` can be."};
 constexpr Template kNoShadow{"verdict.no_shadow",
                              "No op was computed again in a wider type: `ulpscope train EXPERIMENT --shadow every=10` does that."};
 
@@ -101,9 +109,16 @@ Report ErrorAnalysis::report(const Snapshot& trace) {
   find_all(kPartsOnRun, run_.whole().facts(), report);
   const RunFacts& facts = run_.asked().facts();
   const std::vector<OpError>& errors = facts.op_errors();
-  add_verdict_on(Matter::of(Part::errors,
-                            errors.empty() ? Sentence(kNoShadow()) : kAsExactAsTypes({{"limit", {OpError::kFelt, Unit::share}}})),
-                 trace, report);
+  const std::vector<SettingInfo>& settings = facts.context.settings.all();
+  const bool was_asked_for = std::any_of(settings.begin(), settings.end(), [](const SettingInfo& setting) {
+    return setting.name == "shadow.every" && setting.value != "0";
+  });
+  const Sentence nothing = !errors.empty()                             ? kAsExactAsTypes({{"limit", {OpError::kFelt, Unit::share}}})
+                           : !run_.whole().facts().op_errors().empty() ? kNoneAsked()
+                           : !is_of_own_engine(trace.run())            ? kNoShadowOfOthers()
+                           : was_asked_for                             ? kNothingNarrow()
+                                                                       : kNoShadow();
+  add_verdict_on(Matter::of(Part::errors, nothing), trace, report);
   if (errors.empty()) return report;
   uint64_t steps = 0;
   for (const OpError& error : errors) steps = std::max(steps, error.steps);

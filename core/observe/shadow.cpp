@@ -1,11 +1,15 @@
 #include "ulpscope/core/observe/shadow.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "ulpscope/base/clock.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/kernels/output_rounding.h"
 #include "ulpscope/trace/measure_names.h"
 
 namespace ulpscope {
@@ -13,15 +17,24 @@ namespace ulpscope {
 namespace {
 
 bool is_narrow_float(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+// An output in 16 bits that is rounded to nearest: what another rounding makes of it is no error, and is told elsewhere.
+bool is_looked_at(const OpCall& call, size_t slot) {
+  const TensorView& output = call.outputs[slot];
+  if (!is_narrow_float(output.dtype) || output.data == nullptr) return false;
+  if (std::any_of(call.inputs.begin(), call.inputs.end(),
+                  [&](const TensorView& input) { return flushes_input(call, input.dtype); }))
+    return false;
+  const Rounding rounding = output_rounding(call, static_cast<int>(slot), output.dtype);
+  return rounding.mode == RoundingMode::nearest_even && rounding.subnormals == SubnormalResults::keep &&
+         !flushes_narrow_products(call);
+}
 bool has_quantized(std::span<const TensorView> views) {
   return std::any_of(views.begin(), views.end(), [](const TensorView& view) { return is_quantized(view.dtype); });
 }
 
-// Sums of squares, over elements of which all three are finite; of those beyond the type's range the wide one, once rounded, is
-// not.
+// Sums of squares over the elements that are finite in all three: as stored, wide, and wide rounded once.
 struct Errors {
   double signal = 0, injected = 0, floor = 0;
-  uint64_t finite_in_one = 0;
 };
 
 // Of `size` elements in one order: as stored, the wide ones, and these rounded.
@@ -31,20 +44,17 @@ Errors errors_of(const Number* stored, const Number* wide, const Number* rounded
   constexpr int64_t kLanes = 8;
   constexpr Number kMost = std::numeric_limits<Number>::max();
   double signal[kLanes] = {}, injected[kLanes] = {}, floor[kLanes] = {};
-  uint64_t finite_in_one[kLanes] = {};
   for (int64_t begin = 0; begin < size; begin += kLanes) {
     const int64_t n = std::min(kLanes, size - begin);
     for (int64_t lane = 0; lane < n; ++lane) {
       const int64_t i = begin + lane;
-      const bool is_stored = std::abs(stored[i]) <= kMost, is_wide = std::abs(wide[i]) <= kMost;
-      const bool are_finite = is_stored && is_wide && std::abs(rounded[i]) <= kMost;
+      const bool are_finite = std::abs(stored[i]) <= kMost && std::abs(wide[i]) <= kMost && std::abs(rounded[i]) <= kMost;
       const double value = are_finite ? static_cast<double>(wide[i]) : 0;
       const double off = are_finite ? static_cast<double>(stored[i]) - value : 0;
       const double least = are_finite ? static_cast<double>(rounded[i]) - value : 0;
       signal[lane] += value * value;
       injected[lane] += off * off;
       floor[lane] += least * least;
-      finite_in_one[lane] += is_stored != is_wide;
     }
   }
   Errors errors;
@@ -52,7 +62,6 @@ Errors errors_of(const Number* stored, const Number* wide, const Number* rounded
     errors.signal += signal[lane];
     errors.injected += injected[lane];
     errors.floor += floor[lane];
-    errors.finite_in_one += finite_in_one[lane];
   }
   return errors;
 }
@@ -85,6 +94,7 @@ ShadowObserver::ShadowObserver(Recorder& recorder, const ShadowSettings& setting
 ShadowObserver::~ShadowObserver() = default;
 
 void ShadowObserver::begin_step(uint64_t step) {
+  seconds_ = 0;
   is_on_ = settings_.every > 0 ? step % static_cast<uint64_t>(settings_.every) == 0 : steps_.contains(step);
 }
 
@@ -93,9 +103,10 @@ bool ShadowObserver::is_wanted(const OpEvent& event) const {
   const std::vector<std::string>& ops = settings_.ops;
   const auto matches = [&](const std::string& pattern) { return glob_match(pattern, event.op.name); };
   if (!is_on_ || !is_of_training || (!ops.empty() && std::none_of(ops.begin(), ops.end(), matches))) return false;
-  if (has_quantized(event.call.inputs) || has_quantized(event.call.outputs)) return false;
-  return std::any_of(event.call.outputs.begin(), event.call.outputs.end(),
-                     [](const TensorView& output) { return is_narrow_float(output.dtype) && output.data != nullptr; });
+  if (has_quantized(event.call.inputs) || has_quantized(event.call.outputs) || refused_.contains(event.op.name)) return false;
+  for (size_t slot = 0; slot < event.call.outputs.size(); ++slot)
+    if (is_looked_at(event.call, slot)) return true;
+  return false;
 }
 
 TensorView ShadowObserver::made(const TensorView& view) {
@@ -130,14 +141,40 @@ TensorView ShadowObserver::widened(const TensorView& view) {
   return wide;
 }
 
-void ShadowObserver::refuse(std::string_view op) {
-  if (std::find(refused_.begin(), refused_.end(), op) == refused_.end()) refused_.emplace_back(op);
+void ShadowObserver::refuse(const OpEvent& event, const char* why) {
+  wide_.clear();
+  if (refused_.emplace(event.op.name).second)
+    recorder_.add_note(fmt::format("Op `{}` could not be computed again in {}: {}.", event.op.name, name_of(settings_.type), why));
 }
 
+// Whatever happens here, training goes on.
 void ShadowObserver::before(const OpEvent& event, std::span<OutputRecord* const> /*records*/) {
   wide_.clear();
   taken_.clear();
   if (!is_wanted(event)) return;
+  const auto start = Clock::now();
+  try {
+    compute(event);
+  } catch (const std::exception& error) {
+    refuse(event, error.what());
+  }
+  seconds_ += seconds_since(start);
+}
+
+void ShadowObserver::after(const OpEvent& event) {
+  if (wide_.empty()) return;
+  const auto start = Clock::now();
+  try {
+    compare(event);
+  } catch (const std::exception& error) {
+    refuse(event, error.what());
+  }
+  wide_.clear();
+  taken_.clear();
+  seconds_ += seconds_since(start);
+}
+
+void ShadowObserver::compute(const OpEvent& event) {
   std::vector<TensorView> inputs;
   for (const TensorView& input : event.call.inputs) inputs.push_back(widened(input));
   for (const TensorView& output : event.call.outputs) {
@@ -162,18 +199,13 @@ void ShadowObserver::before(const OpEvent& event, std::span<OutputRecord* const>
   call.records = {};
   call.input_fingerprints = {};
   call.arithmetic = nullptr;
-  try {
-    run(*backend_, call);
-  } catch (const Error&) {
-    refuse(event.op.name);
-    wide_.clear();
-  }
+  run(*backend_, call);
 }
 
-void ShadowObserver::after(const OpEvent& event) {
+void ShadowObserver::compare(const OpEvent& event) {
   for (size_t slot = 0; slot < wide_.size(); ++slot) {
     const TensorView& output = event.call.outputs[slot];
-    if (!is_narrow_float(output.dtype) || output.data == nullptr) continue;
+    if (!is_looked_at(event.call, slot)) continue;
     // Both in the layout of the wide result, whatever theirs is.
     const TensorView wide = wide_[slot], stored = like(wide, type_), narrow = like(wide, output.dtype), rounded = like(wide, type_);
     copy("cast", output, stored);
@@ -183,13 +215,10 @@ void ShadowObserver::after(const OpEvent& event) {
     const Errors errors = type_ == DType::f64 ? errors_of(stored.as<double>(), wide.as<double>(), rounded.as<double>(), size)
                                               : errors_of(stored.as<float>(), wide.as<float>(), rounded.as<float>(), size);
     const ValueKey value{event.id, static_cast<uint32_t>(slot)};
-    if (errors.finite_in_one > 0) recorder_.add_measure(value, kFiniteInOne, static_cast<double>(errors.finite_in_one));
     if (!(errors.signal > 0)) continue;
     recorder_.add_measure(value, kInjectedError, std::sqrt(errors.injected / errors.signal));
     recorder_.add_measure(value, kRoundingFloor, std::sqrt(errors.floor / errors.signal));
   }
-  wide_.clear();
-  taken_.clear();
 }
 
 }  // namespace ulpscope

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -35,8 +36,8 @@ class ShadowObserver : public Observer {
  public:
   static constexpr int kSteps = 8;
 
-  // Behind the observer that records. Ops run on a CPU of their own: memory that they take is not the run's. The recorder outlives
-  // it. `steps`: of the run in all.
+  // The recorder outlives it, and its observer is to be told of each op before this one. Ops run on a CPU backend of the shadow's
+  // own, so that the memory they take is not the run's. `steps`: of the run in all.
   ShadowObserver(Recorder& recorder, const ShadowSettings& settings, const CpuOptions& cpu, uint64_t steps);
   ~ShadowObserver() override;
 
@@ -44,20 +45,22 @@ class ShadowObserver : public Observer {
   void before(const OpEvent& event, std::span<OutputRecord* const> records) override;
   void after(const OpEvent& event) override;
 
-  // Names of ops whose outputs have 16 bits and that could not be computed again, of the run so far.
-  const std::vector<std::string>& refused() const { return refused_; }
+  // What it took in this step.
+  double seconds() const { return seconds_; }
 
  private:
   struct Memory;
   bool is_wanted(const OpEvent& event) const;
-  // A dense one of that shape with memory of the shadow's own, in the wide type where the view's is narrower; of that layout and
+  // These have memory of the shadow's own: dense, in the wide type where the view's is narrower, or of the view's layout and that
   // type.
   TensorView made(const TensorView& view);
   TensorView like(TensorView view, DType dtype);
   TensorView widened(const TensorView& view);
   bool is_narrower(DType dtype) const;
   void copy(std::string_view op, const TensorView& from, const TensorView& to);  // op: "copy" or "cast"
-  void refuse(std::string_view op);
+  void compute(const OpEvent& event);
+  void compare(const OpEvent& event);
+  void refuse(const OpEvent& event, const char* why);
 
   Recorder& recorder_;
   const ShadowSettings settings_;
@@ -67,7 +70,8 @@ class ShadowObserver : public Observer {
   bool is_on_ = false;                          // in this step
   std::vector<std::unique_ptr<Memory>> taken_;  // of the op that goes on
   std::vector<TensorView> wide_;                // its outputs; empty: it is not computed again
-  std::vector<std::string> refused_;
+  std::set<std::string, std::less<>> refused_;  // ops that could not be computed again
+  double seconds_ = 0;
 };
 
 }  // namespace ulpscope

@@ -62,6 +62,7 @@ void check_names(const Experiment& experiment, const Model& model) {
   check("arithmetic.modules", [&] { check_patterns("module of the model", arithmetic_modules, modules); });
   check("recording.modules", [&] { check_patterns("module of the model", experiment.recording.modules, modules); });
   check("recording.ops", [&] { check_patterns("op", experiment.recording.ops, ops); });
+  check("shadow.ops", [&] { check_patterns("op", experiment.shadow.ops, ops); });
 }
 
 // Names of tensors and paths of modules stand for what they name, in files and in recordings.

@@ -330,6 +330,8 @@ void validate(const Experiment& experiment) {
 
   for (const InjectedFault& fault : experiment.inject) check_fault(fault);
 
+  if (experiment.shadow.every > 0 && experiment.recording.level == RecordLevel::off)
+    fail({"shadow.every"}, "shadow.every: expected 0 where recording.level is off: what it finds is recorded");
   const uint64_t max_size = experiment.recording.max_size;
   if (max_size > 0 && max_size < empty_trace_bytes()) {
     fail({"recording.max_size"},

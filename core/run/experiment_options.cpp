@@ -414,11 +414,13 @@ std::vector<Option<Experiment>> make_experiment_options() {
       number("recording.flush_interval", {.low = 0, .high = 3600}, "seconds between flushes of the trace",
              ULPSCOPE_FIELD(recording.flush_interval)),
 
-      integer("shadow.every", {.low = 0, .high = 1099511627776},
-              "ops whose outputs have 16 bits are computed again, from the same inputs in a wider type, in every so manieth step: "
-              "`errors` shows what each got wrong; 0: in eight steps, the first, the last and others between, of runs in which "
-              "some op accumulates in FP16",
-              ULPSCOPE_FIELD(shadow.every)),
+      integer(
+          "shadow.every", {.low = 0, .high = 1099511627776},
+          "ops whose outputs have 16 bits are computed again, from the same inputs in a wider type, in each step whose number "
+          "is a multiple of this: "
+          "`errors` shows what each got wrong; 0: in up to eight steps, the first, the last and others between, of runs in which "
+          "some op accumulates in FP16",
+          ULPSCOPE_FIELD(shadow.every)),
       boolean("shadow.enabled", "false: in no step", ULPSCOPE_FIELD(shadow.enabled)),
       text_list("shadow.ops", "ops that match one of these patterns only; []: all", ULPSCOPE_FIELD(shadow.ops)),
       choice("shadow.as", "the wider type", ULPSCOPE_FIELD(shadow.type)),

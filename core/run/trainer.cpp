@@ -172,6 +172,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
     faults.emplace(experiment.inject, *backend, *model, *data.train, total_steps);
     if (faults->watches_ops()) context.observers.push_back(&*faults);
   }
+  const bool has_shadow = computes_again();
   if (!options.trace_path.empty() && experiment.recording.level != RecordLevel::off) {
     RunInfo run = describe_run(experiment, *backend, scaler.has_value(), parent);
     run.run_id = run_id;
@@ -185,7 +186,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
     captures_later = backend->runs_behind() && !faults;
     observer.emplace(*recorder, *backend, captures_later ? Capturing::later : Capturing::at_once);
     context.observers.push_back(&*observer);
-    make_shadow();
+    if (has_shadow) context.observers.push_back(&shadow.emplace(*recorder, experiment.shadow, cpu, total_steps));
   }
   if (!capsule.path.empty()) {
     ring.emplace(capsule);
@@ -197,14 +198,14 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
   if (profiler) context.observers = profiler->around(context.observers);
 }
 
-void Trainer::State::make_shadow() {
+bool Trainer::State::computes_again() const {
   const ShadowSettings& settings = experiment.shadow;
   const bool is_asked_for = settings.every > 0;
-  if (!settings.enabled || (!is_asked_for && (backend->runs_behind() || !accumulates_in_fp16(experiment.arithmetic)))) return;
+  if (!settings.enabled || (!is_asked_for && (backend->runs_behind() || !accumulates_in_fp16(experiment.arithmetic)))) return false;
   if (backend->runs_behind())
     throw usage_error("shadow.every: ops are computed again from the CPU's memory; expected 0, or a run on the CPU, not on {}",
                       backend->name());
-  context.observers.push_back(&shadow.emplace(*recorder, settings, cpu, total_steps));
+  return true;
 }
 
 DataSplits Trainer::State::open_data_of(const TrainerOptions& options) const {
@@ -489,7 +490,7 @@ StepResult Trainer::step() {
   row.scale_after = s.scale();
   s.describe_norms(values.norms, row);
   row.peak_memory = s.backend->peak_bytes();
-  row.seconds = result.seconds = seconds_since(start);
+  row.seconds = result.seconds = seconds_since(start) - (s.shadow ? s.shadow->seconds() : 0);
   s.count_step(result, row.peak_memory);
 
   if (s.nonfinite_watch) {

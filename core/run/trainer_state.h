@@ -62,7 +62,8 @@ struct Trainer::State {
   // For the capsule, whatever comes of it: how training stands before the step, and the step.
   void keep_state(uint64_t step);
   void keep_step(const StepResult& step);
-  void make_shadow();
+  // Whether ops are computed again; throws a usage Error where that is asked for and cannot be.
+  bool computes_again() const;
   // The parts of a step, in their order.
   void begin_step(uint64_t step);
   std::vector<Tensor> run_batches();     // the losses

@@ -45,14 +45,17 @@ constexpr ulpscope_aten_calls kLibrary{
     ulpscope_fill_update, ulpscope_last_error};
 
 // Tells apart what a call reads beside whole tensors: parts and orders of them that views are, and numbers. 0: nothing of that.
-uint64_t hash_of_operands(std::span<const Read> reads) {
+// `written`: the storages that it writes over.
+uint64_t hash_of_operands(std::span<const Read> reads, std::span<const uint64_t> written) {
   uint64_t hash = 0;
   const auto add = [&](uint64_t value) { hash = hash_combine(hash, value); };
   for (const Read& read : reads) {
     const Tensor& tensor = *read.tensor;
+    const bool is_overwritten = std::find(written.begin(), written.end(), tensor.storage) != written.end();
     if (!tensor.is_on_host || tensor.unreadable != nullptr || tensor.data == nullptr) continue;
     const int64_t size = element_size(tensor);
     if (tensor.rank == 0 && size > 0) {
+      if (is_overwritten) continue;  // it holds the result by now
       uint64_t bits = 0;
       std::memcpy(&bits, tensor.data, static_cast<size_t>(size));
       add(read.number);
@@ -63,10 +66,13 @@ uint64_t hash_of_operands(std::span<const Read> reads) {
     bool is_in_order = tensor.data == tensor.storage_data;
     for (int32_t i = tensor.rank; i-- > 0; whole *= tensor.shape[i])
       is_in_order = is_in_order && (tensor.shape[i] == 1 || tensor.strides[i] == whole);
-    if (is_in_order) continue;
+    if (is_in_order && static_cast<uint64_t>(whole * size) == tensor.storage_bytes) continue;
     add(read.number);
     add(static_cast<uint64_t>(static_cast<const std::byte*>(tensor.data) - static_cast<const std::byte*>(tensor.storage_data)));
-    for (int32_t i = 0; i < tensor.rank; ++i) add(static_cast<uint64_t>(tensor.strides[i]));
+    for (int32_t i = 0; i < tensor.rank; ++i) {
+      add(static_cast<uint64_t>(tensor.shape[i]));
+      add(static_cast<uint64_t>(tensor.strides[i]));
+    }
   }
   return hash;
 }
@@ -652,7 +658,11 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
   attributes_place = parameter != 0    ? hash_combine(hash_combine(attributes_place, 1), parameter)
                      : forward_id != 0 ? hash_combine(hash_combine(attributes_place, 2), forward_id)
                                        : hash_combine(hash_combine(attributes_place, 3), module);
-  call.attributes = attributes_of(schema, row.bound, attributes_place, state_.hashes_bits != 0 ? hash_of_operands(reads) : 0);
+  std::vector<uint64_t> written;
+  for (const LabelledOutput& each : outputs)
+    if (each.is_written) written.push_back(each.tensor->storage);
+  call.attributes =
+      attributes_of(schema, row.bound, attributes_place, state_.hashes_bits != 0 ? hash_of_operands(reads, written) : 0);
   const auto explained = [&](const Tensor& tensor, const void* data) {
     std::vector<ReadValues> values;
     for (size_t i = 0; i < reads.size(); ++i) {

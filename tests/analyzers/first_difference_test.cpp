@@ -161,7 +161,7 @@ TensorNorms norms_of(const std::vector<float>& values) {
     norms.sum += value;
     norms.largest = std::max(norms.largest, std::fabs(double{value}));
   }
-  norms.norm = std::sqrt(squares);
+  norms.norm = norms.most = std::sqrt(squares);
   return norms;
 }
 double distance(const std::vector<float>& a, const std::vector<float>& b) {
@@ -222,14 +222,14 @@ TEST(RoundingBound, HoldsForSumsInOtherOrders) {
 
 // Where an op's attributes or roundings say that more happens, or an input is not known, there is none.
 TEST(RoundingBound, IsNotGivenWhereItWouldBeAGuess) {
-  const std::optional<TensorNorms> some = TensorNorms{6, 1, 1, 1};
+  const std::optional<TensorNorms> some = TensorNorms{6, 1, 1, 1, 1};
   const std::vector<std::optional<TensorNorms>> two{some, some}, unknown{some, std::nullopt};
   OpInfo op;
   op.function = OpFunction::linear;
   op.product = {2, 3, 3, 1, 1, 8};
   EXPECT_TRUE(rounding_bound(op, TensorInfo(), *some, two).has_value());
   EXPECT_FALSE(rounding_bound(op, TensorInfo(), *some, unknown).has_value());
-  EXPECT_FALSE(rounding_bound(op, TensorInfo(), TensorNorms{7, 1, 1, 1}, two).has_value());
+  EXPECT_FALSE(rounding_bound(op, TensorInfo(), TensorNorms{7, 1, 1, 1, 1}, two).has_value());
   TensorInfo tensor;
   tensor.rounding = RoundingMode::toward_zero;
   EXPECT_FALSE(rounding_bound(op, tensor, *some, two).has_value());

@@ -170,7 +170,6 @@ TEST_F(Shadow, OpsThatRoundOnceAreAtTheirFloor) {
     EXPECT_LE(injected, 1.1 * floor + 1e-7) << op->name;
   }
   for (const char* op : {"linear", "matmul", "layer_norm", "dropout", "gelu", "gelu_backward"}) EXPECT_TRUE(ops.contains(op)) << op;
-  EXPECT_FALSE(found.contains(std::string(kFiniteInOne)));
 }
 
 TEST_F(Shadow, ChangesNoBitAndLooksWhereItIsAskedTo) {

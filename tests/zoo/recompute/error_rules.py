@@ -8,17 +8,13 @@ from .sentences import Claim
 FELT, FLOORS = 0.1, 2
 
 
-def middle(values):
-    return float(numpy.sort(values)[len(values) // 2])
-
-
 class Error:
     """Of an output: the medians over its rows."""
 
     def __init__(self, injected, floor, steps):
         with numpy.errstate(divide="ignore", invalid="ignore"):
             over = numpy.where(floor > 0, injected / floor, numpy.where(injected > 0, numpy.inf, 1))
-        self.injected, self.floor, self.over = middle(injected), middle(floor), middle(over)
+        self.injected, self.floor, self.over = (float(numpy.median(each)) for each in (injected, floor, over))
         self.steps, self.first = len(set(steps.tolist())), int(steps.min())
         self.is_felt = self.injected >= FELT and self.over > FLOORS
 
