@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <memory>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ulpscope/kernels/bit_hash.cpp"
@@ -81,31 +82,41 @@ HWY_EXPORT(SumOfBlock);
 // Blocks for one thread: enough to be worth it, and to stay in cache.
 constexpr int64_t kBlocksOfShare = 32;
 
-// The n elements of `bytes` bytes from `begin` on, in logical order.
+// The n elements of `bytes` bytes from `begin` on, in logical order. `elements`: that order. Where the last dimension but one lies
+// together in memory, as channels do that come last there, rows of it are taken several at a time, so that what is loaded is used.
 template <size_t bytes>
-void gather(const TensorView& view, int64_t begin, int64_t n, uint8_t* to) {
-  const uint8_t* const from = view.as<const uint8_t>();
-  const int last = view.rank - 1;
-  const int64_t row = view.shape[last], stride = view.strides[last];
+void gather(const uint8_t* from, const ElementOrder& elements, int64_t begin, int64_t n, uint8_t* to) {
+  constexpr int64_t kTogether = 64 / bytes, kSize = bytes;
+  const int last = elements.rank - 1;
+  const int64_t row = last < 0 ? n : elements.shape[last], stride = last < 0 ? 0 : elements.strides[last];
+  const bool lie_together = last > 0 && elements.strides[last - 1] == 1;
   while (n > 0) {
-    const int64_t in_row = begin % row, count = std::min(n, row - in_row);
-    const uint8_t* first = from + offset_of(view, begin) * static_cast<int64_t>(bytes);
-    for (int64_t i = 0; i < count; ++i, to += bytes, first += stride * static_cast<int64_t>(bytes)) std::memcpy(to, first, bytes);
-    begin += count;
-    n -= count;
+    const uint8_t* const first = from + elements.offset_of(begin) * kSize;
+    const int64_t in_row = begin % row;
+    int64_t rows = 1, count = std::min(n, row - in_row);
+    if (lie_together && in_row == 0 && n >= row) {
+      rows = std::min({kTogether, n / row, elements.shape[last - 1] - begin / row % elements.shape[last - 1]});
+      count = row;
+    }
+    for (int64_t i = 0; i < count; ++i)
+      for (int64_t k = 0; k < rows; ++k) std::memcpy(to + (k * row + i) * kSize, first + (i * stride + k) * kSize, bytes);
+    to += rows * count * kSize;
+    begin += rows * count;
+    n -= rows * count;
   }
 }
 
-void gather(const TensorView& view, int64_t begin, int64_t n, uint8_t* to) {
+void gather(const TensorView& view, const ElementOrder& elements, int64_t begin, int64_t n, uint8_t* to) {
+  const auto* const from = view.as<const uint8_t>();
   switch (info(view.dtype).size) {
     case sizeof(uint8_t):
-      return gather<sizeof(uint8_t)>(view, begin, n, to);
+      return gather<sizeof(uint8_t)>(from, elements, begin, n, to);
     case sizeof(uint16_t):
-      return gather<sizeof(uint16_t)>(view, begin, n, to);
+      return gather<sizeof(uint16_t)>(from, elements, begin, n, to);
     case sizeof(uint32_t):
-      return gather<sizeof(uint32_t)>(view, begin, n, to);
+      return gather<sizeof(uint32_t)>(from, elements, begin, n, to);
     default:
-      return gather<sizeof(uint64_t)>(view, begin, n, to);
+      return gather<sizeof(uint64_t)>(from, elements, begin, n, to);
   }
 }
 
@@ -115,17 +126,20 @@ uint64_t bit_hash_of(const TensorView& view, const ParallelFor& parallel_for) {
   const auto element_bytes = static_cast<int64_t>(info(view.dtype).size);
   const int64_t bytes = view.size() * element_bytes, blocks = (bytes + kBitHashBytes - 1) / kBitHashBytes;
   const bool is_direct = is_contiguous(view);
+  const ElementOrder elements = is_direct ? ElementOrder() : elements_in_order(view, contiguous(view));
   std::atomic<uint64_t> total = 0;
   const auto add_share = [&](int64_t share) {
-    alignas(64) uint8_t gathered[kBitHashBytes];
-    uint64_t of_share = 0;
-    const int64_t end = std::min((share + 1) * kBlocksOfShare, blocks);
-    for (int64_t block = share * kBlocksOfShare; block < end; ++block) {
-      const int64_t begin = block * kBitHashBytes, size = std::min(kBitHashBytes, bytes - begin);
-      if (!is_direct) gather(view, begin / element_bytes, size / element_bytes, gathered);
-      const uint8_t* const from = is_direct ? view.as<const uint8_t>() + begin : gathered;
-      of_share += bit_hash_of_block(block, HWY_DYNAMIC_DISPATCH(SumOfBlock)(from, size));
+    const int64_t begin = share * kBlocksOfShare * kBitHashBytes, size = std::min(kBlocksOfShare * kBitHashBytes, bytes - begin);
+    std::unique_ptr<uint8_t[]> gathered;
+    if (!is_direct) {
+      gathered = std::make_unique_for_overwrite<uint8_t[]>(static_cast<size_t>(size));
+      gather(view, elements, begin / element_bytes, size / element_bytes, gathered.get());
     }
+    const uint8_t* const from = is_direct ? view.as<const uint8_t>() + begin : gathered.get();
+    uint64_t of_share = 0;
+    for (int64_t at = 0; at < size; at += kBitHashBytes)
+      of_share += bit_hash_of_block((begin + at) / kBitHashBytes,
+                                    HWY_DYNAMIC_DISPATCH(SumOfBlock)(from + at, std::min(kBitHashBytes, size - at)));
     total.fetch_add(of_share, std::memory_order_relaxed);
   };
   const int64_t shares = (blocks + kBlocksOfShare - 1) / kBlocksOfShare;

@@ -21,16 +21,16 @@ constexpr Template kWorstOp{"precision.op_error.worst",
 constexpr Template kSumsInFp32{"advice.sums_in_fp32", "Add up in FP32{accumulation:brackets}."};
 constexpr Template kOpInFp32{"advice.op_in_fp32", "Compute it in FP32."};
 
-// The one that says how sums are kept: of all ops, or of some.
+// The one that says how sums are kept: of all ops, or a table for some of them.
 SettingMention accumulation_of(const SettingNames& settings) {
-  const auto has = [&](SettingKind kind, std::string_view usual) {
-    const std::vector<SettingInfo>& all = settings.all();
-    return std::any_of(all.begin(), all.end(), [&](const SettingInfo& each) { return each.kind == kind && each.value != usual; });
-  };
   const std::string_view fp32 = settings.words().fp32;
-  if (has(SettingKind::accumulation, fp32)) return settings.proposed(SettingKind::accumulation, fp32);
-  if (has(SettingKind::arithmetic, "{}")) return settings.now(SettingKind::arithmetic);
-  if (has(SettingKind::arithmetic_of_ops, "{}")) return settings.now(SettingKind::arithmetic_of_ops);
+  for (const SettingInfo& each : settings.all())
+    if (each.kind == SettingKind::accumulation && each.value != fp32) return settings.proposed(SettingKind::accumulation, fp32);
+  for (const SettingInfo& each : settings.all()) {
+    const bool is_table = each.value.starts_with("{") && each.value != "{}";
+    if (is_table && (each.kind == SettingKind::arithmetic || each.kind == SettingKind::arithmetic_of_ops))
+      return settings.now_named(each.name);
+  }
   return {SettingKind::accumulation};
 }
 
