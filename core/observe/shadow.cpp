@@ -44,19 +44,18 @@ Errors errors_of(const Number* stored, const Number* wide, const Number* rounded
   constexpr int64_t kLanes = 8;
   constexpr Number kMost = std::numeric_limits<Number>::max();
   double signal[kLanes] = {}, injected[kLanes] = {}, floor[kLanes] = {};
-  for (int64_t begin = 0; begin < size; begin += kLanes) {
-    const int64_t n = std::min(kLanes, size - begin);
-    for (int64_t lane = 0; lane < n; ++lane) {
-      const int64_t i = begin + lane;
-      const bool are_finite = std::abs(stored[i]) <= kMost && std::abs(wide[i]) <= kMost && std::abs(rounded[i]) <= kMost;
-      const double value = are_finite ? static_cast<double>(wide[i]) : 0;
-      const double off = are_finite ? static_cast<double>(stored[i]) - value : 0;
-      const double least = are_finite ? static_cast<double>(rounded[i]) - value : 0;
-      signal[lane] += value * value;
-      injected[lane] += off * off;
-      floor[lane] += least * least;
-    }
-  }
+  const auto add = [&](int64_t i, int64_t lane) {
+    const double value = wide[i], off = static_cast<double>(stored[i]) - value, least = static_cast<double>(rounded[i]) - value;
+    // Not && and ||: without branches the lanes are vectors.
+    const bool are_finite = (std::abs(stored[i]) <= kMost) & (std::abs(wide[i]) <= kMost) & (std::abs(rounded[i]) <= kMost);
+    signal[lane] += are_finite ? value * value : 0;
+    injected[lane] += are_finite ? off * off : 0;
+    floor[lane] += are_finite ? least * least : 0;
+  };
+  int64_t begin = 0;
+  for (; begin + kLanes <= size; begin += kLanes)
+    for (int64_t lane = 0; lane < kLanes; ++lane) add(begin + lane, lane);
+  for (int64_t i = begin; i < size; ++i) add(i, i - begin);
   Errors errors;
   for (int64_t lane = 0; lane < kLanes; ++lane) {
     errors.signal += signal[lane];
