@@ -197,6 +197,55 @@ void check_masks(const Experiment& experiment, const std::vector<LayerSpec>& lay
   }
 }
 
+// How many equal terms a sum takes that is rounded to nearest: to twice its first 2^p-1 and so to 2^p of them, p its significant
+// bits. One more lies half-way to the next number, and is rounded away.
+int64_t most_equal_terms(const FloatFormat& format) { return int64_t{1} << (format.fraction_bits + 1); }
+std::string loss_of_equal_terms(const FloatFormat& format, int64_t terms) {
+  const int64_t most = most_equal_terms(format);
+  return fmt::format("of equal ones no more than {} arrive, and {:.0f}% of the sum is lost", most,
+                     100 * (1 - static_cast<double>(most) / static_cast<double>(terms)));
+}
+
+// Gradients of micro-batches are added up in the type of the weights.
+void check_micro_batches(const Experiment& experiment, std::span<const std::unique_ptr<Optimizer>> optimizers,
+                         ArithmeticRules* arithmetic, ChangedConstants& changed) {
+  const int64_t terms = experiment.training.accumulation;
+  const Op& accumulate = find_op("accumulate");
+  for (const std::unique_ptr<Optimizer>& optimizer : optimizers) {
+    for (const OptimizedParameter& parameter : optimizer->parameters()) {
+      const DType dtype = (parameter.model ? parameter.model : parameter.tensor).dtype();
+      const Rounding rounding =
+          rounding_of(arithmetic == nullptr ? nullptr : arithmetic->of(accumulate, nullptr, parameter.module));
+      if ((dtype != DType::f16 && dtype != DType::bf16) || rounding.mode != RoundingMode::nearest_even) continue;
+      const FloatFormat& format = *info(dtype).format;
+      if (terms > most_equal_terms(format))
+        changed.add("training.accumulation = {} adds up gradients in {}: {}", terms, upper_case(format.name),
+                    loss_of_equal_terms(format, terms));
+    }
+  }
+}
+
+// Products add up their terms in the accumulator: in forward passes as many as a weight has for an output, and for the gradient of
+// a weight one for each sample, at least.
+void check_accumulator(const Experiment& experiment, std::span<const std::unique_ptr<Optimizer>> optimizers,
+                       ChangedConstants& changed) {
+  if (experiment.arithmetic.run.accumulation->accumulator != Accumulator::fp16) return;
+  const int64_t samples = experiment.training.batch_size;
+  if (samples > most_equal_terms(binary16))
+    changed.add("arithmetic.accumulate = fp16: gradients of weights are sums of {} terms or more: {}", samples,
+                loss_of_equal_terms(binary16, samples));
+  for (const std::unique_ptr<Optimizer>& optimizer : optimizers) {
+    for (const OptimizedParameter& parameter : optimizer->parameters()) {
+      const auto shape = parameter.tensor.shape();
+      if (shape.size() < 2) continue;
+      const int64_t terms = parameter.tensor.size() / std::max<int64_t>(shape[0], 1);
+      if (terms > most_equal_terms(binary16))
+        changed.add("arithmetic.accumulate = fp16: results of {} are sums of {} terms: {}", *parameter.name, terms,
+                    loss_of_equal_terms(binary16, terms));
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> changed_constants(const Experiment& experiment, std::span<const std::unique_ptr<Optimizer>> optimizers,
@@ -225,6 +274,8 @@ std::vector<std::string> changed_constants(const Experiment& experiment, std::sp
   }
   ChangedConstants of_run("", found);
   check_scale(experiment, arithmetic, of_run);
+  check_micro_batches(experiment, optimizers, arithmetic, of_run);
+  check_accumulator(experiment, optimizers, of_run);
   if (experiment.autocast.modules.empty() && experiment.autocast.ops.empty())
     check_masks(experiment, experiment.model.layers, "", of_run);
   return found;

@@ -1,5 +1,6 @@
 // Constants of a run that mean something else in the formats which its arithmetic rounds them to: an eps that becomes zero, a share
-// of an average that is as good as one. Said before the first step, by rounding them as the updates do (kernels/updates.h).
+// of an average that is as good as one; and sums in 16 bits of more terms than such a sum takes. Said before the first step, by
+// rounding them as the updates do (kernels/updates.h).
 #pragma once
 
 #include <memory>

@@ -11,6 +11,7 @@
 
 #include "tests/support/engine_fixture.h"
 #include "ulpscope/core/run/trainer.h"
+#include "ulpscope/emulation/rounding.h"
 #include "ulpscope/trace/snapshot.h"
 
 namespace ulpscope {
@@ -320,6 +321,48 @@ model.layers = [{{ type = "residual", name = "block", layers = [
   EXPECT_THAT(said("bf16", "-1e9"), IsEmpty());
   EXPECT_THAT(said("fp32", "-1e9"), IsEmpty());
   EXPECT_THAT(said("fp16", "-1e9", ", dtype = \"fp32\""), IsEmpty());
+}
+
+// As many ones as the format's significand has values arrive, and no more: added one after another.
+TEST_F(ChangedConstantsTest, SumsOfMoreTermsThanTheirTypeTakesAreSaid) {
+  const auto sum_of_ones = [](const FloatFormat& format, int terms) {
+    float sum = 0;
+    for (int i = 0; i < terms; ++i) sum = round_to_format(format, sum + 1);
+    return sum;
+  };
+  EXPECT_EQ(sum_of_ones(bfloat16, 1024), 256);
+  EXPECT_EQ(sum_of_ones(binary16, 5000), 2048);
+  const auto of_run = [](const std::string& text, std::vector<Override> overrides = {}) {
+    const Trainer trainer(parse_experiment("model.layers = [{ type = \"linear\", name = \"head\", out_features = 10 "
+                                           "}]\ntraining.steps = 1\noptimizer.type = \"sgd\"\n" +
+                                               text,
+                                           "run.toml", overrides),
+                          {});
+    std::vector<std::string> found;
+    for (const std::string& each : trainer.changed_constants())
+      if (each.find("arrive") != std::string::npos) found.push_back(each);
+    return found;
+  };
+  const std::string bf16 =
+      "training.accumulation = 1024 adds up gradients in BF16: of equal ones no more than 256 arrive, and 75% of the sum is lost";
+  EXPECT_THAT(of_run("precision = \"pure_bf16\"", {"training.accumulation=1024"}), ElementsAre(bf16));
+  EXPECT_THAT(of_run("precision = \"pure_bf16\"", {"training.accumulation=1024", "optimizer.master_weights=true"}),
+              ElementsAre(bf16));
+  EXPECT_THAT(of_run("precision = \"pure_bf16\"", {"training.accumulation=256"}), IsEmpty());
+  EXPECT_THAT(of_run("precision = \"bf16\"", {"training.accumulation=1024"}), IsEmpty());
+  EXPECT_THAT(of_run("precision = \"pure_bf16\"", {"training.accumulation=1024", "arithmetic.rounding=sr", "optimizer.math=fp32"}),
+              IsEmpty());
+  EXPECT_THAT(of_run("precision = \"pure_fp16\"", {"training.accumulation=1024"}), IsEmpty());
+  EXPECT_THAT(
+      of_run("precision = \"fp16\"", {"arithmetic.accumulate=fp16", "training.batch_size=4096"}),
+      ElementsAre(
+          "arithmetic.accumulate = fp16: gradients of weights are sums of 4096 terms or more: of equal ones no more than 2048 "
+          "arrive, and 50% of the sum is lost"));
+  EXPECT_THAT(of_run("precision = \"fp16\"", {"arithmetic.accumulate=fp16", "data.shape=[3000]"}),
+              ElementsAre("arithmetic.accumulate = fp16: results of head.weight are sums of 3000 terms: of equal ones no more than "
+                          "2048 arrive, and "
+                          "32% of the sum is lost"));
+  EXPECT_THAT(of_run("precision = \"fp16\"", {"training.batch_size=4096"}), IsEmpty());
 }
 
 TEST_F(ChangedConstantsTest, RunsSayWhichOptimizerItIs) {
