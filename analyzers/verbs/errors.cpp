@@ -17,9 +17,8 @@ namespace ulpscope {
 
 namespace {
 
-constexpr Template kAsExactAsTypes{"verdict.ops_are_exact",
-                                   "No op that was computed again is {limit:%} or more of its norm off by more than twice what one "
-                                   "rounding costs."};
+constexpr Template kAsExactAsTypes{
+    "verdict.ops_are_exact", "No output is off by {limit:%} of its norm or more, and by more than twice what rounding it costs."};
 constexpr Template kNothingNarrow{"verdict.nothing_in_16_bits",
                                   "No output in 16 bits that was rounded to nearest was computed again."};
 constexpr Template kNoneAsked{"verdict.no_shadow_in_asked", "No op of the selection was computed again."};
