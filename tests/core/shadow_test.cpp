@@ -194,8 +194,9 @@ TEST_F(Shadow, ChangesNoBitAndLooksWhereItIsAskedTo) {
   EXPECT_EQ(trained({"shadow.every=1"}), without);
   const auto steps_and_ops = [&] {
     const Snapshot trace(trace_);
+    const auto measured = measures();
     std::pair<std::set<uint64_t>, std::set<std::string>> found;
-    for (const auto& [place, value] : measures()[std::string(kInjectedError)]) {
+    for (const auto& [place, value] : measured.at(std::string(kInjectedError))) {
       found.first.insert(std::get<0>(place));
       for (const OpInfo& op : trace.ops())
         if (op.id == std::get<1>(place)) found.second.insert(op.name);
