@@ -12,24 +12,6 @@
 namespace ulpscope::testing_support {
 namespace {
 
-// A tensor of arbitrary bits, `shift` elements into its memory.
-struct Bits {
-  Bits(DType dtype, int64_t n, int64_t shift = 0) : bytes(static_cast<size_t>(n + shift) * info(dtype).size) {
-    uint64_t state = 1;
-    for (char& byte : bytes) {
-      state = hash_combine(state, 1);
-      byte = static_cast<char>(state);
-    }
-    view.data = bytes.data() + shift * static_cast<int64_t>(info(dtype).size);
-    view.dtype = dtype;
-    view.rank = 1;
-    view.shape[0] = n;
-    view.strides[0] = 1;
-  }
-  std::vector<char> bytes;
-  TensorView view;
-};
-
 constexpr DType kTypes[] = {DType::u8, DType::f8_e4m3, DType::f16, DType::bf16, DType::f32, DType::i32, DType::f64, DType::i64};
 
 TEST(BitHash, IsTheSameFromEveryInstructionSet) {
@@ -38,7 +20,7 @@ TEST(BitHash, IsTheSameFromEveryInstructionSet) {
     for (const DType dtype : kTypes) {
       for (const int64_t n : {0, 1, 2, 3, 5, 31, 64, 65, 127, 511, 512, 513, 1023, 1024, 1025, 2048, 4097, 40001}) {
         for (const int64_t shift : {0, 1, 5}) {
-          const Bits bits(dtype, n, shift);
+          const ArbitraryBits bits(dtype, n, shift);
           EXPECT_EQ(bit_hash_of(bits.view), reference_bit_hash(bits.view))
               << fmt::format("{} {} of {} from {}", isa, n, info(dtype).name, shift);
         }
@@ -68,7 +50,7 @@ TEST(BitHash, DependsOnTheLogicalOrderAndNotOnTheLayoutOrOnThreads) {
   };
   for (const DType dtype : kTypes) {
     constexpr int64_t kRows = 41, kColumns = 3001;
-    const Bits bits(dtype, kRows * kColumns);
+    const ArbitraryBits bits(dtype, kRows * kColumns);
     const auto size = info(dtype).size;
     std::vector<char> turned(bits.bytes.size());
     for (int64_t row = 0; row < kRows; ++row)
@@ -96,7 +78,7 @@ TEST(BitHash, DependsOnTheLogicalOrderAndNotOnTheLayoutOrOnThreads) {
 
 TEST(BitHash, EveryBitAndEveryExchangeOfTwoElementsChangesIt) {
   for (const DType dtype : kTypes) {
-    Bits bits(dtype, 1500);
+    ArbitraryBits bits(dtype, 1500);
     const auto size = static_cast<int64_t>(info(dtype).size);
     const uint64_t before = bit_hash_of(bits.view);
     for (size_t bit = 0; bit < 8 * bits.bytes.size(); bit += 7) {
@@ -118,7 +100,7 @@ TEST(BitHash, EveryBitAndEveryExchangeOfTwoElementsChangesIt) {
   }
 }
 
-// What a sum of bits misses: a value moved by a power of two up here and down there, rows exchanged, signs of two zeros.
+// A sum of bits misses each of these: a value moved by a power of two up here and down there, rows exchanged, signs of two zeros.
 TEST(BitHash, TellsApartWhatSumsOfBitsDoNot) {
   std::vector<float> values(3000, 1.0f);
   TensorView view;

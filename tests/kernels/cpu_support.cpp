@@ -105,6 +105,19 @@ HostTensor HostTensor::as(DType dtype) const {
   return other;
 }
 
+ArbitraryBits::ArbitraryBits(DType dtype, int64_t n, int64_t shift) : bytes(static_cast<size_t>(n + shift) * info(dtype).size) {
+  uint64_t state = 1;
+  for (char& byte : bytes) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    byte = static_cast<char>(state >> 56);
+  }
+  view.data = bytes.data() + shift * static_cast<int64_t>(info(dtype).size);
+  view.dtype = dtype;
+  view.rank = 1;
+  view.shape[0] = n;
+  view.strides[0] = 1;
+}
+
 uint64_t sum_of_bits(const TensorView& view) {
   uint64_t sum = 0;
   for (int64_t i = 0; i < view.size(); ++i) {

@@ -15,6 +15,13 @@ namespace ulpscope::testing_support {
 // The sum of the bit patterns of all elements, one after another; those that a stride of 0 repeats once.
 uint64_t sum_of_bits(const TensorView& view);
 
+// A dense tensor of n elements of arbitrary bits, `shift` elements into its memory.
+struct ArbitraryBits {
+  ArbitraryBits(DType dtype, int64_t n, int64_t shift = 0);
+  std::vector<char> bytes;
+  TensorView view;
+};
+
 // How a tensor lies in memory. `strided` leaves a gap after every element, `transposed` has the first dimension fastest,
 // `broadcast` repeats one element along the first dimension.
 enum class Lay { contiguous, channels_last, strided, transposed, broadcast };

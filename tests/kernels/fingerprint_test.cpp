@@ -11,24 +11,6 @@
 namespace ulpscope::testing_support {
 namespace {
 
-// A dense tensor of n elements of arbitrary bits, `shift` elements into its memory.
-struct Bits {
-  Bits(DType dtype, int64_t n, int64_t shift = 0) : bytes(static_cast<size_t>(n + shift) * info(dtype).size) {
-    uint64_t state = 1;
-    for (char& byte : bytes) {
-      state = state * 6364136223846793005u + 1442695040888963407u;
-      byte = static_cast<char>(state >> 56);
-    }
-    view.data = bytes.data() + shift * static_cast<int64_t>(info(dtype).size);
-    view.dtype = dtype;
-    view.rank = 1;
-    view.shape[0] = n;
-    view.strides[0] = 1;
-  }
-  std::vector<char> bytes;
-  TensorView view;
-};
-
 constexpr DType kTypes[] = {DType::u8, DType::f8_e4m3, DType::f16, DType::bf16, DType::f32, DType::i32, DType::f64, DType::i64};
 
 TEST(Fingerprint, IsTheSumOfAllBitPatterns) {
@@ -37,7 +19,7 @@ TEST(Fingerprint, IsTheSumOfAllBitPatterns) {
     for (const DType dtype : kTypes) {
       for (const int64_t n : {0, 1, 3, 63, 64, 65, 127, 129, 1000, 8192, 40001, 100000}) {
         for (const int64_t shift : {0, 1, 5}) {
-          const Bits bits(dtype, n, shift);
+          const ArbitraryBits bits(dtype, n, shift);
           const uint64_t expected = sum_of_bits(bits.view);
           const std::string where = fmt::format("{} {} of {} from {}", isa, n, info(dtype).name, shift);
           EXPECT_EQ(fingerprint_of(bits.view), expected) << where;
@@ -64,7 +46,7 @@ TEST(Fingerprint, DoesNotDependOnTheLayoutOrOnThreads) {
     for (std::thread& thread : threads) thread.join();
   };
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    Bits bits(dtype, 3 * 41 * 1000);
+    ArbitraryBits bits(dtype, 3 * 41 * 1000);
     const uint64_t sum = sum_of_bits(bits.view);
     EXPECT_EQ(fingerprint_of(bits.view, on_threads), sum);
     TensorView view = bits.view;
@@ -85,7 +67,7 @@ TEST(Fingerprint, DoesNotDependOnTheLayoutOrOnThreads) {
 
 TEST(Fingerprint, EveryBitOfAnyElementChangesIt) {
   for (const DType dtype : kTypes) {
-    Bits bits(dtype, 300);
+    ArbitraryBits bits(dtype, 300);
     const uint64_t before = fingerprint_of(bits.view);
     for (size_t bit = 0; bit < 8 * bits.bytes.size(); ++bit) {
       char& byte = bits.bytes[bit / 8];
