@@ -38,13 +38,13 @@ namespace hn = hwy::HWY_NAMESPACE;
 using U64 = hn::ScalableTag<uint64_t>;
 using U32 = hn::RepartitionToNarrow<U64>;
 
-// Of `size` bytes, at most those of a block.
+// The weighted sum of `size` bytes, which are at most a block.
 uint64_t SumOfBlock(const uint8_t* bytes, int64_t size) {
   const U64 d;
   const U32 d32;
   constexpr auto kWords = static_cast<int64_t>(hn::MaxLanes(U32()));
   const int64_t words = size / 4;
-  // Of each half of the coefficients times the words at even and odd places.
+  // Each is the sum of one half of the coefficients times the words at even or odd places.
   hn::Vec<U64> lower_even = hn::Zero(d), lower_odd = hn::Zero(d), upper_even = hn::Zero(d), upper_odd = hn::Zero(d);
   int64_t word = 0;
   for (; word + kWords <= words; word += kWords) {

@@ -21,17 +21,17 @@ namespace ulpscope {
 inline constexpr int64_t kBitHashBytes = 4096;
 inline constexpr int64_t kBitHashWords = kBitHashBytes / 4;
 
-// Of word `word` of a block.
+// The coefficient of word `word` of a block.
 constexpr uint64_t bit_hash_coefficient(int64_t word) { return hash_combine(0x62697473, static_cast<uint64_t>(word)) | 1; }
-// What a block adds to the total.
+// The term that a block adds to the total.
 constexpr uint64_t bit_hash_of_block(int64_t block, uint64_t sum) { return hash_combine(sum, static_cast<uint64_t>(block)); }
 constexpr uint64_t bit_hash_of_total(uint64_t total, int64_t bytes) { return hash_combine(total, static_cast<uint64_t>(bytes)); }
 
 uint64_t bit_hash_of(const TensorView& view, const ParallelFor& parallel_for = serial_for);
-// The same, element by element.
+// Hashes element by element, as a plain twin.
 uint64_t reference_bit_hash(const TensorView& view);
 
-// Those that a call wants of its outputs and that are not known yet, after it.
+// Computes the hashes that a call wants of its outputs and that are not known yet, after it.
 void hash_outputs(const OpCall& call, const ParallelFor& parallel_for = serial_for);
 
 }  // namespace ulpscope

@@ -127,7 +127,7 @@ Sentences what_was_checked(const RunFacts& facts, std::span<const Part> parts) {
       has(Part::updates) && std::any_of(facts.updates().running_sums().begin(), facts.updates().running_sums().end(), of_gradients);
   if (saw_sums) seen.push_back(kGradientSums());
   add_left_out(facts.context.trace, unseen);
-  // Those of all ops, not of some that were asked for.
+  // The sentence holds where all ops were shadowed, not some that were asked for.
   const std::vector<SettingInfo>& settings = facts.context.settings.all();
   const bool is_of_all = std::none_of(settings.begin(), settings.end(), [](const SettingInfo& setting) {
     return setting.name == "shadow.ops" && setting.value != "[]";

@@ -119,7 +119,7 @@ Sentence phrase_of(const Change& change) {
   return both(kShape);
 }
 
-// What the runs were set to otherwise, but how they were recorded.
+// The settings that differ between the runs, but for how they were recorded.
 Value different_settings(const ComparedRuns& runs, size_t& others) {
   std::map<std::string, std::string> of_a;
   for (const SettingInfo& setting : runs.a.trace().settings()) of_a.emplace(setting.name, setting.value);

@@ -16,7 +16,7 @@ namespace ulpscope {
 
 namespace {
 
-// Of an output in a pass.
+// One row is an output in a pass.
 struct Row {
   std::optional<double> injected, floor;
 };

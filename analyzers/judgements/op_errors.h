@@ -1,4 +1,4 @@
-// What ops got wrong by themselves, in steps in which they were computed again from the same inputs in a wider type
+// The errors that ops made by themselves, in steps in which they were computed again from the same inputs in a wider type
 // (docs/numerics.md, "Errors of ops").
 #pragma once
 
@@ -9,7 +9,7 @@ namespace ulpscope {
 
 class RunFacts;
 
-// Of an output. Errors are Euclidean norms over that of the wide result; medians are over its rows.
+// The errors of one output. Errors are Euclidean norms over that of the wide result; medians are over its rows.
 struct OpError {
   // From so much on an error is told: 10% of the norm, and more than twice what rounding the result costs, so that most of its
   // square is not that rounding.

@@ -46,7 +46,7 @@ struct NormsOfRow {
   std::optional<TensorNorms> norms;  // nothing: not known
 };
 
-// What an op reads as an input.
+// A value that an op reads as an input.
 struct Read {
   OutputId value, origin;     // and what it is behind casts
   std::vector<DType> casts;   // the types of these, the first cast first
@@ -83,7 +83,7 @@ class Side {
     return op_of(tensor).function == OpFunction::source && this->tensor(tensor).role != Role::input;
   }
 
-  // Of the step's training.
+  // Only the step's training counts.
   void begin_step(uint64_t step) {
     step_ = &steps_.at(step);
     rows_.clear();
@@ -107,7 +107,7 @@ class Side {
     return found == places_.end() ? nullptr : &rows_[found->second];
   }
 
-  // What an op reads in the step's graph, by input.
+  // The values that an op reads in the step's graph, by input.
   std::map<uint32_t, Read> reads_of(uint64_t op_id) const {
     std::map<uint32_t, Read> reads;
     const auto found = by_id_.find(op_id);
@@ -143,7 +143,7 @@ class Side {
     return rows;
   }
 
-  // That of the parameter which the op updates in this step, or where it is not known, the step's.
+  // The rate of the parameter which the op updates in this step, or where it is not known, the step's.
   double learning_rate_of(uint64_t op_id) const {
     double rate = step_->learning_rate;
     trace_.visit_parameters({step_->step, step_->step + 1}, [&](std::span<const ParameterRow> rows) {
@@ -250,7 +250,7 @@ class BitComparison {
   const std::map<uint64_t, uint64_t>& equal() const { return equal_; }  // outputs, by step
 
  private:
-  // What was equal before a gap need not be what is read behind it.
+  // A value that was equal before a gap need not be the one that is read behind it.
   void begin_step(uint64_t step) {
     const bool is_first = !previous_;
     const bool is_gap = is_first ? step != b_.steps().begin()->first || step != a_.steps().begin()->first : step != *previous_ + 1;
@@ -432,7 +432,7 @@ class BitComparison {
     }
     first.distance = first.grown.front().distance;
     if (!first.distance || first.kind != DifferenceKind::computed || !first.changes.empty() || !first.has_equal_inputs()) return;
-    // What it read: the latest rows before it, in this step or the one before.
+    // It read the latest rows before it, in this step or the one before.
     const NormsOfRow& result = *at(places_b, b_.rows()[first.place].place);
     const std::vector<NormsOfRow> earlier = before_ ? b_.norms_of(*before_) : std::vector<NormsOfRow>();
     const OpInfo& op = b_.op_of(*first.tensor_b);
@@ -474,7 +474,7 @@ ComparedBits compare_bits(const Snapshot& a, const Snapshot& b, const Selection&
     if (options.cancelled()) return {};
     equal.push_back(comparison.equal());
     if (!comparison.found()) continue;
-    // What differs on one rank reaches the others through collectives, which come behind it where ranks run the same ops.
+    // A difference on one rank reaches the others through collectives, which come behind it where ranks run the same ops.
     if (result.first && order(*result.first) <= order(*comparison.found())) continue;
     result.first = comparison.found();
     last = result.first->step;

@@ -1,5 +1,5 @@
 // Two runs that recorded hashes of their outputs' bits: the first output of their training, in order of execution, that differs.
-// What is other about its op, what of that op's inputs is known to be equal, and how the difference grew in its step.
+// It tells what is other about its op, what of that op's inputs is known to be equal, and how the difference grew in its step.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct FirstDifferentOutput {
     learning_rate,
     memory,  // of an input, `name`, had changed since it was written: "changed", or ""
   };
-  // What is other about the op, as each of the traces has it.
+  // One thing that is other about the op, as each of the traces has it.
   struct Change {
     What what;
     std::string name;
@@ -60,7 +60,7 @@ struct FirstDifferentOutput {
   uint32_t micro_batch = 0;
   uint8_t loss_index = 0;
   size_t place = 0;  // in its step, of the second run's rows, of the rank's
-  // Of each run: the output; where a run lacks it, what that run computed in its place, if anything.
+  // The output in each run; where a run lacks it, the one that it computed in its place, if any.
   std::optional<uint32_t> tensor_a, tensor_b;
   std::vector<Change> changes;
   uint32_t inputs = 0, equal_inputs = 0;  // that the op reads in both runs; those of them that were equal, bit for bit
@@ -78,8 +78,8 @@ struct ComparedBits {
   std::optional<FirstDifferentOutput> first;
 };
 
-// Of the ranks that both have, whatever steps and tensors are asked for. Evaluation has no part in it. Casts that one of the runs
-// has are no difference: what reads them is of another type, or reads through them.
+// Compares the ranks that both have, whatever steps and tensors are asked for. Evaluation has no part in it. Casts that one of the
+// runs has are no difference: what reads them is of another type, or reads through them.
 ComparedBits compare_bits(const Snapshot& a, const Snapshot& b, const Selection& of_a, const Selection& of_b,
                           const AnalysisOptions& options);
 

@@ -44,7 +44,7 @@ bool is_rounded_once(OpFunction function) {
   }
 }
 
-// What the sums of products may be off, each of two results.
+// The most that the sums of products may be off, each of two results.
 std::optional<double> error_of_product(const OpInfo& op, const TensorNorms& result,
                                        std::span<const std::optional<TensorNorms>> inputs) {
   const std::optional<ProductShape> shape = ProductShape::of(op.product);
@@ -70,7 +70,7 @@ std::optional<double> error_of_product(const OpInfo& op, const TensorNorms& resu
   return *error * terms;
 }
 
-// What sums of as many elements each may be off.
+// The most that sums of as many elements each may be off.
 std::optional<double> error_of_sum(const OpInfo& op, const TensorNorms& result,
                                    std::span<const std::optional<TensorNorms>> inputs) {
   if (inputs.size() != 1 || !inputs[0] || result.elements == 0) return std::nullopt;
@@ -114,8 +114,8 @@ std::optional<double> rounding_bound(const OpInfo& op, const TensorInfo& tensor,
   }
   if (!error) return std::nullopt;
   const FloatFormat& format = *info(tensor.dtype).format;
-  // Of each of the two: the sums, their rounding to the type, and below its normal range half of the smallest number. The exact
-  // norm is at most what was stored and these errors.
+  // Each of the two has the error of its sums, of rounding to the type, and below its normal range half of the smallest number. The
+  // exact norm is at most what was stored and these errors.
   const double unit = unit_of(tensor.dtype), subnormal = std::sqrt(result.elements) * format.smallest_positive() / 2;
   const double exact = (result.norm + *error + subnormal) / (1 - unit);
   return 2 * (*error + unit * exact + subnormal);

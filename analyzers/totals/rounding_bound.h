@@ -11,7 +11,7 @@
 
 namespace ulpscope {
 
-// What a row tells of a tensor's values as a whole.
+// The norms that a row tells of a tensor's values as a whole.
 struct TensorNorms {
   double elements = 0;
   double norm = 0;     // Euclidean

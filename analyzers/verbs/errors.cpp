@@ -68,7 +68,7 @@ Table outputs_table(const RunFacts& facts, size_t limit) {
   return table;
 }
 
-// Of each op, by its name and phase, the output that is farthest off.
+// A row is the output that is farthest off of an op, by its name and phase.
 Table ops_table(const RunFacts& facts) {
   Table table{"ops",
               "The same by op, of each its output that is farthest off",

@@ -1,4 +1,4 @@
-// What ops got wrong by themselves, where they were computed again in a wider type: of each output the error that its op made, over
+// The errors that ops made by themselves, where they were computed again in a wider type: of each output the error of its op, over
 // its norm and over what one rounding costs, the largest first, and the same by op. Findings: those of Part::errors, and what they
 // came of (verdict.h).
 #pragma once
@@ -7,7 +7,7 @@
 
 namespace ulpscope {
 
-// Of a trace each time it is asked, which may have grown.
+// Reads a trace, which may have grown, each time it is asked.
 class ErrorAnalysis {
  public:
   explicit ErrorAnalysis(const AnalysisOptions& options) : run_(options) {}

@@ -37,7 +37,7 @@ struct Errors {
   double signal = 0, injected = 0, floor = 0;
 };
 
-// Of `size` elements in one order: as stored, the wide ones, and these rounded.
+// The errors of `size` elements: `stored` ones, and the `wide` ones `rounded`, all in one order.
 template <typename Number>
 Errors errors_of(const Number* stored, const Number* wide, const Number* rounded, int64_t size) {
   // Each lane has sums of its own, so that one addition does not wait for another.

@@ -21,7 +21,7 @@ namespace ulpscope {
 enum class ShadowType : uint8_t { fp32, fp64 };
 const char* name_of(ShadowType type);
 
-// What is computed again.
+// The settings say what is computed again.
 struct ShadowSettings {
   // In steps whose number is a multiple of it; 0: in eight of the run, where some op accumulates in FP16.
   int64_t every = 0;
@@ -45,7 +45,7 @@ class ShadowObserver : public Observer {
   void before(const OpEvent& event, std::span<OutputRecord* const> records) override;
   void after(const OpEvent& event) override;
 
-  // What it took in this step.
+  // The time that it took in this step.
   double seconds() const { return seconds_; }
 
  private:

@@ -201,7 +201,7 @@ class Launcher {
     if (size > 0) machine_.launch(grid_over(size), SumBits{input_of(view), size, static_cast<uint64_t*>(sum)});
   }
 
-  // Of the outputs of a call that was submitted, what their records want.
+  // Queues the hashes that the records of a submitted call want of its outputs.
   void hash_outputs(const OpCall& call) {
     for (size_t slot = 0; slot < call.records.size(); ++slot) {
       const TensorView& view = call.outputs[slot];

@@ -22,7 +22,7 @@ enum class ScalarType : int32_t { u8 = 0, i8 = 1, i16 = 2, i32 = 3, i64 = 4, f16
 std::optional<DType> dtype_of(const Tensor& tensor);
 // Whether its dimensions, those that lie behind each other as one, are as many as a view has at most.
 bool is_foldable(const Tensor& tensor);
-// Of integers and truth values, an integer type of the trace that has as many bytes; nothing: it has none.
+// The integer type of the trace that has as many bytes as integers or truth values take; nothing: it has none.
 std::optional<DType> integer_type_of(const Tensor& tensor);
 inline bool has_statistics(const Tensor& tensor) { return dtype_of(tensor).has_value() && is_foldable(tensor); }
 inline bool is_readable(const Tensor& tensor) { return tensor.unreadable == nullptr && has_statistics(tensor); }

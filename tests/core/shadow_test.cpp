@@ -1,4 +1,5 @@
-// What ops get wrong by themselves, as the shadow measures it: beside products formed anew in FP64 and rounded by themselves.
+// The errors that ops make by themselves, as the shadow measures them: beside products formed anew in FP64 and rounded by
+// themselves.
 #include "ulpscope/core/observe/shadow.h"
 
 #include <gtest/gtest.h>

@@ -59,7 +59,7 @@ PLANTED = [
     Pair("exact_sums", "convnet", "first conv2d", COMPUTED, ("arithmetic.accumulate=exact",)),
     Pair("activation_rounds_to_zero", "block", "feed_forward.activation gelu", ("compare.first_op.rounding",), ("arithmetic.modules.\"feed_forward.activation\".rounding=rz",), ("precision=fp16",)),
     Pair("everything_rounds_stochastically", "convnet", "first", ("compare.first_op.rounding",), ("arithmetic.rounding=sr",), ("precision=bf16",)),
-    # What the runs were given.
+    # The runs were given other things.
     Pair("seed", "block", "", ("compare.first_op.given",), ("seed=1",)),
     Pair("order_of_data", "convnet", "", ("compare.first_op.given",), ("data.shuffle=false",)),
     # Bits of weights and of what an op reads, low ones and high ones.
