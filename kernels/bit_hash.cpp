@@ -11,6 +11,7 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h, which says which target is being compiled.
 #include "hwy/highway.h"
+#include "ulpscope/kernels/sum_lanes-inl.h"
 
 #ifndef ULPSCOPE_KERNELS_BIT_HASH_COEFFICIENTS
 #define ULPSCOPE_KERNELS_BIT_HASH_COEFFICIENTS
@@ -56,10 +57,7 @@ uint64_t SumOfBlock(const uint8_t* bytes, int64_t size) {
     upper_even = hn::Add(upper_even, hn::MulEven(values, hn::Load(d32, kUpper.data() + word)));
     upper_odd = hn::Add(upper_odd, hn::MulEven(odd, hn::LoadU(d32, kUpper.data() + word + 1)));
   }
-  HWY_ALIGN uint64_t lanes[hn::MaxLanes(U64())];
-  hn::Store(hn::Add(hn::Add(lower_even, lower_odd), hn::ShiftLeft<32>(hn::Add(upper_even, upper_odd))), d, lanes);
-  uint64_t sum = 0;
-  for (size_t i = 0; i < hn::Lanes(d); ++i) sum += lanes[i];
+  uint64_t sum = SumLanes(hn::Add(hn::Add(lower_even, lower_odd), hn::ShiftLeft<32>(hn::Add(upper_even, upper_odd))));
   for (; 4 * word < size; ++word) {
     uint32_t value = 0;
     std::memcpy(&value, bytes + 4 * word, static_cast<size_t>(std::min<int64_t>(4, size - 4 * word)));

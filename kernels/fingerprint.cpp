@@ -9,6 +9,7 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h, which says which target is being compiled.
 #include "hwy/highway.h"
+#include "ulpscope/kernels/sum_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ulpscope {
@@ -23,15 +24,6 @@ using U8 = hn::RepartitionToNarrow<U16>;
 constexpr int64_t kBytes = hn::MaxLanes(U8());
 // Vectors at a time, each with sums of its own, so that one addition does not wait for another.
 constexpr int64_t kTogether = 4;
-
-// Not SumOfLanes: GCC's intrinsic for AVX-512 adds signed numbers, whose overflow is undefined.
-HWY_INLINE uint64_t SumLanes(hn::Vec<U64> lanes) {
-  HWY_ALIGN uint64_t stored[hn::MaxLanes(U64())];
-  hn::Store(lanes, U64(), stored);
-  uint64_t sum = 0;
-  for (size_t i = 0; i < hn::Lanes(U64()); ++i) sum += stored[i];
-  return sum;
-}
 
 template <typename Element>
 uint64_t SumOfRest(const char* bytes, int64_t size) {

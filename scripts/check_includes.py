@@ -10,7 +10,7 @@ import re
 import sys
 
 # What each unit may include of the project, itself always. A unit is a folder, or some files of one; the longest match counts.
-STATISTICS_FILES = ("view", "statistics", "sum_order", "op_call", "bit_hash", "fingerprint", "update_sums")
+STATISTICS_FILES = ("view", "statistics", "sum_order", "op_call", "bit_hash", "fingerprint", "sum_lanes-inl", "update_sums")
 SINK_FILES = ("sink", "records", "op_semantics", "measure_names", "histogram_code", "row_problem", "packed_rows")
 READER_FILES = ("snapshot", "run_set", "op_graph", "recover", "sources", "records", "op_semantics", "measure_names", "schema", "columns")
 # These are on both lists: what a trace holds, and what its ops do.
