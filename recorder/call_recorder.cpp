@@ -113,6 +113,7 @@ struct CallRecorder::State {
     std::unique_ptr<UpdateCounts> update;
     std::unique_ptr<SumCounts> sum;
     std::optional<uint64_t> bits;
+    std::vector<std::pair<TextNumber, double>> measures;
     std::vector<CaptureNode> capture;
     std::vector<std::pair<int64_t, double>> samples;  // elements and their values
   };
@@ -527,6 +528,18 @@ void CallRecorder::set_sum(CallToken token, uint32_t slot, const SumCounts& sum)
   output.sum = std::make_unique<SumCounts>(sum);
 }
 
+void CallRecorder::set_measure(CallToken token, uint32_t slot, TextNumber name, double value) {
+  const std::lock_guard lock(state_->mutex);
+  const State::Call* call = nullptr;
+  State::Output& output = state_->find(token, slot, call);
+  state_->check_text(name);
+  const std::string_view text = state_->text(name);
+  if (text.empty()) throw usage_error("{}: a measure of output {} has no name", state_->name_of_call(*call), slot);
+  if (!std::isfinite(value))
+    throw usage_error("{}: {} of output {} is {}; expected a finite number", state_->name_of_call(*call), text, slot, value);
+  output.measures.emplace_back(name, value);
+}
+
 const CallRecorder::State::Output* CallRecorder::State::find(const ValueKey& value) const {
   const auto call = last_calls.find(value.op);
   if (call == last_calls.end()) return nullptr;
@@ -660,6 +673,7 @@ void CallRecorder::State::write_calls() {
       }
       if (output.bits) record.bits = {record.bits.wanted, true, *output.bits};
       if (output.sum) recorder.add_sum(static_cast<int>(output.slot), *output.sum);
+      for (const auto& [name, value] : output.measures) recorder.add_measure({call.id, output.slot}, text(name), value);
     }
     if (const std::optional<int> slot = recorder.after()) {
       const auto origin = std::find_if(call.outputs.begin(), call.outputs.end(),

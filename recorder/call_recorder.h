@@ -95,6 +95,8 @@ class CallRecorder {
   void set_gradient_of(CallToken call, uint32_t slot, const ValueKey& value, int32_t input);
   void set_update(CallToken call, uint32_t slot, const UpdateCounts& update);
   void set_sum(CallToken call, uint32_t slot, const SumCounts& sum);
+  // Another measure of the output, a finite number by its name.
+  void set_measure(CallToken call, uint32_t slot, TextNumber name, double value);
   // Whether the output holds NaN or Inf that no known input of this step had, so that it is worth telling how the first came about.
   bool wants_capture(CallToken call, uint32_t slot) const;
   // Whether the output's statistics were taken, and have no NaN and no Inf.

@@ -292,6 +292,8 @@ void Recorder::leave_out_ops() {
   step.watched = step.want_full = step.want_samples = false;
 }
 
+uint64_t Recorder::step() const { return state_->step().number; }
+
 StatisticsLevel Recorder::wanted(std::string_view module, std::string_view name, Phase phase) const {
   const State::Step& step = state_->step();
   if (!step.watched) return StatisticsLevel::none;

@@ -133,6 +133,7 @@ class Recorder {
   void add_product(const ProductInfo& product);
 
   void begin_step(uint64_t step);
+  uint64_t step() const;  // the number of the last that began
   // No op of the step that goes on is told: of the step, which then has level off, only the row and events are recorded.
   void leave_out_ops();
   // So much is wanted in this step of the outputs of such an op: records that know less are rows that know less.

@@ -11,7 +11,7 @@ namespace ulpscope {
 
 namespace {
 
-constexpr int64_t kRuns = 16, kInRun = kMostSummed / kRuns;
+constexpr int64_t kRuns = 16;
 
 void read_run(const TensorView& view, bool is_linear, int64_t first, int64_t n, float* values) {
   if (is_linear && loses_terms(view.dtype)) {
@@ -28,18 +28,18 @@ void read_run(const TensorView& view, bool is_linear, int64_t first, int64_t n, 
 
 bool loses_terms(DType stored) { return stored == DType::f16 || stored == DType::bf16; }
 
-std::vector<float> summed_values(const TensorView& view) {
-  const int64_t size = view.size();
+std::vector<float> summed_values(const TensorView& view, int64_t most) {
+  const int64_t size = view.size(), in_run = most / kRuns;
   const bool is_linear = is_contiguous(view);
-  std::vector<float> values(static_cast<size_t>(std::min(size, kMostSummed)));
-  if (size <= kMostSummed) {
+  std::vector<float> values(static_cast<size_t>(std::min(size, most)));
+  if (size <= most) {
     read_run(view, is_linear, 0, size, values.data());
   } else {
     for (int64_t run = 0; run < kRuns; ++run) {
-      const int64_t room = size - kInRun;
+      const int64_t room = size - in_run;
       // Without a product that could overflow.
       const int64_t first = room / (kRuns - 1) * run + room % (kRuns - 1) * run / (kRuns - 1);
-      read_run(view, is_linear, first, kInRun, values.data() + run * kInRun);
+      read_run(view, is_linear, first, in_run, values.data() + run * in_run);
     }
   }
   return values;

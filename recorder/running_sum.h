@@ -21,8 +21,8 @@ bool loses_terms(DType stored);
 // So many elements of a larger tensor are looked at: runs of neighbours, evenly spaced in logical order, the same ones in each
 // addition of a sum.
 inline constexpr int64_t kMostSummed = 4096;
-// Reads their values, FP64 ones rounded to FP32.
-std::vector<float> summed_values(const TensorView& view);
+// Reads their values, or those of `most` elements, a multiple of 16, FP64 ones rounded to FP32.
+std::vector<float> summed_values(const TensorView& view, int64_t most = kMostSummed);
 
 // Counts a' = round(a + factor b), by values of the same elements.
 SumCounts count_sum(std::span<const float> before, std::span<const float> addend, double factor, std::span<const float> after);

@@ -560,6 +560,10 @@ int ulpscope_set_addition(ulpscope_recorder* recorder, ulpscope_op op, uint32_t 
   });
 }
 
+int ulpscope_set_measure(ulpscope_recorder* recorder, ulpscope_op op, uint32_t slot, ulpscope_text name, double value) {
+  return with(recorder, "ulpscope_set_measure", [&](CallRecorder& calls) { calls.set_measure(op, slot, name, value); });
+}
+
 int ulpscope_take_statistics(const ulpscope_tensor* tensor, int level, ulpscope_statistics* statistics) {
   return guarded("ulpscope_take_statistics", [&] {
     if (level != 1 && level != 2) throw usage_error("level {}; expected 1 or 2", level);

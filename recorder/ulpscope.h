@@ -291,6 +291,10 @@ typedef struct {
 ULPSCOPE_EXPORT int ulpscope_set_addition(ulpscope_recorder *recorder, ulpscope_op op, uint32_t slot,
                                           const ulpscope_addition *addition);
 
+/* Another measure of output `slot`, a finite number by its name, until the step ends. `name` is an interned text. */
+ULPSCOPE_EXPORT int ulpscope_set_measure(ulpscope_recorder *recorder, ulpscope_op op, uint32_t slot, ulpscope_text name,
+                                         double value);
+
 /* Whether output `slot` holds NaN or Inf that none of the call's inputs had, as far as they are known and of this step. */
 ULPSCOPE_EXPORT int ulpscope_wants_capture(ulpscope_recorder *recorder, ulpscope_op op, uint32_t slot, uint8_t *wanted);
 /* Whether output `slot` was told with statistics that have no NaN and no Inf: where its memory holds some now, something that was

@@ -22,7 +22,7 @@ extern "C" {
 
 /* The number of this interface and of that which the callbacks compiled beside PyTorch export. It is raised with every change,
  * since these structs have no sizes of their own, and since Python declares them again. */
-#define ULPSCOPE_ATEN_INTERFACE 7
+#define ULPSCOPE_ATEN_INTERFACE 8
 ULPSCOPE_EXPORT uint32_t ulpscope_aten_interface(void);
 
 typedef struct ulpscope_aten ulpscope_aten;
@@ -227,6 +227,7 @@ typedef struct {
   int (*set_gradient_of)(ulpscope_recorder *, ulpscope_op, uint32_t, ulpscope_value, int32_t);
   int (*set_update)(ulpscope_recorder *, ulpscope_op, uint32_t, const ulpscope_update *);
   int (*set_addition)(ulpscope_recorder *, ulpscope_op, uint32_t, const ulpscope_addition *);
+  int (*set_measure)(ulpscope_recorder *, ulpscope_op, uint32_t, ulpscope_text, double);
   int (*wants_capture)(ulpscope_recorder *, ulpscope_op, uint32_t, uint8_t *);
   int (*was_finite)(ulpscope_recorder *, ulpscope_op, uint32_t, uint8_t *);
   int (*set_capture)(ulpscope_recorder *, ulpscope_op, uint32_t, const ulpscope_node *, uint32_t);

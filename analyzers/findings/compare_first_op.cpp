@@ -44,7 +44,7 @@ constexpr Template kInput{"compare.first_op.input", "its op reads {b} instead of
 constexpr Template kOperands{"compare.first_op.operands", "its op reads other numbers, or other views of its inputs"};
 constexpr Template kRole{"compare.first_op.role", "it is {b} instead of {a}"};
 constexpr Template kInputs{"compare.first_op.inputs", "its op reads {b} tensors instead of {a}"};
-constexpr Template kCasts{"compare.first_op.casts", "an input of its op is cast to {b}, instead of to {a}"};
+constexpr Template kInputIsCast{"compare.first_op.casts", "an input of its op is cast to {b}, instead of to {a}"};
 constexpr Template kCastsOfFirst{"compare.first_op.casts_of_first", "an input of its op is not cast to {a}"};
 constexpr Template kCastsOfSecond{"compare.first_op.casts_of_second", "an input of its op is cast to {b} first"};
 constexpr Template kTypeOfInput{"compare.first_op.type_of_input", "an input of its op has the type {b} instead of {a}"};
@@ -104,7 +104,7 @@ Sentence phrase_of(const Change& change) {
     case What::casts:
       if (change.a.empty()) return kCastsOfSecond({{"b", value(change.b)}});
       if (change.b.empty()) return kCastsOfFirst({{"a", value(change.a)}});
-      return both(kCasts);
+      return both(kInputIsCast);
     case What::rounding:
       return both(kRounding);
     case What::loss_scale:

@@ -5,6 +5,8 @@
 
 #include "ulpscope/analyzers/judgements/cause_text.h"
 #include "ulpscope/analyzers/judgements/origin_facts.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/value_losses.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
@@ -52,6 +54,11 @@ bool divides_by_sum(const OriginFacts& origin) {
 }  // namespace
 
 Sentences domain_advice(const OriginFacts& origin, NonfiniteCause cause) {
+  // What helps against a difference that cancels is said where that is found, and a clamp does not.
+  const std::vector<Cancellation>& cancellations = origin.facts.value_losses().cancellations;
+  if (std::any_of(cancellations.begin(), cancellations.end(),
+                  [&](const Cancellation& each) { return each.reader == origin.made.op; }))
+    return {};
   const OpFunction function = origin.function();
   const auto of_function = [&](const Template& words) {
     // Logarithms to other bases are the same function to the table of ops.

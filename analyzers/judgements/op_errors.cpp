@@ -2,41 +2,33 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
-#include <optional>
 #include <set>
 #include <tuple>
 
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/trend.h"
+#include "ulpscope/analyzers/totals/measures_of_passes.h"
 #include "ulpscope/trace/measure_names.h"
 
 namespace ulpscope {
 
 namespace {
 
-// One row is an output in a pass.
-struct Row {
-  std::optional<double> injected, floor;
-};
-using Pass = std::tuple<uint64_t, uint32_t, uint8_t>;  // step, micro-batch, loss
-
-OpError error_of(uint32_t tensor, const std::map<Pass, Row>& rows) {
+OpError error_of(uint32_t tensor, const MeasuresOfPasses::mapped_type& passes) {
   OpError error;
   error.tensor = tensor;
   std::vector<double> injected, floors, over_floor;
   std::set<uint64_t> steps;
-  for (const auto& [pass, row] : rows) {
-    if (!row.injected || !row.floor) continue;
-    injected.push_back(*row.injected);
-    floors.push_back(*row.floor);
-    over_floor.push_back(*row.floor > 0      ? *row.injected / *row.floor
-                         : *row.injected > 0 ? std::numeric_limits<double>::infinity()
-                                             : 1);
+  for (const auto& [pass, values] : passes) {
+    if (!values[0] || !values[1]) continue;
+    const double of_op = *values[0], of_rounding = *values[1];
+    injected.push_back(of_op);
+    floors.push_back(of_rounding);
+    over_floor.push_back(of_rounding > 0 ? of_op / of_rounding : of_op > 0 ? std::numeric_limits<double>::infinity() : 1);
     steps.insert(std::get<0>(pass));
-    if (*row.injected < error.largest) continue;
-    error.largest = *row.injected;
+    if (of_op < error.largest) continue;
+    error.largest = of_op;
     error.largest_step = std::get<0>(pass);
   }
   error.rows = injected.size();
@@ -52,19 +44,9 @@ OpError error_of(uint32_t tensor, const std::map<Pass, Row>& rows) {
 }  // namespace
 
 std::vector<OpError> op_errors_of(const RunFacts& facts) {
-  std::map<uint32_t, std::map<Pass, Row>> outputs;
-  facts.context.trace.visit_measures(facts.context.options.steps, [&](std::span<const MeasureRow> some) {
-    for (const MeasureRow& row : some) {
-      const bool is_injected = row.name == kInjectedError;
-      if ((!is_injected && row.name != kRoundingFloor) || !facts.selection.contains(row.tensor) || !(row.value >= 0)) continue;
-      Row& of_pass = outputs[row.tensor][{row.step, row.micro_batch, row.loss_index}];
-      (is_injected ? of_pass.injected : of_pass.floor) = row.value;
-    }
-    return true;
-  });
   std::vector<OpError> errors;
-  for (const auto& [tensor, rows] : outputs)
-    if (const OpError error = error_of(tensor, rows); error.rows > 0) errors.push_back(error);
+  for (const auto& [tensor, passes] : measures_of_passes(facts.context, {kInjectedError, kRoundingFloor}))
+    if (const OpError error = error_of(tensor, passes); error.rows > 0) errors.push_back(error);
   std::stable_sort(errors.begin(), errors.end(), [](const OpError& a, const OpError& b) { return a.injected > b.injected; });
   return errors;
 }

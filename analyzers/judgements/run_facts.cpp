@@ -15,6 +15,7 @@
 #include "ulpscope/analyzers/judgements/scale_judgement.h"
 #include "ulpscope/analyzers/judgements/silent_outputs.h"
 #include "ulpscope/analyzers/judgements/update_judgement.h"
+#include "ulpscope/analyzers/judgements/value_losses.h"
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 
@@ -33,6 +34,7 @@ struct RunFacts::Made {
   std::optional<std::optional<Leap>> leap;
   std::optional<std::vector<LearningRate>> learning_rates;
   std::optional<std::vector<OpError>> op_errors;
+  std::optional<ValueLosses> value_losses;
   std::optional<std::optional<MeanGuess>> mean_guess;
 };
 
@@ -97,6 +99,11 @@ const std::vector<LearningRate>& RunFacts::learning_rates() const {
   if (!made_->learning_rates) made_->learning_rates = learning_rates_of(*this);
   return *made_->learning_rates;
 }
+const ValueLosses& RunFacts::value_losses() const {
+  if (!made_->value_losses) made_->value_losses = value_losses_of(*this);
+  return *made_->value_losses;
+}
+
 const std::vector<OpError>& RunFacts::op_errors() const {
   if (!made_->op_errors) made_->op_errors = op_errors_of(*this);
   return *made_->op_errors;

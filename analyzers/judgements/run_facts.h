@@ -28,6 +28,7 @@ struct Leap;
 struct LearningRate;
 struct OpError;
 struct MeanGuess;
+struct ValueLosses;
 
 class RunFacts {
  public:
@@ -64,6 +65,7 @@ class RunFacts {
   const Leap* leap() const;                     // leap_of(); nullptr: nothing
   const std::vector<LearningRate>& learning_rates() const;
   const std::vector<OpError>& op_errors() const;  // of those that were computed again
+  const ValueLosses& value_losses() const;        // of casts and additions
   const MeanGuess* mean_guess() const;            // mean_guess_of(); nullptr: nothing
 
  private:

@@ -180,7 +180,7 @@ Table NanTables::operands_table(const char* name, uint32_t of, const CaptureTree
       if (node.broke_at > 0)
         say(fmt::format("{:.9g} before term {}", node.partial_sum, node.broke_at));
       else if (node.broke_at < 0 && !std::isnan(node.partial_sum))
-        say(fmt::format("{:.9g} before rounding", node.partial_sum));
+        say(fmt::format("they add up to {:.9g}", node.partial_sum));
     }
     if (node.term >= 0) say(fmt::format("term {}", node.term));
     if (node.row.count > 0)

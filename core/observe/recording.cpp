@@ -15,7 +15,24 @@ bool adds_to_sum(const OpEvent& event) {
   return event.op.function == OpFunction::add && event.phase == Phase::backward && event.labels[0].parameter != nullptr;
 }
 
+bool is_in_forward(const OpEvent& event) { return event.phase == Phase::forward || event.phase == Phase::loss; }
+
 }  // namespace
+
+std::vector<Measured> RecordingObserver::loss_of_values(const OpEvent& event) const {
+  const OpFunction function = event.op.function;
+  const TensorView& output = event.call.outputs[0];
+  const std::span<const TensorView> inputs = event.call.inputs;
+  const std::span<const int64_t> shape = event.outputs[0].shape();
+  const bool have_one_shape = std::all_of(event.inputs.begin(), event.inputs.end(),
+                                          [&](const Tensor& input) { return std::ranges::equal(input.shape(), shape); });
+  if (!have_one_shape || !is_float(output.dtype)) return {};
+  if (function == OpFunction::add)
+    return measure_addition(sampled_values(inputs[0]), sampled_values(inputs[1]), 1, sampled_values(output));
+  if (function == OpFunction::cast && size_of(output.dtype) < size_of(inputs[0].dtype))
+    return measure_cast(inputs[0], output, data_ops_.contains(event.inputs[0].body()->value.op) && shape.size() > 1 ? shape[0] : 0);
+  return {};
+}
 
 void RecordingObserver::before(const OpEvent& event, std::span<OutputRecord* const> records) {
   SmallVector<OutputDescription, 5> outputs;
@@ -63,6 +80,11 @@ void RecordingObserver::after(const OpEvent& event) {
   log_.add(event);
   backend_.complete();
   if (sum_) recorder_.add_sum(0, count_sum(sum_->before, sum_->addend, 1, summed_values(event.outputs[0].view())));
+  const bool is_measured = is_in_forward(event) && measures_value_loss(recorder_.step()) &&
+                           recorder_.wanted(event.module, event.op.name, event.phase) != StatisticsLevel::none;
+  if (event.op.function == OpFunction::source && event.labels[0].role == Role::input) data_ops_.insert(event.id);
+  if (is_measured)
+    for (const Measured& each : loss_of_values(event)) recorder_.add_measure({event.id, 0}, each.name, each.value);
   if (const auto slot = recorder_.after()) recorder_.add_capture(*slot, log_.capture(backend_, *slot));
 }
 

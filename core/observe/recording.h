@@ -2,12 +2,14 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
 #include "ulpscope/core/engine/context.h"
 #include "ulpscope/core/observe/call_log.h"
 #include "ulpscope/recorder/recorder.h"
+#include "ulpscope/recorder/value_loss.h"
 
 namespace ulpscope {
 
@@ -44,6 +46,10 @@ class RecordingObserver : public Observer {
     std::vector<float> before, addend;
   };
   std::optional<Sum> sum_;
+  std::set<uint64_t> data_ops_;  // whose outputs are samples of the data, by their ids
+
+  // What the op, which ran, lost of the values that it read; nothing of most ops.
+  std::vector<Measured> loss_of_values(const OpEvent& event) const;
 };
 
 // Captures origins whose ops run again.

@@ -39,10 +39,10 @@ int output_later(ulpscope_recorder* recorder, ulpscope_op op, uint32_t slot, con
 }
 
 constexpr ulpscope_aten_calls kLibrary{
-    ulpscope_intern,      ulpscope_begin_op,        ulpscope_end_op,     ulpscope_drop_op,          output_of,
-    ulpscope_set_label,   ulpscope_set_gradient_of, ulpscope_set_update, ulpscope_set_addition,     ulpscope_wants_capture,
-    ulpscope_was_finite,  ulpscope_set_capture,     output_later,        ulpscope_wants_statistics, ulpscope_fill,
-    ulpscope_fill_update, ulpscope_last_error};
+    ulpscope_intern,        ulpscope_begin_op,        ulpscope_end_op,      ulpscope_drop_op,      output_of,
+    ulpscope_set_label,     ulpscope_set_gradient_of, ulpscope_set_update,  ulpscope_set_addition, ulpscope_set_measure,
+    ulpscope_wants_capture, ulpscope_was_finite,      ulpscope_set_capture, output_later,          ulpscope_wants_statistics,
+    ulpscope_fill,          ulpscope_fill_update,     ulpscope_last_error};
 
 // Tells apart what a call reads beside whole tensors: parts and orders of them that views are, and numbers. 0: nothing of that.
 // `written`: the storages that it writes over.
@@ -182,6 +182,7 @@ void Tracker::before(const ulpscope_aten_op& op) {
   keep_overwritten(schema, op, bound);
   keep_averages(schema, op, bound);
   keep_sum(schema, op, bound);
+  keep_operand(schema, op, bound);
   if (state_.state != ULPSCOPE_ATEN_BACKWARD || state_.optimizing > 0 || op.task != -1 || !schema.writes() ||
       !contains(kClips, schema.base()))
     return;
@@ -695,6 +696,8 @@ void Tracker::record_row(const Schema& schema, const ulpscope_aten_op& op, const
   const bool is_sum_of_gradients = function == OpFunction::accumulate && parameter != 0;
   const bool is_kept = !sums_.empty() && outputs[0].is_written && place.phase != Phase::backward;
   if (is_sum_of_gradients || is_kept) added_to_sum(schema, row, outputs[0], *results[0]);
+  const bool reads_input = !makers.empty() && is_recorded(makers[0].last) && makers[0].last->role == Role::input;
+  measure_loss_of_values(schema, row, outputs[0], *results[0], reads_input);
   Made& result = *results[0];
   result.is_sum = schema.base() == "add" && outputs[0].is_written;
   if (function == OpFunction::cast || scaled_by) {

@@ -21,6 +21,7 @@
 #include "ulpscope/recorder/aten/measures.h"
 #include "ulpscope/recorder/aten/memory.h"
 #include "ulpscope/recorder/aten/schema.h"
+#include "ulpscope/recorder/value_loss.h"
 
 namespace ulpscope::aten {
 
@@ -226,6 +227,12 @@ class Tracker {
     const void* data = nullptr;
     std::vector<float> before;
   };
+  // What an addition in place is about to overwrite.
+  struct Operand {
+    std::thread::id thread = {};
+    const void* data = nullptr;
+    SampledValues values;
+  };
   // A parameter as an optimizer's step left it.
   struct Updated {
     const Tensor &weight, &gradient;
@@ -308,6 +315,20 @@ class Tracker {
   void keep_sum(const Schema& schema, const ulpscope_aten_op& op, const Bound& bound);
   // Counts what became of an addition, to such a sum or of the gradients of a parameter.
   void added_to_sum(const Schema& schema, const Row& row, const LabelledOutput& output, const Made& made);
+  // Keeps what an addition or a subtraction of a forward pass is about to overwrite, where it is measured.
+  void keep_operand(const Schema& schema, const ulpscope_aten_op& op, const Bound& bound);
+  // What a cast of data that is no op of the step lost, until the data is an input of it.
+  void keep_loss_of_cast(const Schema& schema, std::span<const Read> reads, std::span<const Tensor* const> results);
+  void tell_loss_of_cast(const Tensor& tensor, const Made& made);
+  void tell_measures(const Made& made, std::span<const Measured> measured);
+  bool measures_values() const;  // in this step, and outside of an optimizer's
+  // What the op lost of the values that it read; nothing of most ops. `reads_input`: its first operand is data.
+  std::vector<Measured> loss_of_values(const Schema& schema, const Row& row, const LabelledOutput& output, const Made& made,
+                                       bool reads_input) const;
+  std::vector<Measured> loss_of_addition(const Schema& schema, const Row& row, const LabelledOutput& output,
+                                         OpFunction function) const;
+  void measure_loss_of_values(const Schema& schema, const Row& row, const LabelledOutput& output, const Made& made,
+                              bool reads_input);
   void updated_on_host(const ulpscope_aten_update& update, const Updated& left, const Kept& copies);
   void updated_on_device(const ulpscope_aten_update& update, const Updated& left, const Kept& copies);
   bool inputs_of(const Schema& schema, std::span<const Read> reads, std::vector<Makers>& makers, Phase phase,
@@ -370,10 +391,17 @@ class Tracker {
   std::array<std::vector<const Tensor*>, 3> tensors_;  // of the op that is told: reads, written arguments, and results
   std::vector<Addition> additions_;                    // by an op that goes on
   std::vector<Sum> sums_;                              // that one adds to
-  std::unordered_map<Name, Number> unclipped_;         // squares of norms, by parameter
-  std::unordered_map<uint64_t, Kept> kept_;            // by handle of the parameter
-  KeptTensor unscaled_;                                // the gradient of an update
-  Room asked_;                                         // for the update itself
+  std::vector<Operand> operands_;                      // that one overwrites
+  struct CastData {
+    int64_t step = 0;  // that was the last to begin
+    const void* data = nullptr;
+    std::vector<Measured> measured;
+  };
+  std::unordered_map<uint64_t, CastData> cast_data_;  // by storage
+  std::unordered_map<Name, Number> unclipped_;        // squares of norms, by parameter
+  std::unordered_map<uint64_t, Kept> kept_;           // by handle of the parameter
+  KeptTensor unscaled_;                               // the gradient of an update
+  Room asked_;                                        // for the update itself
   Measures measures_;
   // These are told when the step is settled.
   std::vector<std::vector<Number>> losses_;  // each the sum of several

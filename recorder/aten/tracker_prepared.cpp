@@ -109,6 +109,7 @@ void Tracker::prepare(const Schema& schema, const Bound& bound, std::span<const 
   std::vector<const Tensor*> values;
   for (const Read& read : reads) values.push_back(read.tensor);
   batches_.follow(values, results, schema.keeps_rows(bound));
+  keep_loss_of_cast(schema, reads, results);
   const MadePointer prepared = state_.optimizing > 0 ? nullptr : prepared_by(schema, bound, reads, results);
   for (const Tensor* const tensor : results) {
     const MadePointer made = memory_.last(*tensor);

@@ -210,6 +210,7 @@ MadePointer Tracker::input(const Tensor& tensor, std::string_view name_of_tensor
   const Looks looks{{}, first_nonfinite};
   const std::vector<MadePointer> made = emit(call, {&output, 1}, nullptr, &looks);
   for (const MadePointer& each : made) inputs_.push_back(each->value);
+  if (!made.empty()) tell_loss_of_cast(tensor, *made[0]);
   return made.empty() ? nullptr : made[0];
 }
 

@@ -198,7 +198,7 @@ class Recorded:
         one = (call.name, call.module, call.phase, call.function, call.kind)
         if self._identities.setdefault(identity, one) != one:
             raise Refused(f"op '{call.name}': its id is that of {self._identities[identity]}; expected one id for each op")
-        recorded = SimpleNamespace(call=call, id=identity, count=count, outputs={}, ended=False, gradient_of={}, updates={}, additions={},
+        recorded = SimpleNamespace(call=call, id=identity, count=count, outputs={}, ended=False, gradient_of={}, updates={}, additions={}, measures={},
                                    micro_batch=self._pass[1], loss=self._pass[2])
         self.step.calls.append(recorded)
         self._ops[self._next] = recorded
@@ -256,6 +256,9 @@ class Recorded:
 
     def set_addition(self, op, slot, factor, before, addend, after):
         self._told(op, slot).additions[slot] = SimpleNamespace(factor=factor, before=before, addend=addend, after=after)
+
+    def set_measure(self, op, slot, name, value):
+        self._told(op, slot).measures[slot, name] = value
 
     def set_update(self, op, slot, learning_rate, before, after, gradient, update):
         self._told(op, slot).updates[slot] = SimpleNamespace(
@@ -318,6 +321,7 @@ class Calls(ctypes.Structure):
         ("set_gradient_of", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, _Value, _i32)),
         ("set_update", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_Update))),
         ("set_addition", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_Addition))),
+        ("set_measure", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, _u32, ctypes.c_double)),
         ("wants_capture", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_u8))),
         ("was_finite", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_u8))),
         ("set_capture", ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _Op, _Slot, ctypes.POINTER(_Node), _u32)),
@@ -408,6 +412,7 @@ class Calls(ctypes.Structure):
             "set_addition": lambda op, slot, addition: made[0].set_addition(op, slot, addition.contents.factor, *(
                 _values_of(tensor.contents)
                 for tensor in (addition.contents.before, addition.contents.addend, addition.contents.after))),
+            "set_measure": lambda op, slot, name, value: made[0].set_measure(op, slot, texts[name], value),
             "wants_capture": wants_capture,
             "was_finite": was_finite,
             "set_capture": lambda op, slot, nodes, count: made[0].set_capture(op, slot, nodes, count),

@@ -633,6 +633,24 @@ TEST(CountCast, CountsByTheBordersOfFp16) {
 }
 
 // Each lie is refused where it is told, in a line that names the call, and the trace has what was true.
+TEST_F(Calls, MeasuresStandBesideTheRowsOfTheirOutputs) {
+  recorder_.begin_step(3);
+  record(call("mul"), {1, 2});
+  const CallToken token = record(call("add", "fc"), {3});
+  recorder_.set_measure(token, 0, recorder_.intern("error"), 0.25);
+  EXPECT_THAT(refusal([&] { recorder_.set_measure(token, 1, recorder_.intern("error"), 1); }), HasSubstr("output 1 was not told"));
+  EXPECT_THAT(refusal([&] { recorder_.set_measure(token, 0, recorder_.intern("error"), NAN); }),
+              HasSubstr("op 'add' in module 'fc': error of output 0 is nan; expected a finite number"));
+  EXPECT_THAT(refusal([&] { recorder_.set_measure(token, 0, 0, 1); }), HasSubstr("a measure of output 0 has no name"));
+  EXPECT_THAT(refusal([&] { recorder_.set_measure(token, 0, 99, 1); }), HasSubstr("text 99 is not known"));
+  recorder_.end_step({});
+  ASSERT_EQ(sink_.measures.size(), 1u);
+  EXPECT_EQ(sink_.measures[0].step, 3u);
+  EXPECT_EQ(sink_.measures[0].tensor, 1u);
+  EXPECT_EQ(sink_.measures[0].name, "error");
+  EXPECT_EQ(sink_.measures[0].value, 0.25);
+}
+
 TEST_F(Calls, LiesAreRefusedAndTheRestIsRecorded) {
   const std::vector<float> values{1, 2};
   const int64_t shape[] = {2}, negative[] = {-2}, huge[] = {int64_t{1} << 40, int64_t{1} << 40};

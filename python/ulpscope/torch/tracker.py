@@ -11,7 +11,7 @@ _u8, _u32, _u64, _i32, _i64, _double = (
     ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64, ctypes.c_double)
 _text, _pointer = ctypes.c_char_p, ctypes.c_void_p
 
-INTERFACE = 7  # ULPSCOPE_ATEN_INTERFACE
+INTERFACE = 8  # ULPSCOPE_ATEN_INTERFACE
 IDLE, FORWARD, BACKWARD, ENDED = range(4)  # states of the training loop
 OUTER, INNER, REPEATED = range(3)  # how a module stands to those that its thread is in
 SGD, ADAM, UNKNOWN_RULE = range(3)

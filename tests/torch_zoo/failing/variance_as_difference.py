@@ -7,9 +7,9 @@ import ulpscope
 
 TRUTH = {
     "verdict": "broken",
-    "causes": ["range.nonfinite"],
+    "causes": ["precision.cancellation"],
     "module": "norm",
-    "op": "sqrt",
+    "op": "sub",
     "step": 0,
     "loss_breaks": 0,
     "because": "FP32 keeps 7 digits of E[x^2] = 4e6, so that a variance of 0.01 is rounding noise of either sign",

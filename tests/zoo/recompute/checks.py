@@ -4,7 +4,7 @@ import json
 import math
 import re
 
-from . import compare_rules, data_rules, error_rules, growth_rules, model_rules, nonfinite_rules, quantization_rules, range_rules, run_rules, scale_rules, table_rules, update_rules, update_tables, whatif_rules
+from . import compare_rules, data_rules, error_rules, growth_rules, model_rules, nonfinite_rules, quantization_rules, range_rules, run_rules, scale_rules, table_rules, update_rules, update_tables, value_rules, whatif_rules
 from . import rules as common
 from .rules import Case, Step
 from .said import TYPES, check_said, check_unruled, number, ruled_texts
@@ -14,13 +14,13 @@ from .words import check_words
 
 RULES = {
     code: rule
-    for rules in (compare_rules, data_rules, error_rules, growth_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, update_rules)
+    for rules in (compare_rules, data_rules, error_rules, growth_rules, model_rules, quantization_rules, range_rules, run_rules, scale_rules, update_rules, value_rules)
     for code, rule in rules.RULES.items()
 }
 # By the ids of templates.
 SAID = {
     id: rule
-    for rules in (common, compare_rules, data_rules, error_rules, growth_rules, model_rules, nonfinite_rules, quantization_rules, range_rules, run_rules, scale_rules, update_rules)
+    for rules in (common, compare_rules, data_rules, error_rules, growth_rules, model_rules, nonfinite_rules, quantization_rules, range_rules, run_rules, scale_rules, update_rules, value_rules)
     for id, rule in getattr(rules, "SAID", {}).items()
 }
 SAID |= scale_rules.FLUSHED_ADVICE

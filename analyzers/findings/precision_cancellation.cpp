@@ -1,0 +1,89 @@
+#include <algorithm>
+
+#include "ulpscope/analyzers/findings/families.h"
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/value_losses.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
+#include "ulpscope/analyzers/subject/tensor_place.h"
+#include "ulpscope/trace/measure_names.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+constexpr Template kCancels{"precision.cancellation",
+                            "{place} cancels: {share} of its elements are {units} units in the last place of an operand or less."};
+constexpr Template kRoundingsLeft{"precision.cancellation.reader",
+                                  "Operands are rounded by half a unit each, and {reader} takes the {function} of what is left."};
+constexpr Template kOtherCancellations{"precision.cancellation.others", "So are {others:count other result}."};
+constexpr Template kAvoidDifference{"advice.avoid_difference",
+                                    "Compute it in {format}, or without the difference: of a variance, subtract the mean first."};
+constexpr Template kClampHides{"advice.clamp_hides", "A clamp or an eps hides it."};
+
+constexpr Template kRoot{"precision.root", "root"};
+constexpr Template kLogarithm{"precision.logarithm", "logarithm"};
+constexpr Template kPower{"precision.power", "power"};
+constexpr Template kReciprocal{"precision.reciprocal", "reciprocal"};
+
+Sentence taken_by(OpFunction reader) {
+  switch (reader) {
+    case OpFunction::sqrt:
+    case OpFunction::rsqrt:
+      return kRoot();
+    case OpFunction::log:
+      return kLogarithm();
+    case OpFunction::pow:
+      return kPower();
+    default:
+      return kReciprocal();
+  }
+}
+
+void find_cancellations(const RunFacts& facts, Findings& found) {
+  const std::vector<Cancellation>& cancellations = facts.value_losses().cancellations;  // the largest first
+  if (cancellations.empty()) return;
+  std::vector<Evidence> evidence;
+  Extent extent;
+  for (const Cancellation& each : cancellations) {
+    if (evidence.size() < kMostEvidence)
+      evidence.push_back(
+          {facts.selection.key(each.loss.tensor),
+           {{"cancelled", each.loss.share, Unit::share}, {"measured_steps", count_cell(each.loss.steps), Unit::count}}});
+    extent.tensors.push_back(each.loss.tensor);
+    keep_first(extent.first_step, std::optional(each.loss.first_step));
+  }
+  const auto& [worst, reader] = cancellations.front();
+  const OpInfo& op = facts.context.trace.ops()[reader];
+  Sentences title{kCancels({{"place", tensor_place(facts.selection, worst.tensor)},
+                            {"share", {worst.share, Unit::share}},
+                            {"units", static_cast<uint64_t>(kCancelledUnits)}})};
+  title += kRoundingsLeft({{"reader", Name{NameKind::op, op.name}}, {"function", taken_by(op.function)}});
+  if (cancellations.size() > 1) title += kOtherCancellations({{"others", cancellations.size() - 1}});
+  const bool is_narrow = size_of(facts.selection.tensor(worst.tensor).dtype) < 4;
+  Advice advice = kAvoidDifference({{"format", Name{NameKind::format, is_narrow ? "FP32" : "FP64"}}});
+  advice.text += kClampHides();
+  found.add(Severity::warning, std::move(title), std::move(evidence), std::move(advice), std::move(extent));
+}
+
+}  // namespace
+
+extern constinit const FindingRule precision_cancellation{
+    .code = "precision.cancellation",
+    .part = Part::errors,
+    .raised =
+        "A sum or difference of two tensors cancels in 10% of its elements or more, to 4 units in the last place of an operand, "
+        "and "
+        "its root, logarithm, or reciprocal is taken.",
+    .meaning =
+        "The subtraction is exact. What is left holds the roundings of its operands, up to a quarter of it or more, and may have the "
+        "wrong sign.",
+    .help = "The difference in a wider type, or a formula without it.",
+    .explains = kOfNonfinite,
+    .shown_by = "experiments/failures/variance_by_difference.toml",
+    .find = find_cancellations,
+};
+
+}  // namespace ulpscope::findings

@@ -1,0 +1,81 @@
+#include <algorithm>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/judgements/value_losses.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
+#include "ulpscope/analyzers/subject/tensor_place.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+constexpr Template kSamplesMerged{
+    "precision.values_merged", "A cast made samples of {place} equal that differ, at {share} of the places that were looked at."};
+constexpr Template kFirstPlace{"precision.values_merged.first",
+                               "First: element {element} of a sample, where half or more of the pairs that differ became equal."};
+constexpr Template kNormalizeFirst{"advice.normalize_before_cast",
+                                   "Subtract the mean and divide by the deviation before the cast, or do without it."};
+
+constexpr Template kWholeNumbersMerged{
+    "precision.values_merged.whole_numbers",
+    "{rounded} of the whole numbers of {place} were rounded, and {merged} of neighbours that differ "
+    "became equal."};
+constexpr Template kWholeNumbersUpTo{"precision.values_merged.limit", "{format} has all whole numbers up to {limit}."};
+constexpr Template kKeepWholeNumbers{"advice.keep_whole_numbers",
+                                     "Keep positions, indices, and time steps in FP32 or as integers, outside of autocast too."};
+
+void find_features(const RunFacts& facts, Findings& found) {
+  for (const auto& [loss, first] : facts.value_losses().features) {
+    if (!(loss.share > 0)) continue;
+    Sentences title{kSamplesMerged({{"place", tensor_place(facts.selection, loss.tensor)}, {"share", {loss.share, Unit::share}}})};
+    title += kFirstPlace({{"element", first}});
+    found.add(loss.share >= ValueLoss::kFelt ? Severity::warning : Severity::info, std::move(title),
+              {{facts.selection.key(loss.tensor),
+                {{"features_merged", loss.share, Unit::share}, {"measured_steps", count_cell(loss.steps), Unit::count}}}},
+              kNormalizeFirst(), {.tensors = {loss.tensor}, .first_step = loss.first_step});
+  }
+}
+
+void find_whole_numbers(const RunFacts& facts, Findings& found) {
+  for (const auto& [loss, merged] : facts.value_losses().whole_numbers) {
+    const FloatFormat& format = *info(facts.selection.tensor(loss.tensor).dtype).format;
+    Sentences title{kWholeNumbersMerged({{"place", tensor_place(facts.selection, loss.tensor)},
+                                         {"rounded", {loss.share, Unit::share}},
+                                         {"merged", {merged, Unit::share}}})};
+    title += kWholeNumbersUpTo({{"format", format_name(format)}, {"limit", uint64_t{2} << format.fraction_bits}});
+    found.add(merged >= ValueLoss::kFelt ? Severity::warning : Severity::info, std::move(title),
+              {{facts.selection.key(loss.tensor),
+                {{"rounded", loss.share, Unit::share},
+                 {"neighbours_merged", merged, Unit::share},
+                 {"measured_steps", count_cell(loss.steps), Unit::count}}}},
+              kKeepWholeNumbers(), {.tensors = {loss.tensor}, .first_step = loss.first_step});
+  }
+}
+
+void find_merged(const RunFacts& facts, Findings& found) {
+  find_features(facts, found);
+  find_whole_numbers(facts, found);
+}
+
+}  // namespace
+
+extern constinit const FindingRule precision_values_merged{
+    .code = "precision.values_merged",
+    .part = Part::errors,
+    .raised =
+        "A cast of data makes samples equal that differ, at some of the places of a sample: a warning from 10% of them on. Or a "
+        "cast "
+        "rounds whole numbers: a warning where 10% of neighbours become equal.",
+    .meaning =
+        "Numbers are further apart the larger they are. What differs by less than an ulp, as prices around 10,000, time stamps, or "
+        "positions above 256 in BF16, is one number to the model.",
+    .help = "Values around 0 before the cast, or no cast.",
+    .explains = {"run.no_better_than_guessing", "run.loss_rose", "run.loss_stayed"},
+    .shown_by = "experiments/failures/inputs_equal_in_bf16.toml",
+    .find = find_merged,
+};
+
+}  // namespace ulpscope::findings

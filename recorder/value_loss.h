@@ -1,0 +1,39 @@
+// What casts, additions and subtractions lose of the values that they read, by a sample of elements. Each measure has a name, and
+// trace/measure_names.h says what it is.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "ulpscope/kernels/view.h"
+
+namespace ulpscope {
+
+// One measure of an output.
+struct Measured {
+  std::string_view name;
+  double value = 0;
+};
+
+// Whether they are measured in a step of that number: in the first eight of a run, and in each 16th.
+bool measures_value_loss(uint64_t step);
+
+// Some elements of a floating-point tensor, the same ones of all of one shape.
+struct SampledValues {
+  std::vector<float> values;
+  DType dtype = DType::f32;
+};
+SampledValues sampled_values(const TensorView& view);
+
+// Of a + factor b, stored as `sum`, by the same elements of each.
+std::vector<Measured> measure_addition(const SampledValues& a, const SampledValues& b, double factor, const SampledValues& sum);
+
+// Of a cast of `from`, which may hold integers, to a floating-point type. Both have one shape, in memory of the host. `samples`:
+// so many of the data are behind each other in it; 0: it is no data.
+std::vector<Measured> measure_cast(const TensorView& from, const TensorView& to, int64_t samples = 0);
+
+// Of whole numbers start, start + step, ... that an op made in a floating-point type.
+std::vector<Measured> measure_range(double start, double step, const TensorView& made);
+
+}  // namespace ulpscope

@@ -1,0 +1,194 @@
+"""What casts, additions and subtractions lost of what they read, from the measures that samples of elements left."""
+
+import collections
+
+import numpy
+
+from .formats import FORMATS
+from .rules import Rule
+from .sentences import Claim
+
+FELT, HARMFUL = 0.1, 0.5
+HANDS_ON = ("cast", "copy", "abs", "relu", "clamp", "scale")
+MASKED = ("softmax", "log_softmax", "logsumexp", "cross_entropy", "max")
+ROOTS = {"sqrt": "root", "rsqrt": "root", "log": "logarithm", "pow": "power", "reciprocal": "reciprocal", "div": "reciprocal"}
+
+
+class Losses:
+    def __init__(self, f):
+        m, names = f.tables.measures, f.tables.measures.texts("name")
+        self.f, self.of = f, collections.defaultdict(lambda: collections.defaultdict(list))
+        for name, tensor, step, value in zip(names, m["tensor"].tolist(), m["step"].tolist(), m["value"].tolist()):
+            self.of[name][tensor].append((step, value))
+        self.function, self.kind, self.attributes = f.tables.ops.words("function"), f.tables.ops.words("kind"), f.tables.ops.texts("attributes")
+        self.uses, self.read = collections.defaultdict(set), collections.defaultdict(set)
+        for (_, consumer), read in f.trace.inputs.items():
+            for number, producer, slot in read:
+                self.uses[producer].add((consumer, number, slot))
+                self.read[consumer].add(producer)
+
+    def share(self, name, tensor):
+        return float(numpy.median([value for _, value in self.of[name][tensor]]))
+
+    def steps(self, name, tensor):
+        return len({step for step, _ in self.of[name][tensor]})
+
+    def first(self, name, tensor):
+        steps = [step for step, value in sorted(self.of[name][tensor]) if value >= FELT]
+        return steps[0] if steps else min(step for step, _ in self.of[name][tensor])
+
+    def reader(self, tensor, is_found):
+        t = self.f.tensors
+        reached = [(int(t.op[tensor]), int(t.slot[tensor]))]
+        for op, slot in reached:
+            for consumer, number, read in sorted(self.uses[op]):
+                if slot not in (None, read):
+                    continue
+                if is_found(consumer, number):
+                    return consumer
+                is_shift = self.function[consumer] == "add" and self.read[consumer] == {op}
+                if (self.function[consumer] in HANDS_ON or is_shift) and consumer not in (each for each, _ in reached):
+                    reached.append((consumer, None))
+        return None
+
+    def is_masked(self, tensor):
+        return self.reader(tensor, lambda op, _: self.function[op] in MASKED) is not None
+
+    def takes_root(self, op, number):
+        function = self.function[op]
+        if function == "pow":
+            exponent = dict(each.split("=") for each in self.attributes[op].split() if "=" in each).get("exponent", "varies")
+            return number == 0 and exponent != "varies" and (float(exponent) < 0 or float(exponent) % 1 != 0)
+        return function in ROOTS and number == (1 if function == "div" else 0)
+
+    def sources(self, op):
+        """What is not elementwise and what the op's value comes from through ops that are."""
+        seen, open_ops, sources = {op}, [op], set()
+        while open_ops:
+            each = open_ops.pop()
+            if self.kind[each] not in ("elementwise", "cast") or not self.read[each]:
+                sources.add(each)
+                continue
+            open_ops += self.read[each] - seen
+            seen |= self.read[each]
+        return sources
+
+    def adds_terms_of_function(self, tensor):
+        sources = [self.sources(producer) for producer in self.read[int(self.f.tensors.op[tensor])]]
+        return len(sources) < 2 or all(each == sources[0] for each in sources)
+
+    def addends(self):
+        shapes = self.f.tables.tensors.texts("shape")
+        activations = (t for t in self.of["addend_lost"] if self.f.tensors.role[t] == "activation" and "," in shapes[t])
+        return self.largest("addend_lost", [tensor for tensor in activations if not self.is_masked(tensor) and not self.adds_terms_of_function(tensor)])
+
+    def cancelled(self):
+        found = [t for t in self.of["cancelled"] if self.share("cancelled", t) >= FELT and self.reader(t, self.takes_root) is not None]
+        return self.largest("cancelled", found)
+
+    def largest(self, name, tensors):
+        return sorted(tensors, key=lambda tensor: (-self.share(name, tensor), tensor))
+
+
+def losses(case):
+    return case.once(Losses, lambda: Losses(case.f))
+
+
+def lost_addends(case):
+    of, all_of_them = losses(case), losses(case).addends()
+    limit = HARMFUL if of.share("addend_lost", all_of_them[0]) >= HARMFUL else FELT
+    return limit, [tensor for tensor in all_of_them if of.share("addend_lost", tensor) >= limit]
+
+
+def addend_lost(case, said):
+    return {"share": losses(case).share("addend_lost", lost_addends(case)[1][0])}
+
+
+def other_addends(case, said):
+    limit, lost = lost_addends(case)
+    return {"sums": len(lost), "all": len(losses(case).addends()), "limit": limit}
+
+
+def cancels(case, said):
+    return {"share": losses(case).share("cancelled", losses(case).cancelled()[0]), "units": 4}
+
+
+def read_by(case, said):
+    of = losses(case)
+    reader = of.reader(of.cancelled()[0], of.takes_root)
+    return Claim({}, the_reader_is_there=said["reader"] == of.f.tables.ops.texts("name")[reader])
+
+
+def merged(case, said):
+    return {"share": losses(case).share("features_merged", case.first_tensor)}
+
+
+def first_merged(case, said):
+    return {"element": losses(case).of["merged_feature"][case.first_tensor][0][1]}
+
+
+def whole_numbers(case, said):
+    return {
+        "rounded": losses(case).share("whole_numbers_rounded", case.first_tensor),
+        "merged": losses(case).share("neighbours_merged", case.first_tensor),
+    }
+
+
+def whole_numbers_up_to(case, said):
+    return {"limit": 2 ** (FORMATS[case.f.tensors.dtype[case.first_tensor]].fraction_bits + 1)}
+
+
+SAID = {
+    "precision.addend_lost": addend_lost,
+    "precision.addend_lost.others": other_addends,
+    "precision.cancellation": cancels,
+    "precision.cancellation.reader": read_by,
+    "precision.cancellation.others": lambda case, said: {"others": len(losses(case).cancelled()) - 1},
+    "precision.values_merged": merged,
+    "precision.values_merged.first": first_merged,
+    "precision.values_merged.whole_numbers": whole_numbers,
+    "precision.values_merged.limit": whole_numbers_up_to,
+}
+
+
+def share_of(name):
+    return lambda case, tensor, _: losses(case).share(name, tensor)
+
+
+def steps_of(*names):
+    def steps(case, tensor, _):
+        return next(losses(case).steps(name, tensor) for name in names if tensor in losses(case).of[name])
+
+    return steps
+
+
+def first_of(name, tensors):
+    return lambda case: min(losses(case).first(name, tensor) for tensor in tensors(case))
+
+
+RULES = {
+    "precision.addend_lost": Rule(
+        values={"lost": share_of("addend_lost"), "measured_steps": steps_of("addend_lost")},
+        all_of=lambda case: lost_addends(case)[1],
+        first=first_of("addend_lost", lambda case: lost_addends(case)[1]),
+    ),
+    "precision.cancellation": Rule(
+        values={"cancelled": share_of("cancelled"), "measured_steps": steps_of("cancelled")},
+        all_of=lambda case: losses(case).cancelled(),
+        first=first_of("cancelled", lambda case: losses(case).cancelled()),
+    ),
+    "precision.values_merged": Rule(
+        values={
+            "features_merged": share_of("features_merged"),
+            "rounded": share_of("whole_numbers_rounded"),
+            "neighbours_merged": share_of("neighbours_merged"),
+            "measured_steps": steps_of("whole_numbers_rounded", "features_merged"),
+        },
+        all_of=lambda case: [case.first_tensor],
+        first=lambda case: min(
+            losses(case).first(name, case.first_tensor)
+            for name in ("whole_numbers_rounded", "features_merged")
+            if case.first_tensor in losses(case).of[name]
+        ),
+    ),
+}
