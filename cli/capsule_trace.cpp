@@ -5,6 +5,7 @@
 #include "ulpscope/analyzers/subject/producer.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/cli/analyze.h"
 #include "ulpscope/cli/output.h"
 #include "ulpscope/cli/trace_path.h"
 #include "ulpscope/core/run/checkpoint.h"
@@ -71,6 +72,17 @@ void TraceOrCapsule::try_changes(Report& report, const std::function<void(const 
 std::string TraceOrCapsule::scratch_file(const char* name) {
   if (!scratch_) scratch_.emplace("ulpscope-trials");
   return scratch_->file(name);
+}
+
+std::vector<PositionalSpec> traces_and_capsule_positional() {
+  std::vector<PositionalSpec> specs = traces_positional();
+  specs.front().meaning += "; or a capsule, alone";
+  return specs;
+}
+
+void check_is_one_for_trials(const Arguments& arguments) {
+  for (const char* option : {"--no-trials", "--budget"})
+    if (arguments.has(option)) throw usage_error("{} belongs to one trace or capsule, without --follow", option);
 }
 
 std::vector<OptionSpec> trial_options() {

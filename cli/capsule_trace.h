@@ -21,6 +21,7 @@ class TraceOrCapsule {
   TraceOrCapsule(const std::string& path, Progress& progress);
 
   const Snapshot& trace() const { return *trace_; }
+  bool is_capsule() const { return is_capsule_; }
   // The report on it, of which the source is what was asked for. Throws Error (usage) where there is nothing that options ask for.
   Report report(const AnalysisOptions& options,
                 const std::function<Report(const Snapshot&, const AnalysisOptions&)>& analyze) const;
@@ -38,6 +39,10 @@ class TraceOrCapsule {
   std::optional<Snapshot> trace_;
 };
 
+// TRACE..., or one capsule.
+std::vector<PositionalSpec> traces_and_capsule_positional();
+// Throws Error (usage) where the options of trials are given for several traces, or with --follow.
+void check_is_one_for_trials(const Arguments& arguments);
 // --no-trials and --budget.
 std::vector<OptionSpec> trial_options();
 double trial_budget(const Arguments& arguments);

@@ -39,11 +39,11 @@ std::string what_takes(const std::string& path) {
     is_capsule = false;
   }
   const std::string file = shell_word(path);
-  return is_capsule
-             ? fmt::format(
-                   "'{}' is a capsule, and no trace: `ulpscope nan {}`, `ulpscope updates {}` and `ulpscope replay {}` take it",
-                   path, file, file, file)
-             : fmt::format("'{}' is a checkpoint, and no trace: `ulpscope train --resume {}` takes it", path, file);
+  return is_capsule ? fmt::format(
+                          "'{0}' is a capsule, and no trace: `ulpscope nan {1}`, `ulpscope updates {1}`, `ulpscope errors {1}` and "
+                          "`ulpscope replay {1}` take it",
+                          path, file)
+                    : fmt::format("'{}' is a checkpoint, and no trace: `ulpscope train --resume {}` takes it", path, file);
 }
 
 }  // namespace

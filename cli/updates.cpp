@@ -34,15 +34,8 @@ int run_with_trials(const Arguments& arguments, const AnalysisOptions& options) 
 int run_updates(const Arguments& arguments) {
   const AnalysisOptions options = analysis_options(arguments);
   if (arguments.positionals().size() == 1 && !arguments.has("--follow")) return run_with_trials(arguments, options);
-  for (const char* option : {"--no-trials", "--budget"})
-    if (arguments.has(option)) throw usage_error("{} belongs to one trace or capsule, without --follow", option);
+  check_is_one_for_trials(arguments);
   return run_analysis<UpdateAnalysis>(arguments, options);
-}
-
-std::vector<PositionalSpec> positionals() {
-  std::vector<PositionalSpec> specs = traces_positional();
-  specs.front().meaning += "; or a capsule, alone";
-  return specs;
 }
 
 }  // namespace
@@ -55,7 +48,7 @@ Verb updates_verb() {
       "at the beginning and at the end, and in which step 99% of them are: recorded, or extrapolated where the trend allows it.\n"
       "Where they are lost, changes are tried by running the steps again with them: another learning rate, updates in FP32 or\n"
       "rounded stochastically, FP32 master weights; those of one trace from the run's first step on, those of a capsule from its.",
-      positionals(),
+      traces_and_capsule_positional(),
       join({follow_option(), trial_options(), selection_options(), output_options()}),
       {{"ulpscope updates run.h5", "do the weights learn what the optimizer asks for, and what helps?"},
        {"ulpscope updates run.h5 --no-trials", "only the first of these"},

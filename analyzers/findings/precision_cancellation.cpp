@@ -78,7 +78,8 @@ extern constinit const FindingRule precision_cancellation{
         "and "
         "its root, logarithm, or reciprocal is taken.",
     .meaning =
-        "The subtraction is exact. What is left holds the roundings of its operands, up to a quarter of it or more, and may have the "
+        "The subtraction is exact. What is left holds the roundings of its operands, up to a quarter of it or more, and may have "
+        "the "
         "wrong sign.",
     .help = "The difference in a wider type, or a formula without it.",
     .explains = kOfNonfinite,

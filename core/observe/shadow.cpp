@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "ulpscope/base/clock.h"
 #include "ulpscope/base/error.h"
@@ -81,8 +82,18 @@ struct ShadowObserver::Memory {
   void* const data;
 };
 
-ShadowObserver::ShadowObserver(Recorder& recorder, const ShadowSettings& settings, const CpuOptions& cpu, uint64_t steps)
-    : recorder_(recorder),
+ShadowListener recorded_shadow(Recorder& recorder) {
+  return {[&recorder](const ShadowedOutput& output) {
+            const ValueKey value{output.event.id, static_cast<uint32_t>(output.slot)};
+            if (!(output.signal > 0)) return;
+            recorder.add_measure(value, kInjectedError, std::sqrt(output.injected / output.signal));
+            recorder.add_measure(value, kRoundingFloor, std::sqrt(output.floor / output.signal));
+          },
+          [&recorder](std::string_view note) { recorder.add_note(note); }};
+}
+
+ShadowObserver::ShadowObserver(ShadowListener listener, const ShadowSettings& settings, const CpuOptions& cpu, uint64_t steps)
+    : listener_(std::move(listener)),
       settings_(settings),
       type_(settings.type == ShadowType::fp64 ? DType::f64 : DType::f32),
       backend_(make_cpu_backend(cpu)) {
@@ -143,7 +154,7 @@ TensorView ShadowObserver::widened(const TensorView& view) {
 void ShadowObserver::refuse(const OpEvent& event, const char* why) {
   wide_.clear();
   if (refused_.emplace(event.op.name).second)
-    recorder_.add_note(fmt::format("Op `{}` could not be computed again in {}: {}.", event.op.name, name_of(settings_.type), why));
+    listener_.note(fmt::format("Op `{}` could not be computed again in {}: {}.", event.op.name, name_of(settings_.type), why));
 }
 
 // Whatever happens here, training goes on.
@@ -213,10 +224,7 @@ void ShadowObserver::compare(const OpEvent& event) {
     const int64_t size = wide.size();
     const Errors errors = type_ == DType::f64 ? errors_of(stored.as<double>(), wide.as<double>(), rounded.as<double>(), size)
                                               : errors_of(stored.as<float>(), wide.as<float>(), rounded.as<float>(), size);
-    const ValueKey value{event.id, static_cast<uint32_t>(slot)};
-    if (!(errors.signal > 0)) continue;
-    recorder_.add_measure(value, kInjectedError, std::sqrt(errors.injected / errors.signal));
-    recorder_.add_measure(value, kRoundingFloor, std::sqrt(errors.floor / errors.signal));
+    listener_.output({event, slot, stored, wide, rounded, errors.signal, errors.injected, errors.floor});
   }
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ulpscope/core/engine/observer.h"
@@ -32,13 +33,31 @@ struct ShadowSettings {
   bool operator==(const ShadowSettings&) const = default;
 };
 
+// An output that was computed again. All three are in the shadow's type and one layout: what the run stored, the wide result, and
+// that one rounded once to the output's type. The sums of squares are over the elements that are finite in all of them.
+struct ShadowedOutput {
+  const OpEvent& event;
+  size_t slot = 0;
+  TensorView stored, wide, rounded;
+  double signal = 0;               // of the wide result
+  double injected = 0, floor = 0;  // of the stored and of the rounded values less the wide ones
+};
+
+// Is told while ops run.
+struct ShadowListener {
+  std::function<void(const ShadowedOutput&)> output;
+  std::function<void(std::string_view)> note;  // what could not be computed again, a sentence
+};
+// Both as measures and notes of a trace. The recorder outlives it.
+ShadowListener recorded_shadow(Recorder& recorder);
+
 class ShadowObserver : public Observer {
  public:
   static constexpr int kSteps = 8;
 
-  // The recorder outlives it, and its observer is to be told of each op before this one. Ops run on a CPU backend of the shadow's
-  // own, so that the memory they take is not the run's. `steps`: of the run in all.
-  ShadowObserver(Recorder& recorder, const ShadowSettings& settings, const CpuOptions& cpu, uint64_t steps);
+  // What the listener writes its results to is to be told of each op before this observer is. Ops run on a CPU backend of the
+  // shadow's own, so that the memory they take is not the run's. `steps`: of the run in all.
+  ShadowObserver(ShadowListener listener, const ShadowSettings& settings, const CpuOptions& cpu, uint64_t steps);
   ~ShadowObserver() override;
 
   void begin_step(uint64_t step);
@@ -62,7 +81,7 @@ class ShadowObserver : public Observer {
   void compare(const OpEvent& event);
   void refuse(const OpEvent& event, const char* why);
 
-  Recorder& recorder_;
+  const ShadowListener listener_;
   const ShadowSettings settings_;
   const DType type_;
   const std::unique_ptr<Backend> backend_;

@@ -186,7 +186,7 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
     captures_later = backend->runs_behind() && !faults;
     observer.emplace(*recorder, *backend, captures_later ? Capturing::later : Capturing::at_once);
     context.observers.push_back(&*observer);
-    if (has_shadow) context.observers.push_back(&shadow.emplace(*recorder, experiment.shadow, cpu, total_steps));
+    if (has_shadow) context.observers.push_back(&shadow.emplace(recorded_shadow(*recorder), experiment.shadow, cpu, total_steps));
   }
   if (!capsule.path.empty()) {
     ring.emplace(capsule);
