@@ -19,10 +19,14 @@ struct Measured {
 // Whether they are measured in a step of that number: in the first eight of a run, and in each 16th.
 bool measures_value_loss(uint64_t step);
 
-// Some elements of a floating-point tensor, the same ones of all of one shape.
+// Some elements of a floating-point tensor, the same ones of all of one shape; or a number, which is no result of a rounding.
 struct SampledValues {
   std::vector<float> values;
   DType dtype = DType::f32;
+  bool is_number = false;
+
+  double value(size_t i) const { return values[is_number ? 0 : i]; }
+  double unit(double value) const;  // in the last place of an element of that value; 0 of a number
 };
 SampledValues sampled_values(const TensorView& view);
 

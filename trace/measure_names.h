@@ -10,18 +10,21 @@ namespace ulpscope {
 // type less themselves.
 inline constexpr std::string_view kInjectedError = "injected_error", kRoundingFloor = "rounding_floor";
 
-// All are shares of elements that were looked at, but the last, in a step in which they were (recorder/value_loss.h).
+// These are of samples of elements, in steps in which they were looked at (recorder/value_loss.h). All but the last of each kind
+// are shares.
 //
 // What an addition or a subtraction of two tensors made of the one with the smaller sum of magnitudes, b beside a: the share of the
-// sum of |b| that the sum of sign(b) (stored - a) lacks. In FP16 and BF16.
-inline constexpr std::string_view kAddendLost = "addend_lost";
-// Results of an addition or a subtraction of nonzero operands that are 4 units in the last place of an operand at most.
-inline constexpr std::string_view kCancelled = "cancelled";
+// sum of |b| that the sum of sign(b) (stored - a) lacks, in FP16 and BF16; and that sum over the one of |a|.
+inline constexpr std::string_view kAddendLost = "addend_lost", kAddendSize = "addend_size";
+// Results of an addition or a subtraction of nonzero operands that are not 0, and 4 units in the last place of an operand at most;
+// and the largest magnitude among them.
+inline constexpr std::string_view kCancelled = "cancelled", kCancelledSize = "cancelled_size";
 inline constexpr double kCancelledUnits = 4;
-// Whole numbers that the cast to the output's type changed, and pairs of neighbours that differ before it and not behind it.
+// Whole numbers that the cast to the output's type changed; and of the numbers there, each once and in order, pairs that are equal
+// behind it.
 inline constexpr std::string_view kWholeNumbersRounded = "whole_numbers_rounded", kNeighboursMerged = "neighbours_merged";
-// Places in a sample of the data at which half of the pairs of samples that differ, or more, are equal behind a cast; and the first
-// such place, counted in the sample's elements from 0.
+// Places in a sample of the data at which the deviation of a cast's roundings is half of that of the samples, or more; and one such
+// place, counted in the sample's elements from 0.
 inline constexpr std::string_view kFeaturesMerged = "features_merged", kMergedFeature = "merged_feature";
 
 }  // namespace ulpscope

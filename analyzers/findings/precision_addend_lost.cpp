@@ -12,38 +12,44 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kAddendLost{"precision.addend_lost",
-                               "{worst} adds two tensors in {format}, and {share} of the smaller one is lost."};
+constexpr Template kAddendLost{"precision.addend_lost", "{worst} lost {share} of the smaller of its two operands, in {format}."};
 constexpr Template kOtherAddends{"precision.addend_lost.others",
                                  "{sums} of {all:count such sum} lost {limit:%} or more, in the median of the steps measured."};
 constexpr Template kAddInFp32{"advice.add_in_fp32",
                               "Keep the larger one, as the sum that residual branches are added to, in FP32, or keep it small."};
 
-// From so much on the sum tells next to nothing of the smaller one.
-constexpr double kHarmful = 0.5;
-
-void find_lost_addends(const RunFacts& facts, Findings& found) {
-  const std::vector<ValueLoss>& addends = facts.value_losses().addends;  // the largest first
-  if (addends.empty() || addends.front().share < ValueLoss::kFelt) return;
-  const bool is_harmful = addends.front().share >= kHarmful;
-  const double limit = is_harmful ? kHarmful : ValueLoss::kFelt;
+void tell(const RunFacts& facts, const std::vector<const AddendLoss*>& lost, double limit, Severity severity, Findings& found) {
+  if (lost.empty()) return;
   std::vector<Evidence> evidence;
   Extent extent;
-  for (const ValueLoss& each : addends) {
-    if (each.share < limit) break;
+  for (const AddendLoss* const each : lost) {
+    const ValueLoss& loss = each->loss;
     if (evidence.size() < kMostEvidence)
-      evidence.push_back({facts.selection.key(each.tensor),
-                          {{"lost", each.share, Unit::share}, {"measured_steps", count_cell(each.steps), Unit::count}}});
-    extent.tensors.push_back(each.tensor);
-    keep_first(extent.first_step, std::optional(each.first_step));
+      evidence.push_back({facts.selection.key(loss.tensor),
+                          {{"lost", loss.share, Unit::share},
+                           {"size", each->size, Unit::share},
+                           {"measured_steps", count_cell(loss.steps), Unit::count}}});
+    extent.tensors.push_back(loss.tensor);
+    keep_first(extent.first_step, std::optional(loss.first_step));
   }
-  const ValueLoss& worst = addends.front();
+  const ValueLoss& worst = lost.front()->loss;
   Sentences title{kAddendLost({{"worst", tensor_place(facts.selection, worst.tensor)},
-                               {"format", format_name(*info(facts.selection.tensor(worst.tensor).dtype).format)},
-                               {"share", {worst.share, Unit::share}}})};
-  title += kOtherAddends({{"sums", extent.tensors.size()}, {"all", addends.size()}, {"limit", {limit, Unit::share}}});
-  found.add(is_harmful ? Severity::warning : Severity::info, std::move(title), std::move(evidence), kAddInFp32(),
-            std::move(extent));
+                               {"share", {worst.share, Unit::share}},
+                               {"format", format_name(*info(facts.selection.tensor(worst.tensor).dtype).format)}})};
+  title += kOtherAddends({{"sums", lost.size()}, {"all", facts.value_losses().addends.size()}, {"limit", {limit, Unit::share}}});
+  found.add(severity, std::move(title), std::move(evidence), kAddInFp32(), std::move(extent));
+}
+
+void find_lost_addends(const RunFacts& facts, Findings& found) {
+  std::vector<const AddendLoss*> harmful, others;
+  for (const AddendLoss& each : facts.value_losses().addends) {  // the largest first
+    if (each.is_harmful())
+      harmful.push_back(&each);
+    else if (each.loss.share >= ValueLoss::kFelt)
+      others.push_back(&each);
+  }
+  tell(facts, harmful, AddendLoss::kHarmful, Severity::warning, found);
+  if (harmful.empty()) tell(facts, others, ValueLoss::kFelt, Severity::info, found);
 }
 
 }  // namespace
@@ -54,13 +60,12 @@ extern constinit const FindingRule precision_addend_lost{
     .raised =
         "10% or more of the smaller of two tensors that a forward pass adds up in FP16 or BF16 did not arrive in the sum: a "
         "warning "
-        "from half of it on.",
+        "from half of it on, where it is 2^-11 or more of the larger one.",
     .meaning =
         "An addend below half an ulp of the other leaves it as it was: what a residual branch computes is thrown away where what "
         "it is "
         "added to is 2^9 times as large in BF16, 2^12 times in FP16.",
     .help = "The larger one in FP32, or smaller values.",
-    .explains = {"run.no_better_than_guessing", "run.loss_rose", "run.loss_stayed"},
     .shown_by = "experiments/failures/residual_absorbed_in_bf16.toml",
     .find = find_lost_addends,
 };

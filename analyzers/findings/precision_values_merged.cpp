@@ -13,9 +13,9 @@ namespace ulpscope::findings {
 namespace {
 
 constexpr Template kSamplesMerged{
-    "precision.values_merged", "A cast made samples of {place} equal that differ, at {share} of the places that were looked at."};
-constexpr Template kFirstPlace{"precision.values_merged.first",
-                               "First: element {element} of a sample, where half or more of the pairs that differ became equal."};
+    "precision.values_merged",
+    "A cast rounds {place} by half of what samples deviate by, or more, at {share} of the places that were looked at."};
+constexpr Template kOnePlace{"precision.values_merged.one", "One is element {element} of a sample."};
 constexpr Template kNormalizeFirst{"advice.normalize_before_cast",
                                    "Subtract the mean and divide by the deviation before the cast, or do without it."};
 
@@ -24,14 +24,16 @@ constexpr Template kWholeNumbersMerged{
     "{rounded} of the whole numbers of {place} were rounded, and {merged} of neighbours that differ "
     "became equal."};
 constexpr Template kWholeNumbersUpTo{"precision.values_merged.limit", "{format} has all whole numbers up to {limit}."};
+constexpr Template kOfAngles{"precision.values_merged.angles", "Sines or cosines are taken of them, or of multiples."};
+constexpr Template kSubtractFirst{"advice.subtract_first",
+                                  "Keep them as integers or in FP64 until the first one, or their mean, is subtracted."};
 constexpr Template kKeepWholeNumbers{"advice.keep_whole_numbers",
                                      "Keep positions, indices, and time steps in FP32 or as integers, outside of autocast too."};
 
 void find_features(const RunFacts& facts, Findings& found) {
-  for (const auto& [loss, first] : facts.value_losses().features) {
-    if (!(loss.share > 0)) continue;
+  for (const auto& [loss, feature] : facts.value_losses().features) {
     Sentences title{kSamplesMerged({{"place", tensor_place(facts.selection, loss.tensor)}, {"share", {loss.share, Unit::share}}})};
-    title += kFirstPlace({{"element", first}});
+    title += kOnePlace({{"element", feature}});
     found.add(loss.share >= ValueLoss::kFelt ? Severity::warning : Severity::info, std::move(title),
               {{facts.selection.key(loss.tensor),
                 {{"features_merged", loss.share, Unit::share}, {"measured_steps", count_cell(loss.steps), Unit::count}}}},
@@ -40,18 +42,21 @@ void find_features(const RunFacts& facts, Findings& found) {
 }
 
 void find_whole_numbers(const RunFacts& facts, Findings& found) {
-  for (const auto& [loss, merged] : facts.value_losses().whole_numbers) {
+  for (const WholeNumbersLoss& each : facts.value_losses().whole_numbers) {
+    const ValueLoss& loss = each.loss;
     const FloatFormat& format = *info(facts.selection.tensor(loss.tensor).dtype).format;
     Sentences title{kWholeNumbersMerged({{"place", tensor_place(facts.selection, loss.tensor)},
                                          {"rounded", {loss.share, Unit::share}},
-                                         {"merged", {merged, Unit::share}}})};
+                                         {"merged", {each.merged_pairs, Unit::share}}})};
     title += kWholeNumbersUpTo({{"format", format_name(format)}, {"limit", uint64_t{2} << format.fraction_bits}});
-    found.add(merged >= ValueLoss::kFelt ? Severity::warning : Severity::info, std::move(title),
+    if (each.makes_angles) title += kOfAngles();
+    const bool is_narrow = format.storage_bits() < 32;
+    found.add(each.is_harmful() ? Severity::warning : Severity::info, std::move(title),
               {{facts.selection.key(loss.tensor),
                 {{"rounded", loss.share, Unit::share},
-                 {"neighbours_merged", merged, Unit::share},
+                 {"neighbours_merged", each.merged_pairs, Unit::share},
                  {"measured_steps", count_cell(loss.steps), Unit::count}}}},
-              kKeepWholeNumbers(), {.tensors = {loss.tensor}, .first_step = loss.first_step});
+              is_narrow ? kKeepWholeNumbers() : kSubtractFirst(), {.tensors = {loss.tensor}, .first_step = loss.first_step});
   }
 }
 
@@ -68,7 +73,7 @@ extern constinit const FindingRule precision_values_merged{
     .raised =
         "A cast of data makes samples equal that differ, at some of the places of a sample: a warning from 10% of them on. Or a "
         "cast "
-        "rounds whole numbers: a warning where 10% of neighbours become equal.",
+        "rounds whole numbers: a warning where 10% of them, or of neighbours, are others, and sines or cosines are taken of them.",
     .meaning =
         "Numbers are further apart the larger they are. What differs by less than an ulp, as prices around 10,000, time stamps, or "
         "positions above 256 in BF16, is one number to the model.",

@@ -10,7 +10,8 @@ namespace ulpscope {
 
 class RunFacts;
 
-// What one output lost, the median of the passes in which it was measured.
+// What one output lost, the median of the passes in which it was measured, of the last half of the run: a branch that begins with
+// zeros grows.
 struct ValueLoss {
   // From so much on it is told.
   static constexpr double kFelt = 0.1;
@@ -21,6 +22,17 @@ struct ValueLoss {
   double share = 0;
 };
 
+// A sum of two activations, of which the smaller one is lost.
+struct AddendLoss {
+  // From so much on the sum tells next to nothing of it, and so much of the larger one it has to be for that to matter.
+  static constexpr double kHarmful = 0.5, kLeast = 0x1p-11;
+
+  ValueLoss loss;
+  double size = 0;  // the sum of its magnitudes over that of the larger one's
+
+  bool is_harmful() const { return loss.share >= kHarmful && size >= kLeast; }
+};
+
 // A result that is all but gone, of which another op then takes a root, a logarithm or a quotient.
 struct Cancellation {
   ValueLoss loss;       // the share of its elements
@@ -29,19 +41,22 @@ struct Cancellation {
 
 // A cast of whole numbers.
 struct WholeNumbersLoss {
-  ValueLoss loss;           // the share that it changed
-  double merged_pairs = 0;  // of neighbours that differ
+  ValueLoss loss;             // the share that it changed
+  double merged_pairs = 0;    // of neighbours
+  bool makes_angles = false;  // a sine or cosine is taken of them, or of multiples: of a whole step of these all is lost
+
+  bool is_harmful() const { return makes_angles && (loss.share >= ValueLoss::kFelt || merged_pairs >= ValueLoss::kFelt); }
 };
 
 // A cast of data.
 struct FeaturesLoss {
-  ValueLoss loss;  // the share of the places in a sample at which samples became equal
-  uint64_t first_feature = 0;
+  ValueLoss loss;        // the share of the places in a sample at which roundings hide what samples differ by
+  uint64_t feature = 0;  // one of them
 };
 
 // The largest share first.
 struct ValueLosses {
-  std::vector<ValueLoss> addends;  // of sums of two activations
+  std::vector<AddendLoss> addends;
   std::vector<Cancellation> cancellations;
   std::vector<WholeNumbersLoss> whole_numbers;
   std::vector<FeaturesLoss> features;

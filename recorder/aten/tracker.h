@@ -325,6 +325,7 @@ class Tracker {
   // What the op lost of the values that it read; nothing of most ops. `reads_input`: its first operand is data.
   std::vector<Measured> loss_of_values(const Schema& schema, const Row& row, const LabelledOutput& output, const Made& made,
                                        bool reads_input) const;
+  std::optional<SampledValues> operand_of_addition(const Tensor& tensor, const Tensor& result, bool is_overwritten) const;
   std::vector<Measured> loss_of_addition(const Schema& schema, const Row& row, const LabelledOutput& output,
                                          OpFunction function) const;
   void measure_loss_of_values(const Schema& schema, const Row& row, const LabelledOutput& output, const Made& made,

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "ulpscope/recorder/aten/tracker.h"
@@ -24,6 +25,21 @@ std::optional<TensorView> view_of(const Tensor& tensor) {
   if (!type && element_size(tensor) >= 4) type = integer_type_of(tensor);
   if (!type) return std::nullopt;
   return folded({tensor.data, *type, shape_of(tensor), strides_of(tensor)});
+}
+
+// The same, expanded to the shape of `result` where its own is another; nothing where it cannot be.
+std::optional<TensorView> view_of(const Tensor& tensor, const Tensor& result) {
+  if (have_one_shape(tensor, result)) return view_of(tensor);
+  const std::optional<TensorView> own = view_of(tensor);
+  if (!own || tensor.rank > result.rank) return std::nullopt;
+  std::vector<int64_t> strides(static_cast<size_t>(result.rank), 0);
+  const int32_t missing = result.rank - tensor.rank;
+  for (int32_t i = 0; i < tensor.rank; ++i) {
+    if (tensor.shape[i] == 1) continue;
+    if (tensor.shape[i] != result.shape[i + missing]) return std::nullopt;
+    strides[static_cast<size_t>(i + missing)] = tensor.strides[i];
+  }
+  return folded({tensor.data, own->dtype, shape_of(result), strides});
 }
 
 // Samples of data are rows.
@@ -49,27 +65,41 @@ void Tracker::keep_operand(const Schema& schema, const ulpscope_aten_op& op, con
   });
 }
 
+std::optional<SampledValues> Tracker::operand_of_addition(const Tensor& tensor, const Tensor& result, bool is_overwritten) const {
+  if (is_overwritten) {
+    const auto kept = std::find_if(operands_.begin(), operands_.end(), [&](const Operand& each) {
+      return each.data == tensor.data && each.thread == std::this_thread::get_id();
+    });
+    return kept == operands_.end() ? std::nullopt : std::optional(kept->values);
+  }
+  const std::optional<TensorView> view = view_of(tensor, result);
+  return view && is_float(view->dtype) ? std::optional(sampled_values(*view)) : std::nullopt;
+}
+
 std::vector<Measured> Tracker::loss_of_addition(const Schema& schema, const Row& row, const LabelledOutput& output,
                                                 OpFunction function) const {
-  if (row.reads.size() != 2 || (function != OpFunction::add && function != OpFunction::sub)) return {};
-  std::array<SampledValues, 3> sampled;
-  for (size_t i = 0; i < sampled.size(); ++i) {
-    const Tensor& tensor = i < 2 ? *row.reads[i].tensor : *output.tensor;
-    const std::optional<TensorView> view = have_one_shape(tensor, *output.tensor) ? view_of(tensor) : std::nullopt;
-    if (!view || !is_float(view->dtype)) return {};
-    if (i < 2 && output.is_written && tensor.storage == output.tensor->storage) {
-      const auto kept = std::find_if(operands_.begin(), operands_.end(), [&](const Operand& each) {
-        return i == 0 && each.data == tensor.data && each.thread == std::this_thread::get_id();
-      });
-      if (kept == operands_.end()) return {};
-      sampled[i] = kept->values;
-    } else {
-      sampled[i] = sampled_values(*view);
-    }
+  const bool is_reversed = schema.base() == "rsub", is_difference = function == OpFunction::sub || is_reversed;
+  if (row.reads.empty() || row.reads.size() > 2 || (function != OpFunction::add && !is_difference)) return {};
+  const Tensor& result = *output.tensor;
+  std::array<SampledValues, 2> operands;
+  for (size_t i = 0; i < row.reads.size(); ++i) {
+    const Tensor& tensor = *row.reads[i].tensor;
+    const bool is_overwritten = output.is_written && tensor.storage == result.storage;
+    const std::optional<SampledValues> operand =
+        is_overwritten && i > 0 ? std::nullopt : operand_of_addition(tensor, result, is_overwritten);
+    if (!operand) return {};
+    operands[i] = *operand;
   }
+  if (row.reads.size() == 1) {
+    const std::optional<double> number = schema.number(row.bound, "other");
+    if (!number) return {};
+    operands[1] = {{static_cast<float>(*number)}, DType::f64, true};
+  }
+  const std::optional<TensorView> sum = view_of(result);
   const double alpha = schema.number(row.bound, "alpha").value_or(1);
-  if (!std::isfinite(alpha) || alpha == 0) return {};
-  return measure_addition(sampled[0], sampled[1], function == OpFunction::sub ? -alpha : alpha, sampled[2]);
+  if (!sum || !is_float(sum->dtype) || !std::isfinite(alpha) || alpha == 0) return {};
+  if (is_reversed) std::swap(operands[0], operands[1]);
+  return measure_addition(operands[0], operands[1], is_difference ? -alpha : alpha, sampled_values(*sum));
 }
 
 std::vector<Measured> Tracker::loss_of_values(const Schema& schema, const Row& row, const LabelledOutput& output, const Made& made,

@@ -143,8 +143,8 @@ TEST_F(Nan, OfACapsuleIsTheSame) {
     const Result refused = run_verb(verb, {"kept"});
     EXPECT_EQ(refused.exit_code, 3) << verb;
     EXPECT_EQ(refused.err,
-              "ulpscope: 'kept' is a capsule, and no trace: `ulpscope nan kept`, `ulpscope updates kept` and `ulpscope replay "
-              "kept` take it\n");
+              "ulpscope: 'kept' is a capsule, and no trace: `ulpscope nan kept`, `ulpscope updates kept`, `ulpscope errors kept` "
+              "and `ulpscope replay kept` take it\n");
   }
   for (const char* fact : {"tensor", "step", "element", "cause", "phase", "module"}) EXPECT_EQ(capsule[fact], trace[fact]) << fact;
   EXPECT_EQ(capsule["sources"][0]["path"], "kept");

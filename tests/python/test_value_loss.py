@@ -13,10 +13,12 @@ def lost_share(smaller, larger, stored):
 
 
 def cancelled_share(a, b, stored):
-    """Results of 4 units in the last place of an operand or less, where signs differ."""
+    """Results of 4 units in the last place of an operand or less, where signs differ, of those that are not 0."""
     unit = torch.maximum(*(torch.exp2(torch.floor(torch.log2(x.detach().double().abs()))) * torch.finfo(x.dtype).eps for x in (a, b)))
-    opposite = (a > 0) != (b > 0)
-    return float((opposite & (stored.detach().double().abs() <= 4 * unit)).double().mean())
+    is_whole = (a == a.trunc()) & (b == b.trunc()) & (unit < 1)
+    looked_at = (stored != 0) & ~is_whole
+    found = looked_at & ((a > 0) != (b > 0)) & (stored.detach().double().abs() <= 4 * unit)
+    return float(found.double().sum() / looked_at.double().sum())
 
 
 @unittest.skipIf(torch is None, NEEDS_TORCH)
@@ -56,6 +58,7 @@ class ValueLoss(Case):
                 op = "sub" if "-" in name else "add"
                 self.assertAlmostEqual(told[op, "addend_lost"], lost_share(smaller, x, stored), places=12)
                 self.assertAlmostEqual(told[op, "cancelled"], cancelled_share(x, smaller, stored), places=12)
+                self.assertAlmostEqual(told[op, "addend_size"], float(smaller.double().abs().sum() / x.double().abs().sum()), places=12)
                 self.assertGreater(told[op, "addend_lost"], 0.1)
 
     def test_a_sum_in_place(self):
@@ -120,16 +123,35 @@ class ValueLoss(Case):
                     self.assertAlmostEqual(found["features_merged"], 1 / 6)
                     self.assertEqual(found["merged_feature"], 4)
 
-    def test_what_is_not_measured(self):
-        x, y = torch.randn(8, 16).bfloat16(), torch.randn(16).bfloat16()
-        forwards = {
-            "broadcast": lambda _, a, b: a + b,
-            "a number": lambda _, a, b: a + 1e-6,
-            "wider": lambda _, a, b: a.float(),
-        }
-        for name in ("broadcast", "a number", "wider"):
+    def test_operands_that_are_expanded(self):
+        x, bias = torch.randn(8, 16, generator=torch.Generator().manual_seed(1)).mul(1000).bfloat16(), torch.randn(16).bfloat16()
+        for name, forward in (("tensor + row", lambda _, a, b: a + b), ("row + tensor", lambda _, a, b: b + a)):
             with self.subTest(name):
-                self.assertEqual(self.measures(forwards[name], (x, y))[0], {})
+                (told,) = self.measures(forward, (x, bias))
+                self.assertAlmostEqual(told["add", "addend_lost"], lost_share(bias.expand(8, 16), x, x + bias), places=12)
+
+    def test_numbers_of_the_program(self):
+        """A number is no result of a rounding: what is subtracted from it may be, and what is added to a tensor is no loss."""
+        x = (1 - 0.01 * torch.rand(64, 4)).bfloat16()
+        for name, forward, op in (("1 - x", lambda _, a: 1 - a, "rsub"), ("x - 1", lambda _, a: a - 1, "sub")):
+            with self.subTest(name):
+                (told,) = self.measures(forward, (x,))
+                units = torch.exp2(torch.floor(torch.log2(x.double()))) * torch.finfo(x.dtype).eps
+                left, nonzero = (1 - x.double()).abs(), x != 1
+                share = float(((left <= 4 * units) & nonzero).double().sum() / nonzero.double().sum())
+                self.assertAlmostEqual(told[op, "cancelled"], share, places=12)
+                self.assertEqual(set(told), {(op, "cancelled"), (op, "cancelled_size")})
+        (told,) = self.measures(lambda _, a: a * 1000 + 1e-6, (x,))
+        self.assertEqual(set(told), {("add", "cancelled")})
+
+    def test_masks_are_meant_to_hide(self):
+        scores = torch.randn(8, 32).bfloat16()
+        mask = torch.zeros(8, 32).masked_fill(torch.arange(32) > 20, -10000.0).bfloat16()
+        (told,) = self.measures(lambda _, a, b: (a + b) / 2, (scores, mask))
+        self.assertEqual(told["add", "addend_lost"] if ("add", "addend_lost") in told else 0, 0)
+
+    def test_casts_to_wider_types_lose_nothing(self):
+        self.assertEqual(self.measures(lambda _, a: a.float(), (torch.randn(8, 16).bfloat16(),)), [{}])
 
     def test_steps(self):
         x = torch.randn(8, 16).bfloat16()

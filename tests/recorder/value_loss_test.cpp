@@ -51,17 +51,21 @@ Shares addition_of(DType dtype, const std::vector<float>& a, const std::vector<f
 
 TEST(ValueLoss, AnAddendBelowHalfAUnitIsLostWhicheverItIs) {
   // BF16 has steps of 2 from 256 on, FP16 from 2,048 on: half of them, 1, is a tie that goes to the even number, which these are.
-  for (const auto& [dtype, large] : {std::pair{DType::bf16, 256.0F}, std::pair{DType::f16, 2048.0F}}) {
-    const std::vector<float> stream(64, large), ones(64, 1), threes(64, 3);
+  for (const auto& [dtype, first] : {std::pair{DType::bf16, 256.0F}, std::pair{DType::f16, 2048.0F}}) {
+    std::vector<float> stream;
+    double all = 0;
+    for (int i = 0; i < 60; ++i) all += stream.emplace_back(first + 4 * static_cast<float>(i));
+    const std::vector<float> ones(60, 1), threes(60, 3);
     for (const bool is_first : {false, true}) {
       const Shares lost = is_first ? addition_of(dtype, ones, stream) : addition_of(dtype, stream, ones);
       EXPECT_EQ(lost.at("addend_lost"), 1) << is_first;
+      EXPECT_EQ(lost.at("addend_size"), 60 / all);
       EXPECT_EQ(lost.at("cancelled"), 0);
     }
     // 256 + 3 is a tie between 258 and 260, and 260 is even: more arrives than was added, which is no loss.
     EXPECT_EQ(addition_of(dtype, stream, threes).at("addend_lost"), 0);
-    EXPECT_EQ(addition_of(dtype, stream, ones, -1).at("addend_lost"), 0);  // below 256 steps are of 1
     EXPECT_EQ(addition_of(dtype, stream, ones, 0.5).at("addend_lost"), 1);
+    EXPECT_EQ(addition_of(dtype, {first}, {1}, -1).at("addend_lost"), 0) << "below, steps are of 1";
   }
 }
 
@@ -74,15 +78,32 @@ TEST(ValueLoss, SharesAreOfWhatIsAsked) {
 
 TEST(ValueLoss, WhatIsLeftOfADifferenceIsMeasuredInUnitsOfItsOperands) {
   // The units of 25.25 and 25.375 in BF16 are 0.125.
-  EXPECT_EQ(addition_of(DType::bf16, {25.25F, 25.25F, 25.25F, 8}, {-25.375F, -24.75F, -24.625F, -4}).at("cancelled"), 0.5);
+  EXPECT_EQ(addition_of(DType::bf16, {25.25F, 25.25F, 25.25F, 8.5F}, {-25.375F, -24.75F, -24.625F, -4.5F}).at("cancelled"), 0.5);
   EXPECT_EQ(addition_of(DType::bf16, {25.25F}, {25.375F}, -1).at("cancelled"), 1);
   // Of equal signs nothing cancels, nor of what is 0: zeros are no operands.
   EXPECT_EQ(addition_of(DType::bf16, {25.25F}, {25.375F}).at("cancelled"), 0);
   EXPECT_FALSE(addition_of(DType::bf16, {0, 1}, {-1, 0}).contains("cancelled"));
+  // A difference of 0 may be of equal numbers; one of whole numbers is none of roundings, but where the type has no others.
+  EXPECT_FALSE(addition_of(DType::bf16, {25.25F}, {-25.25F}).contains("cancelled"));
+  EXPECT_FALSE(addition_of(DType::bf16, {100}, {-99}).contains("cancelled"));
+  EXPECT_EQ(addition_of(DType::bf16, {400}, {-402}).at("cancelled"), 1);
+  EXPECT_EQ(addition_of(DType::bf16, {400}, {-402}).at("cancelled_size"), 2);
   // FP32 has its own units, and loses no addend that is told.
   const Shares wide = by_name(measure_addition({{25.25F}, DType::f32}, {{-25.375F}, DType::f32}, 1, {{-0.125F}, DType::f32}));
   EXPECT_EQ(wide.at("cancelled"), 0);
   EXPECT_FALSE(wide.contains("addend_lost"));
+}
+
+// What is large and there several times is what a mask is filled with.
+TEST(ValueLoss, BesideAMaskNothingIsLost) {
+  std::vector<float> scores, mask;
+  for (int i = 0; i < 32; ++i) {
+    scores.push_back(0.5F + 0.125F * static_cast<float>(i % 8));
+    mask.push_back(i < 24 ? 0.0F : -10000.0F);
+  }
+  EXPECT_EQ(addition_of(DType::bf16, scores, mask).count("addend_lost"), 0u);
+  mask[31] = -512;  // a number of its own
+  EXPECT_EQ(addition_of(DType::bf16, scores, mask).at("addend_size"), 23.875 / 512);
 }
 
 TEST(ValueLoss, WhatIsNotFiniteIsLeftOut) {
@@ -150,7 +171,7 @@ TEST(ValueLoss, FeaturesThatSamplesShareBehindTheCast) {
   for (int64_t row = 0; row < kRows; ++row)
     for (int64_t feature = 0; feature < kFeatures; ++feature) {
       // The third is around 100, where BF16 has steps of 0.5, and the last one is the same in all samples.
-      const double value = feature == 2   ? 100 + 0.001 * static_cast<double>(row)
+      const double value = feature == 2   ? 100 + 0.002 * static_cast<double>(row)
                            : feature == 4 ? 7.25
                                           : 0.37 * static_cast<double>(row + feature);
       values.push_back(static_cast<float>(value));
@@ -162,10 +183,28 @@ TEST(ValueLoss, FeaturesThatSamplesShareBehindTheCast) {
   EXPECT_EQ(lost.at("features_merged"), 0.25);
   EXPECT_EQ(lost.at("merged_feature"), 2);
   EXPECT_TRUE(measure_cast(dense(values.data(), DType::f32, shape), to.view()).empty());
-  // Of fewer than eight pairs of samples nothing is said.
-  const std::vector<int64_t> few{15, kFeatures};
-  Stored to_few(DType::bf16, few, {stored.begin(), stored.begin() + 15 * kFeatures});
-  EXPECT_TRUE(measure_cast(dense(values.data(), DType::f32, few), to_few.view(), 15).empty());
+  // What hardly varies, as a constant with noise, is no feature.
+  std::vector<float> noise(kRows * 2);
+  for (size_t i = 0; i < noise.size(); ++i)
+    noise[i] = i % 2 == 0 ? 1 + 1e-6F * static_cast<float>(i) : 0.37F * static_cast<float>(i);
+  std::vector<float> stored_noise;
+  for (const float value : noise) stored_noise.push_back(rounded(DType::bf16, value));
+  const std::vector<int64_t> two{kRows, 2};
+  Stored to_two(DType::bf16, two, stored_noise);
+  EXPECT_EQ(by_name(measure_cast(dense(noise.data(), DType::f32, two), to_two.view(), kRows)).at("features_merged"), 0);
+  // Where roundings are half of what samples deviate by, which of values one step apart they are: at 100 they are by 0.25 each.
+  std::vector<float> halves, rounded_halves;
+  for (int i = 0; i < 32; ++i) {
+    halves.push_back(100 + (i % 2 == 0 ? 0.25F : 0.75F));
+    halves.push_back(100 + (i % 2 == 0 ? 0.25F : 1.75F));
+  }
+  for (const float value : halves) rounded_halves.push_back(rounded(DType::bf16, value));
+  Stored to_halves(DType::bf16, two, rounded_halves);
+  EXPECT_EQ(by_name(measure_cast(dense(halves.data(), DType::f32, two), to_halves.view(), kRows)).at("features_merged"), 0.5);
+  // Of fewer than eight samples nothing is said.
+  const std::vector<int64_t> few{7, kFeatures};
+  Stored to_few(DType::bf16, few, {stored.begin(), stored.begin() + 7 * kFeatures});
+  EXPECT_TRUE(measure_cast(dense(values.data(), DType::f32, few), to_few.view(), 7).empty());
 }
 
 TEST(ValueLoss, IsMeasuredInTheFirstStepsAndThenNowAndThen) {

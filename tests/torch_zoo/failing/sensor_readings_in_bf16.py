@@ -12,7 +12,7 @@ TRUTH = {
     "op": "input",
     "step": 0,
     "loss_breaks": None,
-    "says": ["First: element 1 of a sample", "Subtract the mean"],
+    "says": ["One is element 1 of a sample", "Subtract the mean"],
     "because": "all readings are 300 in BF16, and the target is the reading",
     "fix": "readings less their mean",
 }

@@ -8,9 +8,12 @@ from .formats import FORMATS
 from .rules import Rule
 from .sentences import Claim
 
-FELT, HARMFUL = 0.1, 0.5
-HANDS_ON = ("cast", "copy", "abs", "relu", "clamp", "scale")
-MASKED = ("softmax", "log_softmax", "logsumexp", "cross_entropy", "max")
+FELT, HARMFUL, LEAST = 0.1, 0.5, 2.0**-11
+HANDS_ON = ("cast", "copy", "abs", "neg", "relu", "scale", "maximum", "minimum", "masked_fill")
+NAMES = (
+    *("addend_lost", "addend_size", "cancelled", "cancelled_size"),
+    *("whole_numbers_rounded", "neighbours_merged", "features_merged", "merged_feature"),
+)
 ROOTS = {"sqrt": "root", "rsqrt": "root", "log": "logarithm", "pow": "power", "reciprocal": "reciprocal", "div": "reciprocal"}
 
 
@@ -18,9 +21,21 @@ class Losses:
     def __init__(self, f):
         m, names = f.tables.measures, f.tables.measures.texts("name")
         self.f, self.of = f, collections.defaultdict(lambda: collections.defaultdict(list))
-        for name, tensor, step, value in zip(names, m["tensor"].tolist(), m["step"].tolist(), m["value"].tolist()):
-            self.of[name][tensor].append((step, value))
-        self.function, self.kind, self.attributes = f.tables.ops.words("function"), f.tables.ops.words("kind"), f.tables.ops.texts("attributes")
+        rows = [row for row in zip(names, m["tensor"].tolist(), m["step"].tolist(), m["value"].tolist()) if row[0] in NAMES]
+        self.of_all = collections.defaultdict(lambda: collections.defaultdict(list))
+        steps = collections.defaultdict(list)
+        for name, tensor, step, value in rows:
+            self.of_all[name][tensor].append((step, value))
+            steps[tensor].append(step)
+        # The last half of the steps in which a tensor has measures.
+        begin = {tensor: min(each) + (max(each) - min(each) + 1) // 2 for tensor, each in steps.items()}
+        for name, tensor, step, value in rows:
+            if step >= begin[tensor]:
+                self.of[name][tensor].append((step, value))
+        ops = f.tables.ops
+        self.function, self.kind, self.name = ops.words("function"), ops.words("kind"), ops.texts("name")
+        self.attributes = [dict(each.split("=", 1) for each in text.split() if "=" in each) for text in ops.texts("attributes")]
+        self.phase = ops.words("phase")
         self.uses, self.read = collections.defaultdict(set), collections.defaultdict(set)
         for (_, consumer), read in f.trace.inputs.items():
             for number, producer, slot in read:
@@ -34,10 +49,16 @@ class Losses:
         return len({step for step, _ in self.of[name][tensor]})
 
     def first(self, name, tensor):
-        steps = [step for step, value in sorted(self.of[name][tensor]) if value >= FELT]
+        steps = [step for step, value in sorted(self.of_all[name][tensor]) if value >= FELT]
         return steps[0] if steps else min(step for step, _ in self.of[name][tensor])
 
-    def reader(self, tensor, is_found):
+    def number(self, op, name):
+        try:
+            return float(self.attributes[op].get(name, "0"))
+        except ValueError:
+            return 0.0
+
+    def reader(self, tensor, goes_on, is_found):
         t = self.f.tensors
         reached = [(int(t.op[tensor]), int(t.slot[tensor]))]
         for op, slot in reached:
@@ -46,18 +67,49 @@ class Losses:
                     continue
                 if is_found(consumer, number):
                     return consumer
-                is_shift = self.function[consumer] == "add" and self.read[consumer] == {op}
-                if (self.function[consumer] in HANDS_ON or is_shift) and consumer not in (each for each, _ in reached):
+                if goes_on(op, consumer, number) and consumer not in (each for each, _ in reached):
                     reached.append((consumer, None))
         return None
 
-    def is_masked(self, tensor):
-        return self.reader(tensor, lambda op, _: self.function[op] in MASKED) is not None
+    def hands_on(self, op, consumer, number, left):
+        function, is_alone = self.function[consumer], self.read[consumer] == {op}
+        if function == "where":
+            return number > 0
+        if function == "clamp":
+            return self.number(consumer, "min") < left
+        if function in ("mul", "div"):
+            return number == 0 and is_alone
+        if function in ("add", "sub"):
+            return is_alone and abs(self.number(consumer, "other")) < left
+        return function in HANDS_ON or self.name[consumer] == "nan_to_num"
+
+    def root(self, tensor):
+        left = self.share("cancelled_size", tensor) if self.of["cancelled_size"][tensor] else 0
+        reader = self.reader(tensor, lambda op, consumer, number: self.hands_on(op, consumer, number, left), self.takes_root)
+        return reader if reader is not None and self.reaches_loss(reader) else None
+
+    def reaches_loss(self, op):
+        of_loss = {int(self.f.tensors.op[i]) for i in range(self.f.tensors.n) if self.f.tensors.role[i] == "loss"}
+        seen, open_ops = {op}, [op]
+        while open_ops:
+            each = open_ops.pop()
+            if each in of_loss:
+                return True
+            following = {consumer for consumer, _, _ in self.uses[each] if self.phase[consumer] != "backward"} - seen
+            seen |= following
+            open_ops += following
+        return not of_loss
+
+    def makes_angles(self, tensor):
+        def goes_on(_, op, __):
+            return self.kind[op] in ("elementwise", "cast", "product") or self.function[op] in ("cat", "copy")
+
+        return self.reader(tensor, goes_on, lambda op, _: self.function[op] in ("sin", "cos")) is not None
 
     def takes_root(self, op, number):
         function = self.function[op]
         if function == "pow":
-            exponent = dict(each.split("=") for each in self.attributes[op].split() if "=" in each).get("exponent", "varies")
+            exponent = self.attributes[op].get("exponent", "varies")
             return number == 0 and exponent != "varies" and (float(exponent) < 0 or float(exponent) % 1 != 0)
         return function in ROOTS and number == (1 if function == "div" else 0)
 
@@ -80,10 +132,10 @@ class Losses:
     def addends(self):
         shapes = self.f.tables.tensors.texts("shape")
         activations = (t for t in self.of["addend_lost"] if self.f.tensors.role[t] == "activation" and "," in shapes[t])
-        return self.largest("addend_lost", [tensor for tensor in activations if not self.is_masked(tensor) and not self.adds_terms_of_function(tensor)])
+        return self.largest("addend_lost", [tensor for tensor in activations if not self.adds_terms_of_function(tensor)])
 
     def cancelled(self):
-        found = [t for t in self.of["cancelled"] if self.share("cancelled", t) >= FELT and self.reader(t, self.takes_root) is not None]
+        found = [t for t in self.of["cancelled"] if self.of["cancelled"][t] and self.share("cancelled", t) >= FELT and self.root(t) is not None]
         return self.largest("cancelled", found)
 
     def largest(self, name, tensors):
@@ -95,9 +147,10 @@ def losses(case):
 
 
 def lost_addends(case):
-    of, all_of_them = losses(case), losses(case).addends()
-    limit = HARMFUL if of.share("addend_lost", all_of_them[0]) >= HARMFUL else FELT
-    return limit, [tensor for tensor in all_of_them if of.share("addend_lost", tensor) >= limit]
+    of = losses(case)
+    felt = [t for t in of.addends() if of.share("addend_lost", t) >= FELT]
+    harmful = [t for t in felt if of.share("addend_lost", t) >= HARMFUL and of.share("addend_size", t) >= LEAST]
+    return (HARMFUL, harmful) if harmful else (FELT, felt)
 
 
 def addend_lost(case, said):
@@ -115,7 +168,7 @@ def cancels(case, said):
 
 def read_by(case, said):
     of = losses(case)
-    reader = of.reader(of.cancelled()[0], of.takes_root)
+    reader = of.root(of.cancelled()[0])
     return Claim({}, the_reader_is_there=said["reader"] == of.f.tables.ops.texts("name")[reader])
 
 
@@ -123,8 +176,8 @@ def merged(case, said):
     return {"share": losses(case).share("features_merged", case.first_tensor)}
 
 
-def first_merged(case, said):
-    return {"element": losses(case).of["merged_feature"][case.first_tensor][0][1]}
+def one_merged(case, said):
+    return {"element": sorted(losses(case).of["merged_feature"][case.first_tensor])[0][1]}
 
 
 def whole_numbers(case, said):
@@ -145,9 +198,10 @@ SAID = {
     "precision.cancellation.reader": read_by,
     "precision.cancellation.others": lambda case, said: {"others": len(losses(case).cancelled()) - 1},
     "precision.values_merged": merged,
-    "precision.values_merged.first": first_merged,
+    "precision.values_merged.one": one_merged,
     "precision.values_merged.whole_numbers": whole_numbers,
     "precision.values_merged.limit": whole_numbers_up_to,
+    "precision.values_merged.angles": lambda case, said: Claim({}, they_are_of_these=losses(case).makes_angles(case.first_tensor)),
 }
 
 
@@ -168,7 +222,7 @@ def first_of(name, tensors):
 
 RULES = {
     "precision.addend_lost": Rule(
-        values={"lost": share_of("addend_lost"), "measured_steps": steps_of("addend_lost")},
+        values={"lost": share_of("addend_lost"), "size": share_of("addend_size"), "measured_steps": steps_of("addend_lost")},
         all_of=lambda case: lost_addends(case)[1],
         first=first_of("addend_lost", lambda case: lost_addends(case)[1]),
     ),
