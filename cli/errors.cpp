@@ -25,7 +25,7 @@ Trial from_capsule(Trial start, std::string scratch) {
   return start;
 }
 
-// Of one trace or capsule: how the errors of a step came together, too.
+// Reports on one trace or capsule, and on how the errors of a step came together.
 int run_with_trials(const Arguments& arguments, const AnalysisOptions& options) {
   ErrorStudyOptions trials;
   trials.budget = trial_budget(arguments);

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 
+#include "ulpscope/emulation/error_measures.h"
 #include "ulpscope/emulation/format.h"
 #include "ulpscope/recorder/running_sum.h"
 #include "ulpscope/trace/measure_names.h"
@@ -17,7 +18,7 @@ namespace {
 constexpr uint64_t kFirstSteps = 8, kEvery = 16;
 constexpr int64_t kMostMeasured = 1024;
 constexpr int64_t kMostFeatures = 32, kMostSamples = 32, kLeastSamples = 8;
-// Of a cast so many elements are read before it is known that they are no whole numbers.
+// So many elements of a cast are read at first, to see whether they are whole numbers.
 constexpr int64_t kFirstRead = 8;
 
 // The index of the i-th of `count` elements that are spread over so many.
@@ -31,12 +32,28 @@ bool is_whole(double value) { return !std::isfinite(value) || (value == std::tru
 
 double share(int64_t part, int64_t of) { return of > 0 ? static_cast<double>(part) / static_cast<double>(of) : 0; }
 
-// One unit in the last place that a value of this magnitude has in the type.
-double ulp(double magnitude, DType dtype) {
-  return std::ldexp(1.0, std::max(std::ilogb(magnitude), 1 - info(dtype).format->bias) - info(dtype).format->fraction_bits);
+// The significand's bits, with the one that is not stored.
+int digits_of(DType dtype) {
+  switch (dtype) {
+    case DType::i64:
+      return 63;
+    case DType::i32:
+      return 31;
+    case DType::u8:
+    case DType::boolean:
+      return 8;
+    default:
+      return info(dtype).format->fraction_bits + 1;
+  }
 }
 
-// Whole numbers and what rounding made of them; nothing of those that it left as they were.
+// The place of the i-th of `count` elements of which one half is at each end.
+int64_t at_either_end(int64_t i, int64_t count, int64_t size) {
+  const int64_t first = size == count ? count : count / 2;
+  return i < first ? i : size - count + i;
+}
+
+// Counts whole numbers that rounding changed, and those that it made equal.
 class WholeNumbers {
  public:
   void add(double value, double rounded) {
@@ -45,7 +62,7 @@ class WholeNumbers {
     changed_ += rounded != value;
     numbers_.emplace(value, rounded);
   }
-  void append_to(std::vector<Measured>& measured) const {
+  void append_to(std::vector<ValueMeasure>& measured) const {
     int64_t merged = 0, changed = 0;
     for (auto next = numbers_.begin(); next != numbers_.end(); ++next) {
       changed += next->first != next->second;
@@ -64,15 +81,15 @@ class WholeNumbers {
   std::map<double, double> numbers_;  // each once, with what it is then
 };
 
-void measure_whole_numbers(const TensorView& from, const TensorView& to, std::vector<Measured>& measured) {
+void measure_whole_numbers(const TensorView& from, const TensorView& to, std::vector<ValueMeasure>& measured) {
   const int64_t size = from.size(), first = std::min(size, kFirstRead);
   for (int64_t i = 0; i < first; ++i)
     if (!is_whole(read_element(from, i))) return;
-  // They are looked at in two runs, one at each end: positions and times grow from the one to the other.
-  const int64_t n = std::min(size, kMostMeasured), in_first_run = size == n ? n : n / 2;
+  // Positions and times grow from the one end to the other.
+  const int64_t n = std::min(size, kMostMeasured);
   WholeNumbers numbers;
   for (int64_t i = 0; i < n; ++i) {
-    const int64_t at = i < in_first_run ? i : size - n + i;
+    const int64_t at = at_either_end(i, n, size);
     const double value = read_element(from, at);
     if (!is_whole(value)) return;
     numbers.add(value, read_element(to, at));
@@ -80,7 +97,7 @@ void measure_whole_numbers(const TensorView& from, const TensorView& to, std::ve
   numbers.append_to(measured);
 }
 
-// What samples have at one place, and what rounding made of it.
+// Compares the deviation of samples at one place with that of their roundings.
 class Feature {
  public:
   explicit Feature(DType to) : to_(to) {}
@@ -100,7 +117,7 @@ class Feature {
   // says nothing, and what became 0 was too small.
   bool tells_something() const {
     if (count_ < kLeastSamples || is_zero_) return false;
-    return highest_ - lowest_ >= ulp(std::max(std::abs(lowest_), std::abs(highest_)), to_) / 16 && highest_ > lowest_;
+    return highest_ - lowest_ >= ulp(*info(to_).format, std::max(std::abs(lowest_), std::abs(highest_))) / 16 && highest_ > lowest_;
   }
   // The roundings' deviation is half of the samples' or more.
   bool is_merged() const { return error_ >= variance_ / 4; }
@@ -113,7 +130,7 @@ class Feature {
   bool is_zero_ = true;
 };
 
-void measure_features(const TensorView& from, const TensorView& to, int64_t rows, std::vector<Measured>& measured) {
+void measure_features(const TensorView& from, const TensorView& to, int64_t rows, std::vector<ValueMeasure>& measured) {
   const int64_t samples = std::min(rows, kMostSamples);
   if (samples < kLeastSamples) return;
   const int64_t in_row = from.size() / rows, features = std::min(in_row, kMostFeatures);
@@ -135,7 +152,7 @@ void measure_features(const TensorView& from, const TensorView& to, int64_t rows
   if (merged > 0) measured.push_back({kMergedFeature, static_cast<double>(first_merged)});
 }
 
-// One of two operands.
+// Adds up one of two operands, and what arrived of it.
 struct Term {
   double asked = 0, arrived = 0;
   void add(double term, double other, double stored) {
@@ -157,7 +174,8 @@ double fill_of(const SampledValues& operand) {
     count = magnitude > largest ? 1 : count + 1;
     largest = magnitude;
   }
-  return largest >= kLarge && count >= kSeveral ? largest : 0;
+  // A tensor of nothing else is no mask.
+  return largest >= kLarge && count >= kSeveral && count < static_cast<int>(operand.values.size()) ? largest : 0;
 }
 
 }  // namespace
@@ -166,9 +184,12 @@ bool measures_value_loss(uint64_t step) { return step < kFirstSteps || step % kE
 
 SampledValues sampled_values(const TensorView& view) { return {summed_values(view, kMostMeasured), view.dtype}; }
 
-double SampledValues::unit(double value) const { return is_number ? 0 : ulp(std::abs(value), dtype); }
+double SampledValues::unit(double value) const { return is_number ? 0 : ulp(*info(dtype).format, value); }
 
-std::vector<Measured> measure_addition(const SampledValues& a, const SampledValues& b, double factor, const SampledValues& sum) {
+bool may_round(DType from, DType to) { return is_float(to) && digits_of(from) > digits_of(to); }
+
+std::vector<ValueMeasure> measure_addition(const SampledValues& a, const SampledValues& b, double factor,
+                                           const SampledValues& sum) {
   Term of_a, of_b;
   int64_t added = 0, cancelled = 0;
   double left = 0;
@@ -181,7 +202,7 @@ std::vector<Measured> measure_addition(const SampledValues& a, const SampledValu
       of_a.add(x, y, stored);
       of_b.add(y, x, stored);
     }
-    // What is 0 may be so because both are the same number; and a difference of whole numbers, where there are others, is none of
+    // A result of 0 may be that of two equal numbers; and a difference of whole numbers, where there are others, is none of
     // roundings.
     if (x == 0 || y == 0 || stored == 0) continue;
     const double unit = std::max(a.unit(x), b.unit(b_value) * std::abs(factor));
@@ -192,7 +213,7 @@ std::vector<Measured> measure_addition(const SampledValues& a, const SampledValu
     ++cancelled;
     left = std::max(left, std::abs(stored));
   }
-  std::vector<Measured> measured;
+  std::vector<ValueMeasure> measured;
   if (added > 0) measured.push_back({kCancelled, share(cancelled, added)});
   if (cancelled > 0) measured.push_back({kCancelledSize, left});
   const bool is_a = of_a.asked < of_b.asked;
@@ -203,19 +224,22 @@ std::vector<Measured> measure_addition(const SampledValues& a, const SampledValu
   return measured;
 }
 
-std::vector<Measured> measure_cast(const TensorView& from, const TensorView& to, int64_t samples) {
-  std::vector<Measured> measured;
+std::vector<ValueMeasure> measure_cast(const TensorView& from, const TensorView& to, int64_t samples) {
+  std::vector<ValueMeasure> measured;
   measure_whole_numbers(from, to, measured);
   if (samples > 0) measure_features(from, to, samples, measured);
   return measured;
 }
 
-std::vector<Measured> measure_range(double start, double step, const TensorView& made) {
-  std::vector<Measured> measured;
+std::vector<ValueMeasure> measure_range(double start, double step, const TensorView& made) {
+  std::vector<ValueMeasure> measured;
   if (!is_whole(start) || !is_whole(step)) return measured;
   WholeNumbers numbers;
-  for (int64_t i = 0; i < std::min(made.size(), kMostMeasured); ++i)
-    numbers.add(start + step * static_cast<double>(i), read_element(made, i));
+  const int64_t n = std::min(made.size(), kMostMeasured);
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t at = at_either_end(i, n, made.size());
+    numbers.add(start + step * static_cast<double>(at), read_element(made, at));
+  }
   numbers.append_to(measured);
   return measured;
 }

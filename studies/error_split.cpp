@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
 
 #include "ulpscope/base/error.h"
@@ -15,12 +14,23 @@ namespace ulpscope {
 
 namespace {
 
-using OutputKey = std::pair<uint64_t, uint32_t>;           // the id of its op, and the slot
-using PassKey = std::tuple<uint64_t, uint32_t, uint32_t>;  // with the micro-batch
+using OutputKey = std::pair<uint64_t, uint32_t>;                // the id of its op, and the slot
+using OutputInPass = std::tuple<uint64_t, uint32_t, uint32_t>;  // with the micro-batch
 
-PassKey in_pass(const ValueKey& value, uint32_t micro_batch) { return {value.op, value.slot, micro_batch}; }
+OutputInPass in_pass(const ValueKey& value, uint32_t micro_batch) { return {value.op, value.slot, micro_batch}; }
 
-bool is_in_training(const OpEvent& event) { return event.phase != Phase::evaluation && event.phase != Phase::recompute; }
+// Updates and evaluation have no part in it.
+bool is_looked_at(const OpEvent& event) {
+  return event.phase == Phase::data || event.phase == Phase::forward || event.phase == Phase::loss ||
+         event.phase == Phase::backward;
+}
+
+std::vector<double> without_scale(const Tensor& tensor) {
+  std::vector<double> values = to_host(tensor);
+  const double scale = tensor.body()->loss_scale;
+  for (double& value : values) value /= scale;
+  return values;
+}
 
 template <typename Visit>
 void for_each_float(const OpEvent& event, Visit&& visit) {
@@ -40,9 +50,7 @@ class GradientWatch : public Observer {
       GradientValues& gradient = values_.gradients[*label.parameter];
       gradient.module = event.module;
       gradient.type = output.dtype();
-      gradient.values = to_host(output);
-      const double scale = output.body()->loss_scale;
-      for (double& value : gradient.values) value /= scale;
+      gradient.values = without_scale(output);
     });
   }
 
@@ -54,28 +62,25 @@ class GradientWatch : public Observer {
 class ReferenceOutputs : public Observer {
  public:
   void after(const OpEvent& event) override {
-    if (!is_in_training(event)) return;
+    if (!is_looked_at(event)) return;
     for_each_float(event, [&](size_t slot, const Tensor& output) {
-      const PassKey key = in_pass({event.id, static_cast<uint32_t>(slot)}, event.micro_batch);
+      const OutputInPass key = in_pass({event.id, static_cast<uint32_t>(slot)}, event.micro_batch);
       bytes_ += static_cast<size_t>(output.size()) * sizeof(double);
       if (bytes_ > ErrorSplit::kMostBytes) {
         values_.erase(key);  // an earlier one of an op that runs twice
         return;
       }
-      std::vector<double> values = to_host(output);
-      const double scale = output.body()->loss_scale;
-      for (double& value : values) value /= scale;
-      values_[key] = std::move(values);
+      values_[key] = without_scale(output);
     });
   }
-  const std::vector<double>* find(const PassKey& key) const {
+  const std::vector<double>* find(const OutputInPass& key) const {
     const auto found = values_.find(key);
     return found == values_.end() ? nullptr : &found->second;
   }
   bool is_whole() const { return bytes_ <= ErrorSplit::kMostBytes; }
 
  private:
-  std::map<PassKey, std::vector<double>> values_;
+  std::map<OutputInPass, std::vector<double>> values_;
   size_t bytes_ = 0;
 };
 
@@ -110,7 +115,7 @@ class Splitter : public Observer {
   explicit Splitter(const ReferenceOutputs& reference) : reference_(reference) {}
 
   void after(const OpEvent& event) override {
-    if (!is_in_training(event)) return;
+    if (!is_looked_at(event)) return;
     // A cast holds what it is of, which the reference has under another name.
     if (event.op.function == OpFunction::cast)
       holds_[in_pass({event.id, 0}, event.micro_batch)] = held(in_pass(event.inputs[0].body()->value, event.micro_batch));
@@ -128,7 +133,7 @@ class Splitter : public Observer {
       const auto at = static_cast<int64_t>(i);
       const double stored = read_element(output.stored, at) / scale, wide = read_element(output.wide, at) / scale,
                    rounded = read_element(output.rounded, at) / scale;
-      if (!std::isfinite(stored) || !std::isfinite(wide) || !std::isfinite((*exact)[i])) continue;
+      if (!std::isfinite(stored) || !std::isfinite(wide) || !std::isfinite(rounded) || !std::isfinite((*exact)[i])) continue;
       const double by_op = stored - wide, through_inputs = wide - (*exact)[i];
       squares.injected += by_op * by_op;
       squares.inherited += through_inputs * through_inputs;
@@ -172,7 +177,7 @@ class Splitter : public Observer {
     for (const double value : values) sum += std::isfinite(value) ? value * value : 0;
     return sum;
   }
-  PassKey held(const PassKey& key) const {
+  OutputInPass held(const OutputInPass& key) const {
     const auto found = holds_.find(key);
     return found == holds_.end() ? key : found->second;
   }
@@ -199,11 +204,10 @@ class Splitter : public Observer {
   void add(const OpEvent& event, size_t slot, const Tensor& output) {
     const std::vector<double>* const exact = exact_of(event, slot);
     if (exact == nullptr || static_cast<int64_t>(exact->size()) != output.size()) return;
-    const std::vector<double> values = to_host(output);
-    const double scale = output.body()->loss_scale;
+    const std::vector<double> values = without_scale(output);
     double total = 0;
     for (size_t i = 0; i < values.size(); ++i) {
-      const double off = values[i] / scale - (*exact)[i];
+      const double off = values[i] - (*exact)[i];
       if (std::isfinite(off)) total += off * off;
     }
     const double all = squares_in(*exact);
@@ -211,13 +215,13 @@ class Splitter : public Observer {
     if (event.phase == Phase::data) return;
     Squares& squares = squares_of(event, slot);
     squares.reference += all;
-    squares.own += squares_in(values) / (scale * scale);
+    squares.own += squares_in(values);
     squares.total += total;
   }
 
   const ReferenceOutputs& reference_;
-  std::map<PassKey, PassKey> holds_;
-  std::map<PassKey, double> totals_;  // squares, over those of the reference
+  std::map<OutputInPass, OutputInPass> holds_;
+  std::map<OutputInPass, double> totals_;  // squares, over those of the reference
   std::map<OutputKey, Squares> squares_;
   std::map<OutputKey, OutputSplit> described_;
   std::vector<OutputKey> order_;
@@ -254,26 +258,31 @@ StepValues values_of_step(const Trial& start, const Experiment& experiment, cons
   return values;
 }
 
+std::optional<GradientError> gradient_error(const std::string& parameter, const StepValues& values, const StepValues& reference) {
+  const auto own_values = values.gradients.find(parameter), exact = reference.gradients.find(parameter);
+  if (own_values == values.gradients.end() || exact == reference.gradients.end()) return std::nullopt;
+  const GradientValues& gradient = own_values->second;
+  if (exact->second.values.size() != gradient.values.size()) return std::nullopt;
+  GradientError error{parameter, gradient.module, gradient.type};
+  double off = 0, all = 0, own = 0;
+  for (size_t i = 0; i < gradient.values.size(); ++i) {
+    const double is = gradient.values[i], should_be = exact->second.values[i];
+    if (!std::isfinite(is) || !std::isfinite(should_be)) {
+      ++error.nonfinite;
+      continue;
+    }
+    off += (is - should_be) * (is - should_be);
+    all += should_be * should_be;
+    own += is * is;
+  }
+  if (is_something(all, own)) error.error = std::sqrt(off / all);
+  return error;
+}
+
 std::vector<GradientError> gradient_errors(const StepValues& values, const StepValues& reference) {
   std::vector<GradientError> errors;
-  for (const auto& [parameter, gradient] : values.gradients) {
-    const auto exact = reference.gradients.find(parameter);
-    if (exact == reference.gradients.end() || exact->second.values.size() != gradient.values.size()) continue;
-    GradientError error{parameter, gradient.module, gradient.type};
-    double off = 0, all = 0, own = 0;
-    for (size_t i = 0; i < gradient.values.size(); ++i) {
-      const double is = gradient.values[i], should_be = exact->second.values[i];
-      if (!std::isfinite(is) || !std::isfinite(should_be)) {
-        ++error.nonfinite;
-        continue;
-      }
-      off += (is - should_be) * (is - should_be);
-      all += should_be * should_be;
-      own += is * is;
-    }
-    if (is_something(all, own)) error.error = std::sqrt(off / all);
-    errors.push_back(std::move(error));
-  }
+  for (const auto& [parameter, gradient] : values.gradients)
+    if (std::optional<GradientError> error = gradient_error(parameter, values, reference)) errors.push_back(std::move(*error));
   std::stable_sort(errors.begin(), errors.end(),
                    [](const GradientError& a, const GradientError& b) { return a.error.value_or(-1) > b.error.value_or(-1); });
   return errors;

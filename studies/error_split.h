@@ -8,11 +8,9 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "ulpscope/studies/trial.h"
@@ -32,7 +30,7 @@ struct OutputSplit {
   std::optional<double> cross;   // twice the inner product of the two errors: total^2 = injected^2 + inherited^2 + cross
   std::optional<double> floor;   // what rounding s once costs
   std::optional<double> inputs;  // the root of the summed squares of the inputs' totals
-  // Of what chooses between values, as relu and its backward: the share of elements that are 0 in one of s and w alone.
+  // The share of elements that are 0 in one of s and w alone, where the op chooses between values, as relu and its backward do.
   std::optional<double> flipped;
 
   // `inherited` over `inputs`; nothing where these are 0.
@@ -60,12 +58,14 @@ struct GradientValues {
   std::vector<double> values;
 };
 struct StepValues {
-  double loss = 0;
+  std::optional<double> loss = {};                  // nothing: no step was taken
   std::map<std::string, GradientValues> gradients;  // by parameter
 };
 // The first step of the trial: its loss and gradients. `watch`: more observers of it.
 StepValues values_of_step(const Trial& start, const Experiment& experiment, const std::vector<Observer*>& watch = {});
-// Those of `values` beside `reference`, the largest error first; of parameters that both have.
+// Compares a parameter's gradients; nothing where one of the two has none of that size.
+std::optional<GradientError> gradient_error(const std::string& parameter, const StepValues& values, const StepValues& reference);
+// Compares all of them, the largest error first.
 std::vector<GradientError> gradient_errors(const StepValues& values, const StepValues& reference);
 
 struct ErrorSplit {

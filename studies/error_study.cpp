@@ -22,6 +22,9 @@ constexpr Template kSuspect{"verdict.error_suspect",
 constexpr Template kWorstGradient{"verdict.worst_gradient",
                                   "The gradient that is farthest off in step {step} is that of {parameter}: {error}."};
 
+constexpr Template kBroken{"verdict.gradients_not_finite",
+                           "In step {step}, run again, {gradients:count gradient} had elements that were not finite."};
+
 // A module with outputs that were computed again.
 struct Module {
   std::string name;
@@ -29,7 +32,7 @@ struct Module {
   bool has_products = false, has_others = false;
 };
 
-// Those that inject most first.
+// Gives those that inject most first.
 std::vector<Module> modules_of(const ErrorSplit& split) {
   std::vector<Module> modules;
   for (const OutputSplit& output : split.outputs) {
@@ -58,17 +61,24 @@ const Accumulation* accumulation_of(const ArithmeticPolicy& policy, const std::s
   return differs ? nullptr : policy.run.accumulation;
 }
 
-void set_sums(Experiment& experiment, const std::string& modules, const Accumulation* accumulation) {
+// Changes how the sums of a module are kept, and nothing else that its pattern has.
+void set_sums(Experiment& experiment, const std::string& module, const Accumulation* accumulation) {
+  std::vector<std::pair<std::string, ArithmeticChange>>& modules = experiment.arithmetic.modules;
   ArithmeticChange change;
-  change.accumulation = accumulation;
-  // A pattern has all that is changed of its modules.
-  for (const auto& [pattern, before] : experiment.arithmetic.modules)
-    if (glob_match(pattern, modules)) {
+  for (const auto& [pattern, before] : modules)
+    if (glob_match(pattern, module)) {
       change = before;
-      change.accumulation = accumulation;
       break;
     }
-  experiment.arithmetic.modules.insert(experiment.arithmetic.modules.begin(), {modules, change});
+  change.accumulation = accumulation;
+  modules.insert(modules.begin(), {module, change});
+}
+
+void set_all_sums(Experiment& experiment, const Accumulation* accumulation) {
+  for (auto& [pattern, change] : experiment.arithmetic.modules) change.accumulation = accumulation;
+  ArithmeticChange rest;
+  rest.accumulation = accumulation;
+  experiment.arithmetic.modules.emplace_back("*", rest);
 }
 
 void set_type(Experiment& experiment, const std::string& modules, Precision type) {
@@ -91,18 +101,18 @@ std::vector<TriedSuspect> suspects_of(const Experiment& experiment, const ErrorS
   for (const Module& module : modules_of(split)) {
     const Accumulation* const sums = accumulation_of(experiment.arithmetic, module.name);
     if (sums != fp32_sums()) {
-      TriedSuspect each{{module.name, WideWay::sums}, experiment, {}};
+      TriedSuspect each{{module.name}, experiment, {}};
       each.suspect.settings = {{.name = fmt::format("arithmetic.modules.\"{}\".accumulate", module.name), .to = "\"fp32\""}};
       set_sums(each.wide, module.name, fp32_sums());
       if (sums != nullptr) {
         each.narrow = experiment;
-        set_sums(*each.narrow, kAll, fp32_sums());
+        set_all_sums(*each.narrow, fp32_sums());
         set_sums(*each.narrow, module.name, sums);
       }
       tried.push_back(std::move(each));
     }
     if (casts_ops) {
-      TriedSuspect each{{module.name, WideWay::output}, experiment, {}};
+      TriedSuspect each{{module.name}, experiment, {}};
       each.suspect.settings = {{.name = fmt::format("autocast.modules.\"{}\"", module.name), .to = "\"fp32\""}};
       set_type(each.wide, module.name, Precision::fp32);
       // Others than products have types of their own under autocast, which no setting asks for again.
@@ -118,9 +128,8 @@ std::vector<TriedSuspect> suspects_of(const Experiment& experiment, const ErrorS
 }
 
 std::optional<double> error_of(const StepValues& values, const StepValues& reference, const std::string& parameter) {
-  for (const GradientError& error : gradient_errors(values, reference))
-    if (error.parameter == parameter) return error.error;
-  return std::nullopt;
+  const std::optional<GradientError> error = gradient_error(parameter, values, reference);
+  return error ? error->error : std::nullopt;
 }
 
 std::string output_name(const OutputSplit& output) {
@@ -174,6 +183,8 @@ Table split_table(const ErrorStudy& study, size_t limit) {
       "Inherited: "
       "through its inputs. Amplification: inherited over the root of the summed squares of the inputs' totals. Flipped: elements "
       "that are 0 in one alone, where the op chooses."};
+  for (const std::string& note : study.split.notes) table.note += " " + note;
+  if (!study.split.is_whole) table.note += " Later outputs are left out: those of the wide step took more than 2 GiB.";
   std::vector<const OutputSplit*> outputs;
   for (const OutputSplit& each : study.split.outputs)
     if (each.injected) outputs.push_back(&each);
@@ -212,7 +223,6 @@ Table suspects_table(const ErrorStudy& study) {
 bool ErrorStudy::is_worth_suspects() const { return !gradients.empty() && gradients.front().error.value_or(0) >= OpError::kFelt; }
 
 ErrorStudy study_errors(const Trial& start, const ErrorStudyOptions& options) {
-  const auto begin = Clock::now();
   ErrorStudy study;
   const Experiment experiment = experiment_of(start);
   study.step = read_checkpoint_info(start.capsule).step;
@@ -221,15 +231,17 @@ ErrorStudy study_errors(const Trial& start, const ErrorStudyOptions& options) {
   study.split = split_errors(start);
   study.gradients = gradient_errors(study.split.values, study.split.reference);
   if (!study.is_worth_suspects()) return study;
+  const auto begin = Clock::now();
+  bool is_stopped = false;
   const std::string& parameter = study.gradients.front().parameter;
   for (TriedSuspect& each : suspects_of(experiment, study.split)) {
     Suspect& suspect = study.suspects.emplace_back(std::move(each.suspect));
     const std::string text = suspect.settings.front().text();
     try {
-      if (seconds_since(begin) >= options.budget || !goes_on(text)) continue;
+      is_stopped = is_stopped || seconds_since(begin) >= options.budget || !goes_on(text);
+      if (is_stopped) continue;
       suspect.only_it_wide = error_of(values_of_step(start, each.wide), study.split.reference, parameter);
-      if (each.narrow && goes_on(text))
-        suspect.only_it_narrow = error_of(values_of_step(start, *each.narrow), study.split.reference, parameter);
+      if (each.narrow) suspect.only_it_narrow = error_of(values_of_step(start, *each.narrow), study.split.reference, parameter);
       suspect.ran = true;
     } catch (const Error& error) {
       suspect.refusal = one_line(error.what());
@@ -244,15 +256,19 @@ ErrorStudy study_errors(const Trial& start, const ErrorStudyOptions& options) {
 void add_study(const ErrorStudy& study, size_t limit, Report& report) {
   if (study.gradients.empty()) return;
   const GradientError& worst = study.gradients.front();
-  if (!worst.error) return;
-  // Of what no shadow was recorded of, this says more than that there is none.
-  if (!find_fact<double>(report, "shadowed_steps") && report.verdict == Verdict::ok)
+  const auto broken = static_cast<uint64_t>(
+      std::count_if(study.gradients.begin(), study.gradients.end(), [](const GradientError& each) { return each.nonfinite > 0; }));
+  // This says more of a run without a shadow than that there is none.
+  const bool has_no_shadow = !find_fact<double>(report, "shadowed_steps") && report.verdict == Verdict::ok;
+  if (has_no_shadow && (broken > 0 || worst.error)) report.verdict_text = {};
+  if (broken > 0) report.verdict_text += kBroken({{"gradients", broken}, {"step", study.step}});
+  if (report.verdict_text.empty() && worst.error)
     report.verdict_text = kWorstGradient(
         {{"parameter", Name{NameKind::parameter, worst.parameter}}, {"error", {*worst.error, Unit::share}}, {"step", study.step}});
   report.add_fact("split_step", count_cell(study.step), Unit::count);
-  report.add_fact("loss", study.split.values.loss);
+  if (study.split.values.loss) report.add_fact("loss", *study.split.values.loss);
   report.add_fact("reference", study.split.reference_name);
-  report.add_fact("reference_loss", study.split.reference.loss);
+  if (study.split.reference.loss) report.add_fact("reference_loss", *study.split.reference.loss);
   report.tables.push_back(gradients_table(study, limit));
   report.tables.push_back(split_table(study, limit));
   if (study.suspects.empty()) return;

@@ -1,5 +1,5 @@
-// What makes the error of a gradient: suspects, one at a time, in the first step of a trial, two ways and in both directions; and
-// what that adds to a report on errors (analyzers/verbs/errors.h).
+// Looks for what makes the error of a gradient: suspects, one at a time, in the first step of a trial, two ways and in both
+// directions; and what that adds to a report on errors (analyzers/verbs/errors.h).
 #pragma once
 
 #include <functional>
@@ -13,15 +13,9 @@
 
 namespace ulpscope {
 
-// What is changed of a module, or of all.
-enum class WideWay : uint8_t {
-  sums,    // it adds up in FP32
-  output,  // it computes in FP32, and what reads it gets that
-};
-
+// A module whose sums are kept in FP32, or which computes in FP32, so that what reads it gets that.
 struct Suspect {
-  std::string module;  // "": all of them
-  WideWay way = WideWay::sums;
+  std::string module;
   std::vector<Setting> settings = {};       // that make it wide
   bool ran = false;                         // false: no time was left, or it could not
   std::optional<double> only_it_wide = {};  // the error of the study's gradient with only it changed
@@ -34,8 +28,8 @@ struct ErrorStudy {
   uint64_t step = 0;
   ErrorSplit split;
   std::vector<GradientError> gradients;  // the largest first
-  // On the first of them, where it is OpError::kFelt or more: all modules that have outputs in 16 bits, those which inject most
-  // first.
+  // On the first of them, where it is OpError::kFelt or more: all modules that have outputs in 16 bits. Those come first which,
+  // wide, leave least of its error. first.
   std::vector<Suspect> suspects;
   bool is_worth_suspects() const;
 };
@@ -48,7 +42,7 @@ struct ErrorStudyOptions {
 // `start` begins at a capsule. Throws Error as run() does.
 ErrorStudy study_errors(const Trial& start, const ErrorStudyOptions& options);
 
-// Facts: split_step, the reference, and both losses. Tables: gradients, split, suspects; `limit` rows of each, 0: all. The
+// Facts: split_step, the reference, and both losses. Tables: suspects; gradients and split, `limit` rows of each, 0: all. The
 // verdict ends with the suspect that makes most of it.
 void add_study(const ErrorStudy& study, size_t limit, Report& report);
 

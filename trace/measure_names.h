@@ -13,7 +13,7 @@ inline constexpr std::string_view kInjectedError = "injected_error", kRoundingFl
 // These are of samples of elements, in steps in which they were looked at (recorder/value_loss.h). All but the last of each kind
 // are shares.
 //
-// What an addition or a subtraction of two tensors made of the one with the smaller sum of magnitudes, b beside a: the share of the
+// An addition or a subtraction of two tensors loses of the one with the smaller sum of magnitudes, b beside a, the share of the
 // sum of |b| that the sum of sign(b) (stored - a) lacks, in FP16 and BF16; and that sum over the one of |a|.
 inline constexpr std::string_view kAddendLost = "addend_lost", kAddendSize = "addend_size";
 // Results of an addition or a subtraction of nonzero operands that are not 0, and 4 units in the last place of an operand at most;

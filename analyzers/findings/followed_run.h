@@ -20,7 +20,7 @@ class StepFacts;
 class UpdateHistory;
 
 // Those of a report, and those of them that the verdict on a run is made of.
-inline constexpr std::array kReportParts{Part::recording, Part::run,    Part::ranges,      Part::scale,
+inline constexpr std::array kReportParts{Part::recording, Part::run,     Part::ranges,      Part::scale,
                                          Part::errors,    Part::updates, Part::tensor_cores};
 inline constexpr std::span<const Part> kPartsOnRun = std::span(kReportParts).first(kReportParts.size() - 1);
 

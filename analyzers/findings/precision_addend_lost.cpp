@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/scale_text.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
@@ -12,9 +10,9 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kAddendLost{"precision.addend_lost", "{worst} lost {share} of the smaller of its two operands, in {format}."};
-constexpr Template kOtherAddends{"precision.addend_lost.others",
-                                 "{sums} of {all:count such sum} lost {limit:%} or more, in the median of the steps measured."};
+constexpr Template kAddendLost{"precision.addend_lost",
+                               "{worst} lost {share} of the smaller of its two operands, in {format}, in the elements looked at."};
+constexpr Template kOtherAddends{"precision.addend_lost.others", "So did {others:count other sum}, by {limit:%} or more."};
 constexpr Template kAddInFp32{"advice.add_in_fp32",
                               "Keep the larger one, as the sum that residual branches are added to, in FP32, or keep it small."};
 
@@ -36,17 +34,14 @@ void tell(const RunFacts& facts, const std::vector<const AddendLoss*>& lost, dou
   Sentences title{kAddendLost({{"worst", tensor_place(facts.selection, worst.tensor)},
                                {"share", {worst.share, Unit::share}},
                                {"format", format_name(*info(facts.selection.tensor(worst.tensor).dtype).format)}})};
-  title += kOtherAddends({{"sums", lost.size()}, {"all", facts.value_losses().addends.size()}, {"limit", {limit, Unit::share}}});
+  if (lost.size() > 1) title += kOtherAddends({{"others", lost.size() - 1}, {"limit", {limit, Unit::share}}});
   found.add(severity, std::move(title), std::move(evidence), kAddInFp32(), std::move(extent));
 }
 
 void find_lost_addends(const RunFacts& facts, Findings& found) {
   std::vector<const AddendLoss*> harmful, others;
   for (const AddendLoss& each : facts.value_losses().addends) {  // the largest first
-    if (each.is_harmful())
-      harmful.push_back(&each);
-    else if (each.loss.share >= ValueLoss::kFelt)
-      others.push_back(&each);
+    (each.is_harmful() ? harmful : others).push_back(&each);
   }
   tell(facts, harmful, AddendLoss::kHarmful, Severity::warning, found);
   if (harmful.empty()) tell(facts, others, ValueLoss::kFelt, Severity::info, found);

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/scale_text.h"
@@ -14,10 +12,17 @@ namespace ulpscope::findings {
 
 namespace {
 
-constexpr Template kCancels{"precision.cancellation",
-                            "{place} cancels: {share} of its elements are {units} units in the last place of an operand or less."};
-constexpr Template kRoundingsLeft{"precision.cancellation.reader",
-                                  "Operands are rounded by half a unit each, and {reader} takes the {function} of what is left."};
+constexpr Template kCancels{
+    "precision.cancellation",
+    "{place} cancels: {share} of its nonzero elements that were looked at are {units} units in the last place of "
+    "an operand or less."};
+constexpr Template kRoundingsLeft{
+    "precision.cancellation.reader",
+    "An operand that was rounded may be off by half a unit, and {reader} takes the {function} of what comes of "
+    "it."};
+constexpr Template kDividesByRest{
+    "precision.cancellation.divisor",
+    "An operand that was rounded may be off by half a unit, and {reader} divides by what comes of it."};
 constexpr Template kOtherCancellations{"precision.cancellation.others", "So are {others:count other result}."};
 constexpr Template kAvoidDifference{"advice.avoid_difference",
                                     "Compute it in {format}, or without the difference: of a variance, subtract the mean first."};
@@ -60,7 +65,9 @@ void find_cancellations(const RunFacts& facts, Findings& found) {
   Sentences title{kCancels({{"place", tensor_place(facts.selection, worst.tensor)},
                             {"share", {worst.share, Unit::share}},
                             {"units", static_cast<uint64_t>(kCancelledUnits)}})};
-  title += kRoundingsLeft({{"reader", Name{NameKind::op, op.name}}, {"function", taken_by(op.function)}});
+  const Name name{NameKind::op, op.name};
+  title += op.function == OpFunction::div ? kDividesByRest({{"reader", name}})
+                                          : kRoundingsLeft({{"reader", name}, {"function", taken_by(op.function)}});
   if (cancellations.size() > 1) title += kOtherCancellations({{"others", cancellations.size() - 1}});
   const bool is_narrow = size_of(facts.selection.tensor(worst.tensor).dtype) < 4;
   Advice advice = kAvoidDifference({{"format", Name{NameKind::format, is_narrow ? "FP32" : "FP64"}}});

@@ -33,7 +33,7 @@ constexpr Template kKeepWholeNumbers{"advice.keep_whole_numbers",
 void find_features(const RunFacts& facts, Findings& found) {
   for (const auto& [loss, feature] : facts.value_losses().features) {
     Sentences title{kSamplesMerged({{"place", tensor_place(facts.selection, loss.tensor)}, {"share", {loss.share, Unit::share}}})};
-    title += kOnePlace({{"element", feature}});
+    if (feature) title += kOnePlace({{"element", *feature}});
     found.add(loss.share >= ValueLoss::kFelt ? Severity::warning : Severity::info, std::move(title),
               {{facts.selection.key(loss.tensor),
                 {{"features_merged", loss.share, Unit::share}, {"measured_steps", count_cell(loss.steps), Unit::count}}}},
@@ -41,23 +41,34 @@ void find_features(const RunFacts& facts, Findings& found) {
   }
 }
 
+// One finding of those that do harm, or else of the others.
 void find_whole_numbers(const RunFacts& facts, Findings& found) {
-  for (const WholeNumbersLoss& each : facts.value_losses().whole_numbers) {
-    const ValueLoss& loss = each.loss;
-    const FloatFormat& format = *info(facts.selection.tensor(loss.tensor).dtype).format;
-    Sentences title{kWholeNumbersMerged({{"place", tensor_place(facts.selection, loss.tensor)},
-                                         {"rounded", {loss.share, Unit::share}},
-                                         {"merged", {each.merged_pairs, Unit::share}}})};
-    title += kWholeNumbersUpTo({{"format", format_name(format)}, {"limit", uint64_t{2} << format.fraction_bits}});
-    if (each.makes_angles) title += kOfAngles();
-    const bool is_narrow = format.storage_bits() < 32;
-    found.add(each.is_harmful() ? Severity::warning : Severity::info, std::move(title),
-              {{facts.selection.key(loss.tensor),
-                {{"rounded", loss.share, Unit::share},
-                 {"neighbours_merged", each.merged_pairs, Unit::share},
-                 {"measured_steps", count_cell(loss.steps), Unit::count}}}},
-              is_narrow ? kKeepWholeNumbers() : kSubtractFirst(), {.tensors = {loss.tensor}, .first_step = loss.first_step});
+  const std::vector<WholeNumbersLoss>& all = facts.value_losses().whole_numbers;  // the largest first
+  const bool do_harm = std::any_of(all.begin(), all.end(), [](const WholeNumbersLoss& each) { return each.is_harmful(); });
+  const WholeNumbersLoss* worst = nullptr;
+  std::vector<Evidence> evidence;
+  Extent extent;
+  for (const WholeNumbersLoss& each : all) {
+    if (each.is_harmful() != do_harm) continue;
+    if (worst == nullptr) worst = &each;
+    extent.tensors.push_back(each.loss.tensor);
+    keep_first(extent.first_step, std::optional(each.loss.first_step));
+    if (evidence.size() < kMostEvidence)
+      evidence.push_back({facts.selection.key(each.loss.tensor),
+                          {{"rounded", each.loss.share, Unit::share},
+                           {"neighbours_merged", each.merged_pairs, Unit::share},
+                           {"measured_steps", count_cell(each.loss.steps), Unit::count}}});
   }
+  if (worst == nullptr) return;
+  const FloatFormat& format = *info(facts.selection.tensor(worst->loss.tensor).dtype).format;
+  Sentences title{kWholeNumbersMerged({{"place", tensor_place(facts.selection, worst->loss.tensor)},
+                                       {"rounded", {worst->loss.share, Unit::share}},
+                                       {"merged", {worst->merged_pairs, Unit::share}}})};
+  title += kWholeNumbersUpTo({{"format", format_name(format)}, {"limit", uint64_t{2} << format.fraction_bits}});
+  if (worst->makes_angles) title += kOfAngles();
+  const bool is_narrow = format.storage_bits() < 32;
+  found.add(do_harm ? Severity::warning : Severity::info, std::move(title), std::move(evidence),
+            is_narrow ? kKeepWholeNumbers() : kSubtractFirst(), std::move(extent));
 }
 
 void find_merged(const RunFacts& facts, Findings& found) {

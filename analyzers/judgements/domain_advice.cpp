@@ -54,7 +54,7 @@ bool divides_by_sum(const OriginFacts& origin) {
 }  // namespace
 
 Sentences domain_advice(const OriginFacts& origin, NonfiniteCause cause) {
-  // What helps against a difference that cancels is said where that is found, and a clamp does not.
+  // A difference that cancels has advice of its own, and a clamp does not help against it.
   const std::vector<Cancellation>& cancellations = origin.facts.value_losses().cancellations;
   if (std::any_of(cancellations.begin(), cancellations.end(),
                   [&](const Cancellation& each) { return each.reader == origin.made.op; }))

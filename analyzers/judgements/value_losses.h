@@ -1,4 +1,4 @@
-// What casts, additions and subtractions lost of the values that they read, by samples of elements in some of the steps
+// Casts, additions and subtractions that lose much of the values that they read, by samples of elements in some of the steps
 // (docs/numerics.md, "What casts and additions lose").
 #pragma once
 
@@ -10,8 +10,8 @@ namespace ulpscope {
 
 class RunFacts;
 
-// What one output lost, the median of the passes in which it was measured, of the last half of the run: a branch that begins with
-// zeros grows.
+// One output's loss: the median of the passes in which it was measured, of the last half of the run, since a branch that begins
+// with zeros grows.
 struct ValueLoss {
   // From so much on it is told.
   static constexpr double kFelt = 0.1;
@@ -43,18 +43,18 @@ struct Cancellation {
 struct WholeNumbersLoss {
   ValueLoss loss;             // the share that it changed
   double merged_pairs = 0;    // of neighbours
-  bool makes_angles = false;  // a sine or cosine is taken of them, or of multiples: of a whole step of these all is lost
+  bool makes_angles = false;  // a sine or cosine is taken of them, or of multiples
 
   bool is_harmful() const { return makes_angles && (loss.share >= ValueLoss::kFelt || merged_pairs >= ValueLoss::kFelt); }
 };
 
 // A cast of data.
 struct FeaturesLoss {
-  ValueLoss loss;        // the share of the places in a sample at which roundings hide what samples differ by
-  uint64_t feature = 0;  // one of them
+  ValueLoss loss;                   // the share of the places in a sample at which roundings hide what samples differ by
+  std::optional<uint64_t> feature;  // one of them
 };
 
-// The largest share first.
+// Each has the largest share first.
 struct ValueLosses {
   std::vector<AddendLoss> addends;
   std::vector<Cancellation> cancellations;
@@ -62,7 +62,7 @@ struct ValueLosses {
   std::vector<FeaturesLoss> features;
 };
 
-// In the steps that are asked for. Throws Error (unreadable).
+// Looks at the steps that are asked for. Throws Error (unreadable).
 ValueLosses value_losses_of(const RunFacts& facts);
 
 }  // namespace ulpscope

@@ -19,8 +19,9 @@ bool is_in_forward(const OpEvent& event) { return event.phase == Phase::forward 
 
 }  // namespace
 
-std::vector<Measured> RecordingObserver::loss_of_values(const OpEvent& event) const {
+std::vector<ValueMeasure> RecordingObserver::loss_of_values(const OpEvent& event) const {
   const OpFunction function = event.op.function;
+  if (function != OpFunction::add && function != OpFunction::cast) return {};
   const TensorView& output = event.call.outputs[0];
   const std::span<const TensorView> inputs = event.call.inputs;
   const std::span<const int64_t> shape = event.outputs[0].shape();
@@ -29,9 +30,9 @@ std::vector<Measured> RecordingObserver::loss_of_values(const OpEvent& event) co
   if (!have_one_shape || !is_float(output.dtype)) return {};
   if (function == OpFunction::add)
     return measure_addition(sampled_values(inputs[0]), sampled_values(inputs[1]), 1, sampled_values(output));
-  if (function == OpFunction::cast && size_of(output.dtype) < size_of(inputs[0].dtype))
-    return measure_cast(inputs[0], output, data_ops_.contains(event.inputs[0].body()->value.op) && shape.size() > 1 ? shape[0] : 0);
-  return {};
+  if (!may_round(inputs[0].dtype, output.dtype)) return {};
+  const bool is_data = data_ops_.contains(event.inputs[0].body()->value.op) && shape.size() > 1;
+  return measure_cast(inputs[0], output, is_data ? shape[0] : 0);
 }
 
 void RecordingObserver::before(const OpEvent& event, std::span<OutputRecord* const> records) {
@@ -84,7 +85,7 @@ void RecordingObserver::after(const OpEvent& event) {
                            recorder_.wanted(event.module, event.op.name, event.phase) != StatisticsLevel::none;
   if (event.op.function == OpFunction::source && event.labels[0].role == Role::input) data_ops_.insert(event.id);
   if (is_measured)
-    for (const Measured& each : loss_of_values(event)) recorder_.add_measure({event.id, 0}, each.name, each.value);
+    for (const ValueMeasure& each : loss_of_values(event)) recorder_.add_measure({event.id, 0}, each.name, each.value);
   if (const auto slot = recorder_.after()) recorder_.add_capture(*slot, log_.capture(backend_, *slot));
 }
 

@@ -48,8 +48,8 @@ class RecordingObserver : public Observer {
   std::optional<Sum> sum_;
   std::set<uint64_t> data_ops_;  // whose outputs are samples of the data, by their ids
 
-  // What the op, which ran, lost of the values that it read; nothing of most ops.
-  std::vector<Measured> loss_of_values(const OpEvent& event) const;
+  // Measures what the op, which ran, lost of the values that it read; gives nothing of most ops.
+  std::vector<ValueMeasure> loss_of_values(const OpEvent& event) const;
 };
 
 // Captures origins whose ops run again.

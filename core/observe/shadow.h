@@ -55,7 +55,7 @@ class ShadowObserver : public Observer {
  public:
   static constexpr int kSteps = 8;
 
-  // What the listener writes its results to is to be told of each op before this observer is. Ops run on a CPU backend of the
+  // The listener's recorder, where it has one, is to be told of each op before this observer is. Ops run on a CPU backend of the
   // shadow's own, so that the memory they take is not the run's. `steps`: of the run in all.
   ShadowObserver(ShadowListener listener, const ShadowSettings& settings, const CpuOptions& cpu, uint64_t steps);
   ~ShadowObserver() override;

@@ -92,6 +92,7 @@ Tracker::Tracker(const ulpscope_aten_adapter& adapter, const ulpscope_aten_sessi
 
 Tracker::~Tracker() {
   for (const auto& [storage, unread] : unread_) adapter_.release(adapter_.context, storage);
+  forget_casts([](uint64_t, const CastData&) { return true; });
   drop_all_in_flight();
   for (const auto& [storage, part] : parts_) adapter_.release(adapter_.context, storage);
 }
@@ -763,6 +764,9 @@ void Tracker::begin_pass(bool is_evaluation) {
   inputs_.clear();
   memory_.prune();
   batches_.prune();
+  forget_casts([&](uint64_t storage, const CastData& cast) {
+    return state_.step - cast.step > 1 || adapter_.is_expired(adapter_.context, storage) != 0;
+  });
   std::erase_if(unread_, [&](const auto& each) {
     if (adapter_.is_expired(adapter_.context, each.first) == 0) return false;
     adapter_.release(adapter_.context, each.first);
@@ -777,6 +781,7 @@ void Tracker::begin_pass(bool is_evaluation) {
 
 void Tracker::forget_all() {
   memory_.clear();
+  forget_casts([](uint64_t, const CastData&) { return true; });
   drop_all_in_flight();
   nodes_.end_step();
   unclipped_.clear();

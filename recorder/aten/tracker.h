@@ -227,7 +227,7 @@ class Tracker {
     const void* data = nullptr;
     std::vector<float> before;
   };
-  // What an addition in place is about to overwrite.
+  // Holds what an addition in place is about to overwrite.
   struct Operand {
     std::thread::id thread = {};
     const void* data = nullptr;
@@ -317,17 +317,25 @@ class Tracker {
   void added_to_sum(const Schema& schema, const Row& row, const LabelledOutput& output, const Made& made);
   // Keeps what an addition or a subtraction of a forward pass is about to overwrite, where it is measured.
   void keep_operand(const Schema& schema, const ulpscope_aten_op& op, const Bound& bound);
-  // What a cast of data that is no op of the step lost, until the data is an input of it.
+  struct CastData {
+    int64_t step = 0;  // that was the last to begin
+    const void* data = nullptr;
+    std::vector<ValueMeasure> measured;
+  };
+  // Keep what a cast of data lost that is no op of the step, until the data is an input of it.
   void keep_loss_of_cast(const Schema& schema, std::span<const Read> reads, std::span<const Tensor* const> results);
+  void keep_cast(const Tensor& tensor, CastData cast);
+  void forget_cast(uint64_t storage);
+  void forget_casts(const std::function<bool(uint64_t storage, const CastData& cast)>& is_gone);
   void tell_loss_of_cast(const Tensor& tensor, const Made& made);
-  void tell_measures(const Made& made, std::span<const Measured> measured);
+  void tell_measures(const Made& made, std::span<const ValueMeasure> measured);
   bool measures_values() const;  // in this step, and outside of an optimizer's
-  // What the op lost of the values that it read; nothing of most ops. `reads_input`: its first operand is data.
-  std::vector<Measured> loss_of_values(const Schema& schema, const Row& row, const LabelledOutput& output, const Made& made,
-                                       bool reads_input) const;
+  // Measures what the op lost of the values that it read; gives nothing of most ops. `reads_input`: its first operand is data.
+  std::vector<ValueMeasure> loss_of_values(const Schema& schema, const Row& row, const LabelledOutput& output, const Made& made,
+                                           bool reads_input) const;
   std::optional<SampledValues> operand_of_addition(const Tensor& tensor, const Tensor& result, bool is_overwritten) const;
-  std::vector<Measured> loss_of_addition(const Schema& schema, const Row& row, const LabelledOutput& output,
-                                         OpFunction function) const;
+  std::vector<ValueMeasure> loss_of_addition(const Schema& schema, const Row& row, const LabelledOutput& output,
+                                             OpFunction function) const;
   void measure_loss_of_values(const Schema& schema, const Row& row, const LabelledOutput& output, const Made& made,
                               bool reads_input);
   void updated_on_host(const ulpscope_aten_update& update, const Updated& left, const Kept& copies);
@@ -393,16 +401,11 @@ class Tracker {
   std::vector<Addition> additions_;                    // by an op that goes on
   std::vector<Sum> sums_;                              // that one adds to
   std::vector<Operand> operands_;                      // that one overwrites
-  struct CastData {
-    int64_t step = 0;  // that was the last to begin
-    const void* data = nullptr;
-    std::vector<Measured> measured;
-  };
-  std::unordered_map<uint64_t, CastData> cast_data_;  // by storage
-  std::unordered_map<Name, Number> unclipped_;        // squares of norms, by parameter
-  std::unordered_map<uint64_t, Kept> kept_;           // by handle of the parameter
-  KeptTensor unscaled_;                               // the gradient of an update
-  Room asked_;                                        // for the update itself
+  std::unordered_map<uint64_t, CastData> cast_data_;   // by storage
+  std::unordered_map<Name, Number> unclipped_;         // squares of norms, by parameter
+  std::unordered_map<uint64_t, Kept> kept_;            // by handle of the parameter
+  KeptTensor unscaled_;                                // the gradient of an update
+  Room asked_;                                         // for the update itself
   Measures measures_;
   // These are told when the step is settled.
   std::vector<std::vector<Number>> losses_;  // each the sum of several

@@ -12,26 +12,27 @@
 
 namespace ulpscope::aten {
 
-// ---- what casts, additions and subtractions of a forward pass lose of what they read
+// ---- losses of casts, additions and subtractions of a forward pass
 
 namespace {
 
-// The tensor as values that can be read just now; nothing of others and of those without elements. Integers of 8 bits, which every
-// floating-point type holds, are left out.
-std::optional<TensorView> view_of(const Tensor& tensor) {
+// The tensor as values that can be read just now; nothing of others and of those without elements. Integers below 32 bits are left
+// out: most of those of 8 bits are in every type, and a trace has no type for 16.
+std::optional<TensorView> readable_view(const Tensor& tensor, std::span<const int64_t> shape, std::span<const int64_t> strides) {
   if (!tensor.is_on_host || tensor.unreadable != nullptr || !is_foldable(tensor) || count_of_elements(tensor) == 0)
     return std::nullopt;
   std::optional<DType> type = dtype_of(tensor);
   if (!type && element_size(tensor) >= 4) type = integer_type_of(tensor);
   if (!type) return std::nullopt;
-  return folded({tensor.data, *type, shape_of(tensor), strides_of(tensor)});
+  return folded({tensor.data, *type, shape, strides});
 }
 
-// The same, expanded to the shape of `result` where its own is another; nothing where it cannot be.
-std::optional<TensorView> view_of(const Tensor& tensor, const Tensor& result) {
+std::optional<TensorView> view_of(const Tensor& tensor) { return readable_view(tensor, shape_of(tensor), strides_of(tensor)); }
+
+// As view_of(), expanded to the shape of `result` where its own is another; nothing where it cannot be.
+std::optional<TensorView> expanded_view(const Tensor& tensor, const Tensor& result) {
   if (have_one_shape(tensor, result)) return view_of(tensor);
-  const std::optional<TensorView> own = view_of(tensor);
-  if (!own || tensor.rank > result.rank) return std::nullopt;
+  if (tensor.rank > result.rank) return std::nullopt;
   std::vector<int64_t> strides(static_cast<size_t>(result.rank), 0);
   const int32_t missing = result.rank - tensor.rank;
   for (int32_t i = 0; i < tensor.rank; ++i) {
@@ -39,8 +40,10 @@ std::optional<TensorView> view_of(const Tensor& tensor, const Tensor& result) {
     if (tensor.shape[i] != result.shape[i + missing]) return std::nullopt;
     strides[static_cast<size_t>(i + missing)] = tensor.strides[i];
   }
-  return folded({tensor.data, own->dtype, shape_of(result), strides});
+  return is_foldable(result) ? readable_view(tensor, shape_of(result), strides) : std::nullopt;
 }
+
+bool adds_or_subtracts(const Schema& schema) { return schema.base() == "add" || schema.base() == "sub" || schema.base() == "rsub"; }
 
 // Samples of data are rows.
 int64_t samples_in(const Tensor& tensor) { return tensor.rank > 1 ? tensor.shape[0] : 0; }
@@ -54,11 +57,10 @@ bool Tracker::measures_values() const {
 }
 
 void Tracker::keep_operand(const Schema& schema, const ulpscope_aten_op& op, const Bound& bound) {
-  std::erase_if(operands_, [](const Operand& each) { return each.thread == std::this_thread::get_id(); });
+  if (!operands_.empty()) std::erase_if(operands_, [](const Operand& each) { return each.thread == std::this_thread::get_id(); });
+  if (op.task != -1 || !schema.writes() || !measures_values() || !adds_or_subtracts(schema)) return;
   const std::optional<size_t> self = schema.find("self");
-  if ((schema.base() != "add" && schema.base() != "sub") || op.task != -1 || !self || !schema.parameters()[*self].is_written)
-    return;
-  if (!measures_values()) return;
+  if (!self || !schema.parameters()[*self].is_written) return;
   bound.visit(*self, [&](const Tensor& tensor) {
     if (const std::optional<TensorView> view = view_of(tensor); view && is_float(view->dtype))
       operands_.push_back({std::this_thread::get_id(), tensor.data, sampled_values(*view)});
@@ -72,12 +74,12 @@ std::optional<SampledValues> Tracker::operand_of_addition(const Tensor& tensor, 
     });
     return kept == operands_.end() ? std::nullopt : std::optional(kept->values);
   }
-  const std::optional<TensorView> view = view_of(tensor, result);
+  const std::optional<TensorView> view = expanded_view(tensor, result);
   return view && is_float(view->dtype) ? std::optional(sampled_values(*view)) : std::nullopt;
 }
 
-std::vector<Measured> Tracker::loss_of_addition(const Schema& schema, const Row& row, const LabelledOutput& output,
-                                                OpFunction function) const {
+std::vector<ValueMeasure> Tracker::loss_of_addition(const Schema& schema, const Row& row, const LabelledOutput& output,
+                                                    OpFunction function) const {
   const bool is_reversed = schema.base() == "rsub", is_difference = function == OpFunction::sub || is_reversed;
   if (row.reads.empty() || row.reads.size() > 2 || (function != OpFunction::add && !is_difference)) return {};
   const Tensor& result = *output.tensor;
@@ -102,18 +104,20 @@ std::vector<Measured> Tracker::loss_of_addition(const Schema& schema, const Row&
   return measure_addition(operands[0], operands[1], is_difference ? -alpha : alpha, sampled_values(*sum));
 }
 
-std::vector<Measured> Tracker::loss_of_values(const Schema& schema, const Row& row, const LabelledOutput& output, const Made& made,
-                                              bool reads_input) const {
+std::vector<ValueMeasure> Tracker::loss_of_values(const Schema& schema, const Row& row, const LabelledOutput& output,
+                                                  const Made& made, bool reads_input) const {
+  if (adds_or_subtracts(schema)) return loss_of_addition(schema, row, output, made.function);
+  const bool is_range = schema.base() == "arange";
+  if (!is_range && !is_cast(schema, made.function)) return {};
   const std::optional<TensorView> result = view_of(*output.tensor);
   if (!result || !is_float(result->dtype)) return {};
-  if (schema.base() == "arange") {
+  if (is_range) {
     const auto number = [&](std::string_view name, double otherwise) { return schema.number(row.bound, name).value_or(otherwise); };
     return measure_range(number("start", 0), number("step", 1), *result);
   }
-  if (!is_cast(schema, made.function)) return loss_of_addition(schema, row, output, made.function);
   if (output.is_written || row.reads.size() != 1 || !have_one_shape(*row.reads[0].tensor, *output.tensor)) return {};
   const std::optional<TensorView> from = view_of(*row.reads[0].tensor);
-  if (!from || size_of(from->dtype) <= size_of(result->dtype)) return {};
+  if (!from || !may_round(from->dtype, result->dtype)) return {};
   return measure_cast(*from, *result, reads_input ? samples_in(*output.tensor) : 0);
 }
 
@@ -124,36 +128,51 @@ void Tracker::measure_loss_of_values(const Schema& schema, const Row& row, const
   tell_measures(made, loss_of_values(schema, row, output, made, reads_input));
 }
 
-void Tracker::tell_measures(const Made& made, std::span<const Measured> measured) {
-  for (const Measured& each : measured)
+void Tracker::tell_measures(const Made& made, std::span<const ValueMeasure> measured) {
+  for (const ValueMeasure& each : measured)
     check(calls_.set_measure(recorder_, made.op, made.value.slot, told(name(each.name)), each.value));
 }
 
+void Tracker::forget_cast(uint64_t storage) {
+  if (cast_data_.erase(storage) > 0) adapter_.release(adapter_.context, storage);
+}
+
+void Tracker::forget_casts(const std::function<bool(uint64_t storage, const CastData& cast)>& is_gone) {
+  std::erase_if(cast_data_, [&](const auto& each) {
+    if (!is_gone(each.first, each.second)) return false;
+    adapter_.release(adapter_.context, each.first);
+    return true;
+  });
+}
+
+void Tracker::keep_cast(const Tensor& tensor, CastData cast) {
+  if (tensor.storage == 0) return;
+  cast.data = tensor.data;
+  if (cast_data_.insert_or_assign(tensor.storage, std::move(cast)).second) adapter_.retain(adapter_.context, tensor.storage);
+}
+
 void Tracker::keep_loss_of_cast(const Schema& schema, std::span<const Read> reads, std::span<const Tensor* const> results) {
-  for (const Tensor* const result : results) cast_data_.erase(result->storage);
+  if (!cast_data_.empty())
+    for (const Tensor* const result : results) forget_cast(result->storage);
   const bool copies = schema.base() == "_to_copy" || schema.base() == "clone";
   if (state_.optimizing > 0 || !copies || reads.size() != 1 || results.size() != 1) return;
   const Tensor &given = *reads[0].tensor, &result = *results[0];
   if (!have_one_shape(given, result)) return;
-  // What was cast before has no more in a wider type.
-  if (const auto before = cast_data_.find(given.storage); before != cast_data_.end() && before->second.data == given.data) {
-    CastData copy = before->second;
-    copy.data = result.data;
-    cast_data_[result.storage] = std::move(copy);
-    return;
-  }
+  // A wider type brings nothing back.
+  if (const auto before = cast_data_.find(given.storage); before != cast_data_.end() && before->second.data == given.data)
+    return keep_cast(result, before->second);
   // It is data of the step that comes next, or of a further micro-batch.
   if (!measures_value_loss(static_cast<uint64_t>(state_.step + 1))) return;
   const std::optional<TensorView> from = view_of(given), to = view_of(result);
-  if (!from || !to || !is_float(to->dtype) || size_of(from->dtype) <= size_of(to->dtype)) return;
-  cast_data_[result.storage] = {state_.step, result.data, measure_cast(*from, *to, samples_in(result))};
+  if (!from || !to || !may_round(from->dtype, to->dtype)) return;
+  keep_cast(result, {state_.step, nullptr, measure_cast(*from, *to, samples_in(result))});
 }
 
 void Tracker::tell_loss_of_cast(const Tensor& tensor, const Made& made) {
   const auto cast = cast_data_.find(tensor.storage);
   if (cast == cast_data_.end()) return;
   if (state_.step - cast->second.step <= 1 && cast->second.data == tensor.data) tell_measures(made, cast->second.measured);
-  cast_data_.erase(cast);
+  forget_cast(tensor.storage);
 }
 
 }  // namespace ulpscope::aten

@@ -17,9 +17,9 @@ namespace {
 
 using Shares = std::map<std::string, double>;
 
-Shares by_name(const std::vector<Measured>& measured) {
+Shares by_name(const std::vector<ValueMeasure>& measured) {
   Shares shares;
-  for (const Measured& each : measured) EXPECT_TRUE(shares.emplace(each.name, each.value).second) << each.name;
+  for (const ValueMeasure& each : measured) EXPECT_TRUE(shares.emplace(each.name, each.value).second) << each.name;
   return shares;
 }
 
@@ -80,7 +80,7 @@ TEST(ValueLoss, WhatIsLeftOfADifferenceIsMeasuredInUnitsOfItsOperands) {
   // The units of 25.25 and 25.375 in BF16 are 0.125.
   EXPECT_EQ(addition_of(DType::bf16, {25.25F, 25.25F, 25.25F, 8.5F}, {-25.375F, -24.75F, -24.625F, -4.5F}).at("cancelled"), 0.5);
   EXPECT_EQ(addition_of(DType::bf16, {25.25F}, {25.375F}, -1).at("cancelled"), 1);
-  // Of equal signs nothing cancels, nor of what is 0: zeros are no operands.
+  // Nothing cancels of equal signs, nor of zeros.
   EXPECT_EQ(addition_of(DType::bf16, {25.25F}, {25.375F}).at("cancelled"), 0);
   EXPECT_FALSE(addition_of(DType::bf16, {0, 1}, {-1, 0}).contains("cancelled"));
   // A difference of 0 may be of equal numbers; one of whole numbers is none of roundings, but where the type has no others.
@@ -94,7 +94,7 @@ TEST(ValueLoss, WhatIsLeftOfADifferenceIsMeasuredInUnitsOfItsOperands) {
   EXPECT_FALSE(wide.contains("addend_lost"));
 }
 
-// What is large and there several times is what a mask is filled with.
+// A large number that is there several times fills a mask.
 TEST(ValueLoss, BesideAMaskNothingIsLost) {
   std::vector<float> scores, mask;
   for (int i = 0; i < 32; ++i) {
@@ -108,7 +108,7 @@ TEST(ValueLoss, BesideAMaskNothingIsLost) {
 
 TEST(ValueLoss, WhatIsNotFiniteIsLeftOut) {
   const float inf = INFINITY;
-  const std::vector<Measured> measured =
+  const std::vector<ValueMeasure> measured =
       measure_addition({{256, inf, 1}, DType::bf16}, {{1, 1, NAN}, DType::bf16}, 1, {{256, inf, NAN}, DType::bf16});
   EXPECT_EQ(by_name(measured).at("addend_lost"), 1);
   EXPECT_TRUE(measure_addition({{inf}, DType::bf16}, {{1}, DType::bf16}, 1, {{inf}, DType::bf16}).empty());
@@ -183,7 +183,7 @@ TEST(ValueLoss, FeaturesThatSamplesShareBehindTheCast) {
   EXPECT_EQ(lost.at("features_merged"), 0.25);
   EXPECT_EQ(lost.at("merged_feature"), 2);
   EXPECT_TRUE(measure_cast(dense(values.data(), DType::f32, shape), to.view()).empty());
-  // What hardly varies, as a constant with noise, is no feature.
+  // A constant with noise is no feature.
   std::vector<float> noise(kRows * 2);
   for (size_t i = 0; i < noise.size(); ++i)
     noise[i] = i % 2 == 0 ? 1 + 1e-6F * static_cast<float>(i) : 0.37F * static_cast<float>(i);
@@ -201,7 +201,7 @@ TEST(ValueLoss, FeaturesThatSamplesShareBehindTheCast) {
   for (const float value : halves) rounded_halves.push_back(rounded(DType::bf16, value));
   Stored to_halves(DType::bf16, two, rounded_halves);
   EXPECT_EQ(by_name(measure_cast(dense(halves.data(), DType::f32, two), to_halves.view(), kRows)).at("features_merged"), 0.5);
-  // Of fewer than eight samples nothing is said.
+  // Fewer than eight samples say nothing.
   const std::vector<int64_t> few{7, kFeatures};
   Stored to_few(DType::bf16, few, {stored.begin(), stored.begin() + 7 * kFeatures});
   EXPECT_TRUE(measure_cast(dense(values.data(), DType::f32, few), to_few.view(), 7).empty());

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 
@@ -64,7 +65,6 @@ TEST_F(ErrorStudyTest, ASumInFp16IsOffByWhatItsTermsLeaveOut) {
   // In FP32 the sum of so many equal terms is within its bound, and what is left comes of three roundings to FP16.
   ASSERT_EQ(study.suspects.size(), 2u);
   const Suspect& first = study.suspects.front();
-  EXPECT_EQ(first.way, WideWay::sums);
   EXPECT_EQ(first.module, "head");
   EXPECT_EQ(first.settings.front().text(), "arithmetic.modules.\"head\".accumulate = \"fp32\"");
   ASSERT_TRUE(first.ran && first.only_it_wide && first.only_it_narrow) << first.refusal;
@@ -75,6 +75,24 @@ TEST_F(ErrorStudyTest, ASumInFp16IsOffByWhatItsTermsLeaveOut) {
   add_study(study, 0, report);
   ASSERT_EQ(report.tables.size(), 3u);
   EXPECT_EQ(report.tables[0].name, "suspects");
+}
+
+// The sums are those of a pattern, and the report names the suspect by its own.
+TEST_F(ErrorStudyTest, ASuspectIsNamedByItsModule) {
+  const Trial start = first_step_of(alike(4096, {"arithmetic.modules.\"h*\".accumulate=fp16"}));
+  const ErrorStudy study = study_errors(start, {});
+  ASSERT_FALSE(study.suspects.empty());
+  const auto of_sums = std::find_if(study.suspects.begin(), study.suspects.end(),
+                                    [](const Suspect& each) { return each.settings.front().name.starts_with("arithmetic"); });
+  ASSERT_NE(of_sums, study.suspects.end());
+  EXPECT_EQ(of_sums->only_it_narrow, study.gradients[0].error) << "all others are in FP32 as it is";
+
+  Report report;
+  report.verdict = Verdict::warning;
+  add_study(study, 0, report);
+  const std::string text = report.verdict_text.text();
+  EXPECT_THAT(text, testing::HasSubstr("The gradient of head.weight is "));
+  EXPECT_THAT(text, testing::HasSubstr(" off in step 0: with arithmetic.modules.\"head\".accumulate = \"fp32\", "));
 }
 
 // The squares of the parts make that of the whole, of every output in each precision; what is rounded once is at its floor.

@@ -1,6 +1,7 @@
 """What casts, additions and subtractions lost of what they read, from the measures that samples of elements left."""
 
 import collections
+import math
 
 import numpy
 
@@ -9,12 +10,12 @@ from .rules import Rule
 from .sentences import Claim
 
 FELT, HARMFUL, LEAST = 0.1, 0.5, 2.0**-11
-HANDS_ON = ("cast", "copy", "abs", "neg", "relu", "scale", "maximum", "minimum", "masked_fill")
+HANDS_ON = ("cast", "copy", "abs", "neg", "relu", "scale", "masked_fill")
 NAMES = (
     *("addend_lost", "addend_size", "cancelled", "cancelled_size"),
     *("whole_numbers_rounded", "neighbours_merged", "features_merged", "merged_feature"),
 )
-ROOTS = {"sqrt": "root", "rsqrt": "root", "log": "logarithm", "pow": "power", "reciprocal": "reciprocal", "div": "reciprocal"}
+ROOTS = {"sqrt": "root", "rsqrt": "root", "log": "logarithm", "pow": "power", "reciprocal": "reciprocal", "div": None}
 
 
 class Losses:
@@ -53,17 +54,18 @@ class Losses:
         return steps[0] if steps else min(step for step, _ in self.of[name][tensor])
 
     def number(self, op, name):
+        """The magnitude of an attribute; infinite where calls differ."""
         try:
-            return float(self.attributes[op].get(name, "0"))
+            return abs(float(self.attributes[op].get(name, "0")))
         except ValueError:
-            return 0.0
+            return math.inf
 
     def reader(self, tensor, goes_on, is_found):
         t = self.f.tensors
         reached = [(int(t.op[tensor]), int(t.slot[tensor]))]
         for op, slot in reached:
             for consumer, number, read in sorted(self.uses[op]):
-                if slot not in (None, read):
+                if slot not in (None, read) or self.phase[consumer] == "backward":
                     continue
                 if is_found(consumer, number):
                     return consumer
@@ -80,13 +82,16 @@ class Losses:
         if function in ("mul", "div"):
             return number == 0 and is_alone
         if function in ("add", "sub"):
-            return is_alone and abs(self.number(consumer, "other")) < left
+            return is_alone and self.number(consumer, "other") < left
         return function in HANDS_ON or self.name[consumer] == "nan_to_num"
 
     def root(self, tensor):
         left = self.share("cancelled_size", tensor) if self.of["cancelled_size"][tensor] else 0
-        reader = self.reader(tensor, lambda op, consumer, number: self.hands_on(op, consumer, number, left), self.takes_root)
-        return reader if reader is not None and self.reaches_loss(reader) else None
+        return self.reader(
+            tensor,
+            lambda op, consumer, number: self.hands_on(op, consumer, number, left),
+            lambda op, number: self.takes_root(op, number) and self.reaches_loss(op),
+        )
 
     def reaches_loss(self, op):
         of_loss = {int(self.f.tensors.op[i]) for i in range(self.f.tensors.n) if self.f.tensors.role[i] == "loss"}
@@ -101,8 +106,16 @@ class Losses:
         return not of_loss
 
     def makes_angles(self, tensor):
-        def goes_on(_, op, __):
-            return self.kind[op] in ("elementwise", "cast", "product") or self.function[op] in ("cat", "copy")
+        t = self.f.tensors
+        weights = {int(t.op[i]) for i in range(t.n) if t.role[i] in ("weight", "weight_cast")}
+
+        def goes_on(_, op, number):
+            function, has_weight = self.function[op], bool(self.read[op] & weights)
+            if function == "div":
+                return number == 0
+            if function == "mul":
+                return not has_weight
+            return function in ("cast", "copy", "neg", "scale", "cat") or (self.kind[op] == "product" and not has_weight)
 
         return self.reader(tensor, goes_on, lambda op, _: self.function[op] in ("sin", "cos")) is not None
 
@@ -159,7 +172,7 @@ def addend_lost(case, said):
 
 def other_addends(case, said):
     limit, lost = lost_addends(case)
-    return {"sums": len(lost), "all": len(losses(case).addends()), "limit": limit}
+    return {"others": len(lost) - 1, "limit": limit}
 
 
 def cancels(case, said):
@@ -169,7 +182,12 @@ def cancels(case, said):
 def read_by(case, said):
     of = losses(case)
     reader = of.root(of.cancelled()[0])
-    return Claim({}, the_reader_is_there=said["reader"] == of.f.tables.ops.texts("name")[reader])
+    function = ROOTS[of.function[reader]]
+    return Claim(
+        {},
+        the_reader_is_this=said["reader"] == of.f.tables.ops.texts("name")[reader],
+        it_does_this=(said.id == "precision.cancellation.divisor") == (function is None) and (function is None or case.said(f"precision.{function}") is not None),
+    )
 
 
 def merged(case, said):
@@ -178,6 +196,19 @@ def merged(case, said):
 
 def one_merged(case, said):
     return {"element": sorted(losses(case).of["merged_feature"][case.first_tensor])[0][1]}
+
+
+def is_of_numbers(case):
+    return "rounded" in case.finding["evidence"][0]["values"]
+
+
+def rounded_numbers(case):
+    """The casts of whole numbers that do harm, or else the others."""
+    of = losses(case)
+    casts = [t for t in of.of["whole_numbers_rounded"] if of.of["whole_numbers_rounded"][t]]
+    casts = [t for t in casts if not (of.of["features_merged"][t] and of.share("features_merged", t) > 0)]
+    harmful = [t for t in casts if of.makes_angles(t) and (of.share("whole_numbers_rounded", t) >= FELT or of.share("neighbours_merged", t) >= FELT)]
+    return of.largest("whole_numbers_rounded", harmful or casts)
 
 
 def whole_numbers(case, said):
@@ -196,6 +227,7 @@ SAID = {
     "precision.addend_lost.others": other_addends,
     "precision.cancellation": cancels,
     "precision.cancellation.reader": read_by,
+    "precision.cancellation.divisor": read_by,
     "precision.cancellation.others": lambda case, said: {"others": len(losses(case).cancelled()) - 1},
     "precision.values_merged": merged,
     "precision.values_merged.one": one_merged,
@@ -238,11 +270,10 @@ RULES = {
             "neighbours_merged": share_of("neighbours_merged"),
             "measured_steps": steps_of("whole_numbers_rounded", "features_merged"),
         },
-        all_of=lambda case: [case.first_tensor],
+        all_of=lambda case: rounded_numbers(case) if is_of_numbers(case) else [case.first_tensor],
         first=lambda case: min(
-            losses(case).first(name, case.first_tensor)
-            for name in ("whole_numbers_rounded", "features_merged")
-            if case.first_tensor in losses(case).of[name]
+            losses(case).first("whole_numbers_rounded" if is_of_numbers(case) else "features_merged", tensor)
+            for tensor in (rounded_numbers(case) if is_of_numbers(case) else [case.first_tensor])
         ),
     ),
 }
