@@ -81,7 +81,8 @@ void RecordingObserver::after(const OpEvent& event) {
   log_.add(event);
   backend_.complete();
   if (sum_) recorder_.add_sum(0, count_sum(sum_->before, sum_->addend, 1, summed_values(event.outputs[0].view())));
-  const bool is_measured = is_in_forward(event) && measures_value_loss(recorder_.step()) &&
+  // The host does not read a device's memory.
+  const bool is_measured = !backend_.runs_behind() && is_in_forward(event) && measures_value_loss(recorder_.step()) &&
                            recorder_.wanted(event.module, event.op.name, event.phase) != StatisticsLevel::none;
   if (event.op.function == OpFunction::source && event.labels[0].role == Role::input) data_ops_.insert(event.id);
   if (is_measured)
