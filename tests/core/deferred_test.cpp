@@ -87,8 +87,11 @@ class DeferredTest : public ::testing::Test {
     EXPECT_EQ(found.result.weights_fingerprint, expected.result.weights_fingerprint) << where;
     EXPECT_EQ(found.result.stop_reason, expected.result.stop_reason) << where;
     ASSERT_EQ(found.losses.size(), expected.losses.size()) << where;
-    for (size_t i = 0; i < export_tables().size(); ++i)
+    for (size_t i = 0; i < export_tables().size(); ++i) {
+      // Measures are of memory that the host reads: a device's has none.
+      if (export_tables()[i] == "measures") continue;
       EXPECT_TRUE(found.trace[i] == expected.trace[i]) << where << ": " << export_tables()[i];
+    }
   }
 
   TemporaryFolder folder_;

@@ -57,6 +57,8 @@ class DeviceRuns : public ::testing::TestWithParam<Tiny> {
     EXPECT_EQ(found.result.weights_fingerprint, expected.result.weights_fingerprint) << where;
     for (size_t i = 0; i < export_tables().size(); ++i) {
       if (export_tables()[i] == "run") continue;  // it tells the machine
+      // Measures are of memory that the host reads: a device's has none.
+      if (export_tables()[i] == "measures") continue;
       EXPECT_TRUE(found.trace[i] == expected.trace[i]) << where << ": " << export_tables()[i];
     }
   }
