@@ -21,8 +21,8 @@ constexpr Template kNormalizeFirst{"advice.normalize_before_cast",
 
 constexpr Template kWholeNumbersMerged{
     "precision.values_merged.whole_numbers",
-    "{rounded} of the whole numbers of {place} were rounded, and {merged} of neighbours that differ "
-    "became equal."};
+    "{rounded} of the whole numbers of {place} that were looked at were rounded, and {merged} of "
+    "neighbours became equal."};
 constexpr Template kWholeNumbersUpTo{"precision.values_merged.limit", "{format} has all whole numbers up to {limit}."};
 constexpr Template kOfAngles{"precision.values_merged.angles", "Sines or cosines are taken of them, or of multiples."};
 constexpr Template kSubtractFirst{"advice.subtract_first",

@@ -6,6 +6,7 @@ import math
 import numpy
 
 from .formats import FORMATS
+from .nonfinite_rules import is_called
 from .rules import Rule
 from .sentences import Claim
 
@@ -159,6 +160,10 @@ def losses(case):
     return case.once(Losses, lambda: Losses(case.f))
 
 
+def at_first(case, place, values):
+    return Claim(values, it_is_the_first_of_the_evidence=is_called(place, case.first_name))
+
+
 def lost_addends(case):
     of = losses(case)
     felt = [t for t in of.addends() if of.share("addend_lost", t) >= FELT]
@@ -167,7 +172,7 @@ def lost_addends(case):
 
 
 def addend_lost(case, said):
-    return {"share": losses(case).share("addend_lost", lost_addends(case)[1][0])}
+    return at_first(case, said["worst"], {"share": losses(case).share("addend_lost", lost_addends(case)[1][0])})
 
 
 def other_addends(case, said):
@@ -176,7 +181,7 @@ def other_addends(case, said):
 
 
 def cancels(case, said):
-    return {"share": losses(case).share("cancelled", losses(case).cancelled()[0]), "units": 4}
+    return at_first(case, said["place"], {"share": losses(case).share("cancelled", losses(case).cancelled()[0]), "units": 4})
 
 
 def read_by(case, said):
@@ -191,7 +196,7 @@ def read_by(case, said):
 
 
 def merged(case, said):
-    return {"share": losses(case).share("features_merged", case.first_tensor)}
+    return at_first(case, said["place"], {"share": losses(case).share("features_merged", case.first_tensor)})
 
 
 def one_merged(case, said):
@@ -212,10 +217,8 @@ def rounded_numbers(case):
 
 
 def whole_numbers(case, said):
-    return {
-        "rounded": losses(case).share("whole_numbers_rounded", case.first_tensor),
-        "merged": losses(case).share("neighbours_merged", case.first_tensor),
-    }
+    of, first = losses(case), case.first_tensor
+    return at_first(case, said["place"], {"rounded": of.share("whole_numbers_rounded", first), "merged": of.share("neighbours_merged", first)})
 
 
 def whole_numbers_up_to(case, said):
