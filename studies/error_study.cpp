@@ -49,13 +49,16 @@ std::vector<Module> modules_of(const ErrorSplit& split) {
 
 const Accumulation* fp32_sums() { return Arithmetic().accumulation; }
 
+// The changes of the first pattern that the module fits.
+ArithmeticChange change_of(const ArithmeticPolicy& policy, const std::string& module) {
+  const auto found = std::find_if(policy.modules.begin(), policy.modules.end(),
+                                  [&](const auto& changed) { return glob_match(changed.first, module); });
+  return found == policy.modules.end() ? ArithmeticChange() : found->second;
+}
+
 // How the sums of a module are kept; nullptr: not alike in all of its ops.
 const Accumulation* accumulation_of(const ArithmeticPolicy& policy, const std::string& module) {
-  for (const auto& [pattern, change] : policy.modules)
-    if (glob_match(pattern, module)) {
-      if (change.accumulation) return *change.accumulation;
-      break;
-    }
+  if (const ArithmeticChange change = change_of(policy, module); change.accumulation) return *change.accumulation;
   const bool differs =
       std::any_of(policy.ops.begin(), policy.ops.end(), [](const auto& op) { return op.second.accumulation.has_value(); });
   return differs ? nullptr : policy.run.accumulation;
@@ -63,15 +66,9 @@ const Accumulation* accumulation_of(const ArithmeticPolicy& policy, const std::s
 
 // Changes how the sums of a module are kept, and nothing else that its pattern has.
 void set_sums(Experiment& experiment, const std::string& module, const Accumulation* accumulation) {
-  std::vector<std::pair<std::string, ArithmeticChange>>& modules = experiment.arithmetic.modules;
-  ArithmeticChange change;
-  for (const auto& [pattern, before] : modules)
-    if (glob_match(pattern, module)) {
-      change = before;
-      break;
-    }
+  ArithmeticChange change = change_of(experiment.arithmetic, module);
   change.accumulation = accumulation;
-  modules.insert(modules.begin(), {module, change});
+  experiment.arithmetic.modules.insert(experiment.arithmetic.modules.begin(), {module, change});
 }
 
 void set_all_sums(Experiment& experiment, const Accumulation* accumulation) {

@@ -29,7 +29,7 @@ struct ErrorStudy {
   ErrorSplit split;
   std::vector<GradientError> gradients;  // the largest first
   // On the first of them, where it is OpError::kFelt or more: all modules that have outputs in 16 bits. Those come first which,
-  // wide, leave least of its error. first.
+  // wide, leave least of its error.
   std::vector<Suspect> suspects;
   bool is_worth_suspects() const;
 };

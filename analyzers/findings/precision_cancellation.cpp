@@ -1,6 +1,6 @@
 #include "ulpscope/analyzers/findings/families.h"
 #include "ulpscope/analyzers/findings/finding_rule.h"
-#include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/findings/tensor_evidence.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/value_losses.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
@@ -50,16 +50,10 @@ Sentence taken_by(OpFunction reader) {
 void find_cancellations(const RunFacts& facts, Findings& found) {
   const std::vector<Cancellation>& cancellations = facts.value_losses().cancellations;  // the largest first
   if (cancellations.empty()) return;
-  std::vector<Evidence> evidence;
-  Extent extent;
-  for (const Cancellation& each : cancellations) {
-    if (evidence.size() < kMostEvidence)
-      evidence.push_back(
-          {facts.selection.key(each.loss.tensor),
-           {{"cancelled", each.loss.share, Unit::share}, {"measured_steps", count_cell(each.loss.steps), Unit::count}}});
-    extent.tensors.push_back(each.loss.tensor);
-    keep_first(extent.first_step, std::optional(each.loss.first_step));
-  }
+  TensorEvidence told;
+  for (const auto& [loss, unused] : cancellations)
+    told.add(facts.selection, loss.tensor, loss.first_step,
+             {{"cancelled", loss.share, Unit::share}, {"measured_steps", count_cell(loss.steps), Unit::count}});
   const auto& [worst, reader] = cancellations.front();
   const OpInfo& op = facts.context.trace.ops()[reader];
   Sentences title{kCancels({{"place", tensor_place(facts.selection, worst.tensor)},
@@ -72,7 +66,7 @@ void find_cancellations(const RunFacts& facts, Findings& found) {
   const bool is_narrow = size_of(facts.selection.tensor(worst.tensor).dtype) < 4;
   Advice advice = kAvoidDifference({{"format", Name{NameKind::format, is_narrow ? "FP32" : "FP64"}}});
   advice.text += kClampHides();
-  found.add(Severity::warning, std::move(title), std::move(evidence), std::move(advice), std::move(extent));
+  found.add(Severity::warning, std::move(title), std::move(told.evidence), std::move(advice), std::move(told.extent));
 }
 
 }  // namespace
@@ -82,12 +76,10 @@ extern constinit const FindingRule precision_cancellation{
     .part = Part::errors,
     .raised =
         "A sum or difference of two tensors cancels in 10% of its elements or more, to 4 units in the last place of an operand, "
-        "and "
-        "its root, logarithm, or reciprocal is taken.",
+        "and its root, logarithm, or reciprocal is taken.",
     .meaning =
         "The subtraction is exact. What is left holds the roundings of its operands, up to a quarter of it or more, and may have "
-        "the "
-        "wrong sign.",
+        "the wrong sign.",
     .help = "The difference in a wider type, or a formula without it.",
     .explains = kOfNonfinite,
     .shown_by = "experiments/failures/variance_by_difference.toml",

@@ -2,6 +2,7 @@
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/findings/tensor_evidence.h"
 #include "ulpscope/analyzers/judgements/op_errors.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
@@ -36,22 +37,17 @@ SettingMention accumulation_of(const SettingNames& settings) {
 
 void find_op_errors(const RunFacts& facts, Findings& found) {
   const std::vector<OpError>& errors = facts.op_errors();  // the largest first
-  std::vector<Evidence> evidence;
-  Extent extent;
-  for (const OpError& error : errors) {
-    if (!error.is_felt()) continue;
-    if (evidence.size() < kMostEvidence)
-      evidence.push_back({facts.selection.key(error.tensor),
-                          {{"injected_error", error.injected, Unit::share},
-                           {"rounding_floor", error.floor, Unit::share},
-                           {"shadowed_steps", count_cell(error.steps), Unit::count}}});
-    extent.tensors.push_back(error.tensor);
-    keep_first(extent.first_step, std::optional(error.first_step));
-  }
-  if (evidence.empty()) return;
+  TensorEvidence told;
+  for (const OpError& error : errors)
+    if (error.is_felt())
+      told.add(facts.selection, error.tensor, error.first_step,
+               {{"injected_error", error.injected, Unit::share},
+                {"rounding_floor", error.floor, Unit::share},
+                {"shadowed_steps", count_cell(error.steps), Unit::count}});
+  if (told.evidence.empty()) return;
   const OpError* const worst = &*std::find_if(errors.begin(), errors.end(), [](const OpError& error) { return error.is_felt(); });
   Sentences title{
-      kInexactOps({{"outputs", extent.tensors.size()}, {"all", errors.size()}, {"limit", {OpError::kFelt, Unit::share}}})};
+      kInexactOps({{"outputs", told.extent.tensors.size()}, {"all", errors.size()}, {"limit", {OpError::kFelt, Unit::share}}})};
   title += kWorstOp({{"worst", tensor_place(facts.selection, worst->tensor)},
                      {"error", {worst->injected, Unit::share}},
                      {"steps", worst->steps},
@@ -64,7 +60,7 @@ void find_op_errors(const RunFacts& facts, Findings& found) {
     advice.text = kSumsInFp32({{"accumulation", advice.set(accumulation_of(facts.context.settings))}});
   else
     advice.text = kOpInFp32();
-  found.add(Severity::warning, std::move(title), std::move(evidence), std::move(advice), std::move(extent));
+  found.add(Severity::warning, std::move(title), std::move(told.evidence), std::move(advice), std::move(told.extent));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/findings/tensor_evidence.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/update_judgement.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
@@ -49,17 +50,13 @@ void tell(const RunFacts& facts, const Telling& telling, Findings& found) {
   if (lost.empty()) return;
   std::stable_sort(lost.begin(), lost.end(),
                    [](const Sum* a, const Sum* b) { return a->totals.lost_share() > b->totals.lost_share(); });
-  std::vector<Evidence> evidence;
-  Extent extent;
+  TensorEvidence told;
   for (const Sum* sum : lost) {
     const SumCounts& counts = sum->totals.counts;
-    if (evidence.size() < kMostEvidence)
-      evidence.push_back({facts.selection.key(sum->tensor),
-                          {{"lost", sum->totals.lost_share(), Unit::share},
-                           {"absorbed_addends", count_cell(counts.absorbed), Unit::count},
-                           {"addends", count_cell(counts.addends), Unit::count}}});
-    extent.tensors.push_back(sum->tensor);
-    keep_first(extent.first_step, sum->totals.first_lost);
+    told.add(facts.selection, sum->tensor, sum->totals.first_lost,
+             {{"lost", sum->totals.lost_share(), Unit::share},
+              {"absorbed_addends", count_cell(counts.absorbed), Unit::count},
+              {"addends", count_cell(counts.addends), Unit::count}});
   }
   const SumTotals& worst = lost.front()->totals;
   Sentences text{telling.title(
@@ -69,7 +66,7 @@ void tell(const RunFacts& facts, const Telling& telling, Findings& found) {
                      {"additions", worst.additions}});
   if (worst.counts.absorbed > 0)
     text += kAbsorbed({{"absorbed", share_value(worst.counts.absorbed, worst.counts.addends)}, {"addends", worst.counts.addends}});
-  found.add_judged(telling.severity, std::move(text), std::move(evidence), telling.advice, std::move(extent));
+  found.add_judged(telling.severity, std::move(text), std::move(told.evidence), telling.advice, std::move(told.extent));
 }
 
 void find_stagnant_sums(const RunFacts& facts, Findings& found) {

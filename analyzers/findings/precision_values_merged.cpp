@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
-#include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/findings/tensor_evidence.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/value_losses.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
@@ -46,18 +46,14 @@ void find_whole_numbers(const RunFacts& facts, Findings& found) {
   const std::vector<WholeNumbersLoss>& all = facts.value_losses().whole_numbers;  // the largest first
   const bool do_harm = std::any_of(all.begin(), all.end(), [](const WholeNumbersLoss& each) { return each.is_harmful(); });
   const WholeNumbersLoss* worst = nullptr;
-  std::vector<Evidence> evidence;
-  Extent extent;
+  TensorEvidence told;
   for (const WholeNumbersLoss& each : all) {
     if (each.is_harmful() != do_harm) continue;
     if (worst == nullptr) worst = &each;
-    extent.tensors.push_back(each.loss.tensor);
-    keep_first(extent.first_step, std::optional(each.loss.first_step));
-    if (evidence.size() < kMostEvidence)
-      evidence.push_back({facts.selection.key(each.loss.tensor),
-                          {{"rounded", each.loss.share, Unit::share},
-                           {"neighbours_merged", each.merged_pairs, Unit::share},
-                           {"measured_steps", count_cell(each.loss.steps), Unit::count}}});
+    told.add(facts.selection, each.loss.tensor, each.loss.first_step,
+             {{"rounded", each.loss.share, Unit::share},
+              {"neighbours_merged", each.merged_pairs, Unit::share},
+              {"measured_steps", count_cell(each.loss.steps), Unit::count}});
   }
   if (worst == nullptr) return;
   const FloatFormat& format = *info(facts.selection.tensor(worst->loss.tensor).dtype).format;
@@ -67,8 +63,8 @@ void find_whole_numbers(const RunFacts& facts, Findings& found) {
   title += kWholeNumbersUpTo({{"format", format_name(format)}, {"limit", uint64_t{2} << format.fraction_bits}});
   if (worst->makes_angles) title += kOfAngles();
   const bool is_narrow = format.storage_bits() < 32;
-  found.add(do_harm ? Severity::warning : Severity::info, std::move(title), std::move(evidence),
-            is_narrow ? kKeepWholeNumbers() : kSubtractFirst(), std::move(extent));
+  found.add(do_harm ? Severity::warning : Severity::info, std::move(title), std::move(told.evidence),
+            is_narrow ? kKeepWholeNumbers() : kSubtractFirst(), std::move(told.extent));
 }
 
 void find_merged(const RunFacts& facts, Findings& found) {
