@@ -10,7 +10,8 @@
 #include <map>
 #include <memory>
 
-#include "tests/kernels/op_cases.h"
+#include "tests/kernels/cpu_support.h"
+#include "ulpscope/kernels/cases/op_cases.h"
 
 namespace ulpscope {
 namespace {

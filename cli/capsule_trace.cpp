@@ -87,10 +87,10 @@ void check_is_one_for_trials(const Arguments& arguments) {
 
 std::vector<OptionSpec> trial_options() {
   return {{"--no-trials", "", "", "run nothing: only what was recorded"},
-          {"--budget", "", "SECONDS", "for all trials together", "60"}};
+          {"--budget", "", "TIME", "for all trials together: 90, 90s, 2m", "60s"}};
 }
 
-double trial_budget(const Arguments& arguments) { return static_cast<double>(arguments.integer("--budget", 1).value_or(60)); }
+double trial_budget(const Arguments& arguments) { return arguments.duration("--budget").value_or(60); }
 
 std::function<bool(std::string_view trial)> trial_watch(Progress& progress) {
   return [&progress](std::string_view trial) {

@@ -54,27 +54,11 @@ Report train_or_stop(std::string_view purpose, const Words& words) {
   return std::move(*trained);
 }
 
-// A folder for the demo alone: what lies in one that somebody named is somebody's. In its own folder the demo replaces what it
-// wrote.
-void make_folder(const fs::path& folder, bool is_named, bool force) {
-  std::error_code error;
-  const fs::file_status status = fs::status(folder, error);
-  if (fs::exists(status) && !fs::is_directory(status))
-    throw usage_error("'{}' exists and is no folder: -o names another place", folder.string());
-  if (fs::is_directory(status)) {
-    if (is_named && !force && !fs::is_empty(folder, error))
-      throw usage_error("the folder '{}' exists and is not empty: --force replaces the demo's files in it, -o names another one",
-                        folder.string());
-    return;
-  }
-  fs::create_directories(folder, error);
-  if (error) throw failed_error("cannot create the folder '{}': {}", folder.string(), error.message());
-}
-
 int run_demo(const Arguments& arguments) {
   fs::path folder = arguments.text("--output", kFolder);
   if (folder.string().starts_with('-')) folder = "." / folder;
-  make_folder(folder, arguments.has("--output"), arguments.has("--force"));
+  // What lies in a folder that somebody named is somebody's. In its own the demo replaces what it wrote.
+  make_output_folder(folder, !arguments.has("--output") || arguments.has("--force"), "-o");
   const auto file = [&](const char* name) { return (folder / name).string(); };
   const std::string broken = file("broken.h5"), page = file("broken.html"), repaired = file("repaired.h5");
 

@@ -103,4 +103,21 @@ void check_replaceable(const std::string& path, bool force, const std::vector<st
   check_creatable(path);
 }
 
+void make_output_folder(const std::filesystem::path& folder, bool may_hold_files, std::string_view option) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status status = fs::status(folder, error);
+  if (fs::exists(status) && !fs::is_directory(status))
+    throw usage_error("'{}' exists and is no folder: {} names another place", folder.string(), option);
+  if (fs::is_directory(status)) {
+    if (!may_hold_files && !fs::is_empty(folder, error))
+      throw usage_error(
+          "the folder '{}' exists and is not empty: --force replaces files of the same names in it, {} names another one",
+          folder.string(), option);
+    return;
+  }
+  fs::create_directories(folder, error);
+  if (error) throw failed_error("cannot create the folder '{}': {}", folder.string(), error.message());
+}
+
 }  // namespace ulpscope::cli

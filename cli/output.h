@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include <filesystem>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -45,5 +46,9 @@ bool is_same_file(const std::string& a, const std::string& b);
 // regular file, or where it is one of the command's other files, and Error (failed) where its folder does not exist or takes no
 // file.
 void check_replaceable(const std::string& path, bool force, const std::vector<std::string>& others = {});
+
+// A folder that a verb writes files into, which `option` names: created where it is missing. Throws Error (usage) where it is a
+// file, or holds files and may not, and (failed) where it cannot be created.
+void make_output_folder(const std::filesystem::path& folder, bool may_hold_files, std::string_view option);
 
 }  // namespace ulpscope::cli

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/parse_number.h"
@@ -150,6 +151,18 @@ std::optional<int64_t> Arguments::integer(std::string_view option, int64_t least
   if (!number && is_whole) throw usage_error("{} takes an integer below 2^63, not '{}'", option, value);
   if (!number || *number < least) throw usage_error("{} takes an integer of at least {}, not '{}'", option, least, value);
   return number;
+}
+
+std::optional<double> Arguments::duration(std::string_view option) const {
+  if (!has(option)) return std::nullopt;
+  const std::string value = text(option);
+  const size_t unit_at = value.find_last_not_of("smh") + 1;
+  const std::string_view unit = std::string_view(value).substr(unit_at);
+  const std::optional<double> number = parse_number<double>(std::string_view(value).substr(0, unit_at));
+  const double seconds = unit == "h" ? 3600 : unit == "m" ? 60 : unit.size() <= 1 ? 1 : 0;
+  if (!number || !std::isfinite(*number) || !(*number * seconds > 0))
+    throw usage_error("{} takes a time such as 90s, 2m or 1h, not '{}'", option, one_line(value));
+  return *number * seconds;
 }
 
 void Arguments::add(const OptionSpec& option, std::string value) { values_[option.name].push_back(std::move(value)); }

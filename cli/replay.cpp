@@ -64,7 +64,7 @@ int run_minimize(const Arguments& arguments) {
                         option);
   MinimizeOptions options;
   options.output = arguments.text("--minimize");
-  options.budget = static_cast<double>(arguments.integer("--budget", 1).value_or(60));
+  options.budget = arguments.duration("--budget").value_or(60);
   check_replaceable(options.output, arguments.has("--force"), {capsule});
   const ScratchFolder scratch("ulpscope-minimize");
   options.scratch = scratch.file("step.ckpt");
@@ -159,7 +159,7 @@ Verb replay_verb() {
              "write the smallest part that fails in the same way as a capsule: the last step, of as few samples, layers and places "
              "of a sequence or image as do it",
              "none"},
-            {"--budget", "", "SECONDS", "for --minimize", "60"},
+            {"--budget", "", "TIME", "for --minimize: 90, 90s, 2m", "60s"},
             {"--device", "", "DEVICE", "what computes, as for train", "cpu"},
             {"--threads", "", "N", "computing threads; bits may depend on it", "the capsule's"},
             {"--isa",

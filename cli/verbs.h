@@ -23,6 +23,7 @@ Verb export_verb();
 Verb recover_verb();
 Verb float_verb();
 Verb diff_verb();
+Verb opcheck_verb();
 Verb dot_verb();
 Verb gpu_verb();
 Verb completion_verb();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "ulpscope/base/text.h"
 #include "ulpscope/emulation/arithmetic.h"
 #include "ulpscope/emulation/ball.h"
+#include "ulpscope/emulation/real.h"
 
 namespace ulpscope {
 
@@ -511,6 +514,38 @@ uint64_t evaluate(ElementaryFunction function, const Number& x, const FloatForma
   }
   return decided(
       row.names.name, [&](int bits) { return row.value(Ball::of(finite, bits)); }, format, rounding, random);
+}
+
+Real evaluate(ElementaryFunction function, const Real& x) {
+  if (x.is_nan()) return x;
+  const Row& row = kRows[static_cast<size_t>(function)];
+  const bool negative = compare(x, Real()) < 0;
+  std::optional<Number> number;
+  if (!x.is_finite()) {
+    number = detail::infinity(negative);
+  } else if (x.ball().is_exact()) {
+    Integer significand = abs(x.ball().middle);
+    const int zeros = significand == 0 ? 0 : static_cast<int>(lsb(significand));
+    significand >>= zeros;
+    if (significand == 0) {
+      number = detail::zero(false);
+    } else if (msb(significand) < 64) {
+      number = {Number::Kind::finite, negative, false, x.ball().exponent + zeros, static_cast<uint64_t>(significand)};
+    }
+  } else {
+    // Outside the domain?
+    const Exact near = row.exact(decode(binary64, std::bit_cast<uint64_t>(x.value())));
+    if (near && near->kind == Number::Kind::nan) return Real(std::numeric_limits<double>::quiet_NaN());
+  }
+  if (number) {
+    if (const Exact exact = row.exact(*number)) {
+      if (exact->kind == Number::Kind::nan) return Real(std::numeric_limits<double>::quiet_NaN());
+      if (exact->kind == Number::Kind::infinite) return Real(exact->negative ? -HUGE_VAL : HUGE_VAL);
+      return Real(Ball::of(*exact, x.ball().bits));
+    }
+    if (!x.is_finite()) return evaluate(function, Real(negative ? -0x1p20 : 0x1p20));
+  }
+  return Real(row.value(x.ball()));
 }
 
 uint64_t evaluate_pow(const Number& x, const Number& y, const FloatFormat& format, const Rounding& rounding, uint32_t random) {

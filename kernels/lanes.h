@@ -74,7 +74,7 @@ template <class D> HWY_INLINE Lanes<D> magnitude(Lanes<D> a) { return {hn::Abs(a
 template <class D> HWY_INLINE Lanes<D> select(LanesMask<D> mask, Lanes<D> yes, Lanes<D> no) {
   return {hn::IfThenElse(mask.raw, yes.raw, no.raw)};
 }
-template <class V> HWY_INLINE V constant(double value) {
+template <class V, class T> HWY_INLINE V constant(T value) {
   return {hn::Set(typename V::Tag(), static_cast<hn::TFromD<typename V::Tag>>(value))};
 }
 template <class D> HWY_INLINE Lanes<D> nearest_integer(Lanes<D> a) { return {hn::Round(a.raw)}; }
@@ -128,6 +128,7 @@ HWY_INLINE WideBits<D> keep_and_set(WideBits<D> a, uint64_t kept, uint64_t set) 
 struct Wide {
   double raw;
   ULPSCOPE_LANE_FUNCTION explicit Wide(double value) : raw(value) {}
+  ULPSCOPE_LANE_FUNCTION explicit operator float() const { return static_cast<float>(raw); }
 };
 
 // clang-format off
@@ -141,7 +142,7 @@ ULPSCOPE_LANE_FUNCTION float magnitude(float a) { return fabsf(a); }
 ULPSCOPE_LANE_FUNCTION double magnitude(double a) { return fabs(a); }
 ULPSCOPE_LANE_FUNCTION float select(bool mask, float yes, float no) { return mask ? yes : no; }
 ULPSCOPE_LANE_FUNCTION double select(bool mask, double yes, double no) { return mask ? yes : no; }
-template <class V> ULPSCOPE_LANE_FUNCTION V constant(double value) { return static_cast<V>(value); }
+template <class V, class T> ULPSCOPE_LANE_FUNCTION V constant(T value) { return static_cast<V>(value); }
 
 ULPSCOPE_LANE_FUNCTION Wide operator+(Wide a, Wide b) { return Wide(a.raw + b.raw); }
 ULPSCOPE_LANE_FUNCTION Wide operator-(Wide a, Wide b) { return Wide(a.raw - b.raw); }
@@ -183,12 +184,23 @@ ULPSCOPE_LANE_FUNCTION WideBits shift_right(WideBits a) {
 }
 ULPSCOPE_LANE_FUNCTION WideBits keep_and_set(WideBits a, uint64_t kept, uint64_t set) { return {(a.raw & kept) | set}; }
 
-// The value of a formula (formulas.h) or of what a row op maps (rows.h) at values widened to C, float or double: those of
-// elementary functions at Wide ones, rounded to FP32 once.
+// What elementary functions of values of type C are computed in.
+template <class C>
+struct WideLane {
+  using Type = C;
+};
+template <>
+struct WideLane<float> {
+  using Type = Wide;
+};
+
+// The value of a formula (formulas.h) or of what a row op maps (rows.h) at values of type C, or ones that become it: those of
+// elementary functions in its wide lane, rounded to C once.
 template <typename C, class F, class... T>
 ULPSCOPE_LANE_FUNCTION C evaluate(const F& f, T... values) {
-  if constexpr (F::kWide && sizeof(C) == sizeof(float)) {
-    return static_cast<float>(f.template operator()<Wide>(Wide(static_cast<double>(values))...).raw);
+  if constexpr (F::kWide) {
+    using V = typename WideLane<C>::Type;
+    return static_cast<C>(f.template operator()<V>(static_cast<V>(values)...));
   } else {
     return f.template operator()<C>(values...);
   }

@@ -29,10 +29,12 @@ std::span<const Accumulation> accumulations() {
   static const std::vector<Accumulation> rows = [] {
     std::vector<Accumulation> all{
         {"fp32", Accumulator::fp32, "in FP32, as the cores of CPUs and GPUs do"},
-        {"fp16", Accumulator::fp16, "in FP16, one term after the other"},
+        {"fp16", Accumulator::narrow, "in FP16, one term after the other", &binary16},
+        {"bf16", Accumulator::narrow, "in BF16, one term after the other", &bfloat16},
         {"fp64", Accumulator::fp64, "in FP64, one term after the other"},
         {"exact", Accumulator::exact, "exactly, with no rounding before that of the output"},
-        {"mi200", Accumulator::fp32, "in FP32, with subnormal FP16 and BF16 factors and results flushed, as AMD's MI200", true},
+        {"mi200", Accumulator::fp32, "in FP32, with subnormal FP16 and BF16 factors and results flushed, as AMD's MI200", nullptr,
+         true},
     };
     for (const TensorCoreGpu& gpu : tensor_core_gpus())
       all.push_back({gpu.name, Accumulator::tensor_core, "as the tensor cores of that GPU"});

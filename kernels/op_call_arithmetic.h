@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "ulpscope/emulation/format.h"
 #include "ulpscope/emulation/number.h"
 
 namespace ulpscope {
@@ -13,7 +14,8 @@ namespace ulpscope {
 // What the sum of a matrix product or convolution is kept in.
 enum class Accumulator : uint8_t {
   fp32,         // in the order that is fastest
-  fp16,         // from the first term to the last; a product and its addition are rounded together, to nearest even
+  narrow,       // in a 16-bit format, from the first term to the last; a product and its addition are rounded together, to
+                // nearest even
   fp64,         // from the first term to the last
   exact,        // not rounded before the output is
   tensor_core,  // as the tensor cores of a GPU (tensor_core.h)
@@ -24,6 +26,7 @@ struct Accumulation {
   std::string_view name;  // of Accumulator::tensor_core: the GPU's (tensor_core_gpus)
   Accumulator accumulator;
   std::string_view meaning;
+  const FloatFormat* narrow = nullptr;   // the format of Accumulator::narrow
   bool flushes_narrow_products = false;  // FP16 and BF16 factors and results that are subnormal become zero
 };
 std::span<const Accumulation> accumulations();

@@ -13,7 +13,8 @@ std::optional<AccumulatedProduct> accumulated_product(const OpCall& call) {
   const Arithmetic& how = *call.arithmetic;
   const bool is_empty = call.inputs[0].size() == 0 || call.inputs[1].size() == 0 || call.outputs[0].size() == 0;
   if (how.accumulation->accumulator == Accumulator::fp32 || is_empty) return std::nullopt;
-  AccumulatedProduct product{how.accumulation->accumulator, factor_types(call), call.op == "scaled_matmul", {}};
+  AccumulatedProduct product{
+      how.accumulation->accumulator, factor_types(call), call.op == "scaled_matmul", {}, how.accumulation->narrow};
   if (product.accumulator == Accumulator::tensor_core) {
     if (product.factors[0] == DType::f32 && !how.tf32) return std::nullopt;
     const auto multiplied = [](DType dtype) -> const FloatFormat& {

@@ -11,9 +11,10 @@ namespace ulpscope {
 
 struct AccumulatedProduct {
   Accumulator accumulator;
-  std::array<DType, 2> factors;    // that they have, or are widened to; of one size
-  bool is_scaled;                  // as scaled_matmul is (docs/ops.md): sums become FP32 numbers and are scaled
-  std::optional<TensorCore> core;  // of Accumulator::tensor_core
+  std::array<DType, 2> factors;         // that they have, or are widened to; of one size
+  bool is_scaled;                       // as scaled_matmul is (docs/ops.md): sums become FP32 numbers and are scaled
+  std::optional<TensorCore> core;       // of Accumulator::tensor_core
+  const FloatFormat* narrow = nullptr;  // of Accumulator::narrow
 };
 
 // The types that factors are multiplied in: those of different types become FP32, but those in FP8.

@@ -61,18 +61,20 @@ struct LogarithmOf : Widened {
 };
 
 // e^(x - origin)
+template <class T>
 struct ExponentialFrom : Widened {
-  double origin;
-  ULPSCOPE_LANE_FUNCTION explicit ExponentialFrom(double origin_) : origin(origin_) {}
+  T origin;
+  ULPSCOPE_LANE_FUNCTION explicit ExponentialFrom(T origin_) : origin(origin_) {}
   template <class V>
   ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
     return exp(x - constant<V>(origin));
   }
 };
 
+template <class T>
 struct DividedBy : Narrow {
-  double divisor;
-  ULPSCOPE_LANE_FUNCTION explicit DividedBy(double divisor_) : divisor(divisor_) {}
+  T divisor;
+  ULPSCOPE_LANE_FUNCTION explicit DividedBy(T divisor_) : divisor(divisor_) {}
   template <class V>
   ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
     return x / constant<V>(divisor);
@@ -80,18 +82,20 @@ struct DividedBy : Narrow {
 };
 
 // (x - a) - b
+template <class T>
 struct LessTwo : Narrow {
-  double a, b;
-  ULPSCOPE_LANE_FUNCTION LessTwo(double a_, double b_) : a(a_), b(b_) {}
+  T a, b;
+  ULPSCOPE_LANE_FUNCTION LessTwo(T a_, T b_) : a(a_), b(b_) {}
   template <class V>
   ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
     return (x - constant<V>(a)) - constant<V>(b);
   }
 };
 
+template <class T>
 struct SquaredDifference : Narrow {
-  double center;
-  ULPSCOPE_LANE_FUNCTION explicit SquaredDifference(double center_) : center(center_) {}
+  T center;
+  ULPSCOPE_LANE_FUNCTION explicit SquaredDifference(T center_) : center(center_) {}
   template <class V>
   ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
     const V difference = x - constant<V>(center);
@@ -155,9 +159,10 @@ struct SoftmaxBackward : RowOp {
   static constexpr const char* kName = "softmax_backward";
   static constexpr RowOperand kInputs[] = {RowOperand::row, RowOperand::row}, kOutputs[] = {RowOperand::row};
   using RowOp::RowOp;
+  template <class T>
   struct Gradient : Narrow {
-    double sum;
-    ULPSCOPE_LANE_FUNCTION explicit Gradient(double sum_) : sum(sum_) {}
+    T sum;
+    ULPSCOPE_LANE_FUNCTION explicit Gradient(T sum_) : sum(sum_) {}
     template <class V>
     ULPSCOPE_LANE_FUNCTION V operator()(V g, V y) const {
       return y * (g - constant<V>(sum));
@@ -190,9 +195,10 @@ struct LogSoftmaxBackward : RowOp {
   static constexpr const char* kName = "log_softmax_backward";
   static constexpr RowOperand kInputs[] = {RowOperand::row, RowOperand::row}, kOutputs[] = {RowOperand::row};
   using RowOp::RowOp;
+  template <class T>
   struct Gradient : Widened {
-    double sum;
-    ULPSCOPE_LANE_FUNCTION explicit Gradient(double sum_) : sum(sum_) {}
+    T sum;
+    ULPSCOPE_LANE_FUNCTION explicit Gradient(T sum_) : sum(sum_) {}
     template <class V>
     ULPSCOPE_LANE_FUNCTION V operator()(V g, V y) const {
       return g - exp(y) * constant<V>(sum);
@@ -243,9 +249,10 @@ struct LogSumExpBackward : RowOp {
   static constexpr const char* kName = "logsumexp_backward";
   static constexpr RowOperand kInputs[] = {RowOperand::scalar, RowOperand::row, RowOperand::scalar}, kOutputs[] = {RowOperand::row};
   using RowOp::RowOp;
+  template <class T>
   struct Gradient : Widened {
-    double g, y;
-    ULPSCOPE_LANE_FUNCTION Gradient(double g_, double y_) : g(g_), y(y_) {}
+    T g, y;
+    ULPSCOPE_LANE_FUNCTION Gradient(T g_, T y_) : g(g_), y(y_) {}
     template <class V>
     ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
       return constant<V>(g) * exp(x - constant<V>(y));
@@ -265,9 +272,10 @@ struct LayerNorm : RowOp {
   double eps = 0;
   LayerNorm() = default;
   explicit LayerNorm(const Attributes& attributes) : eps(attributes["eps"]) {}
+  template <class T>
   struct Normalized : Narrow {
-    double mean, inverse;
-    ULPSCOPE_LANE_FUNCTION Normalized(double mean_, double inverse_) : mean(mean_), inverse(inverse_) {}
+    T mean, inverse;
+    ULPSCOPE_LANE_FUNCTION Normalized(T mean_, T inverse_) : mean(mean_), inverse(inverse_) {}
     template <class V>
     ULPSCOPE_LANE_FUNCTION V operator()(V x, V weight, V bias) const {
       return (x - constant<V>(mean)) * constant<V>(inverse) * weight + bias;
@@ -292,17 +300,19 @@ struct LayerNormBackward : RowOp {
                                            RowOperand::scalar},
                               kOutputs[] = {RowOperand::row};
   using RowOp::RowOp;
+  template <class T>
   struct Projection : Narrow {
-    double mean, inverse;
-    ULPSCOPE_LANE_FUNCTION Projection(double mean_, double inverse_) : mean(mean_), inverse(inverse_) {}
+    T mean, inverse;
+    ULPSCOPE_LANE_FUNCTION Projection(T mean_, T inverse_) : mean(mean_), inverse(inverse_) {}
     template <class V>
     ULPSCOPE_LANE_FUNCTION V operator()(V g, V x, V weight) const {
       return g * weight * ((x - constant<V>(mean)) * constant<V>(inverse));
     }
   };
+  template <class T>
   struct Gradient : Narrow {
-    double mean, inverse, offset, slope;
-    ULPSCOPE_LANE_FUNCTION Gradient(double mean_, double inverse_, double offset_, double slope_)
+    T mean, inverse, offset, slope;
+    ULPSCOPE_LANE_FUNCTION Gradient(T mean_, T inverse_, T offset_, T slope_)
         : mean(mean_), inverse(inverse_), offset(offset_), slope(slope_) {}
     template <class V>
     ULPSCOPE_LANE_FUNCTION V operator()(V g, V x, V weight) const {
@@ -328,9 +338,10 @@ struct RmsNorm : RowOp {
   double eps = 0;
   RmsNorm() = default;
   explicit RmsNorm(const Attributes& attributes) : eps(attributes["eps"]) {}
+  template <class T>
   struct Normalized : Narrow {
-    double inverse;
-    ULPSCOPE_LANE_FUNCTION explicit Normalized(double inverse_) : inverse(inverse_) {}
+    T inverse;
+    ULPSCOPE_LANE_FUNCTION explicit Normalized(T inverse_) : inverse(inverse_) {}
     template <class V>
     ULPSCOPE_LANE_FUNCTION V operator()(V x, V weight) const {
       return x * constant<V>(inverse) * weight;
@@ -352,9 +363,10 @@ struct RmsNormBackward : RowOp {
   static constexpr RowOperand kInputs[] = {RowOperand::row, RowOperand::row, RowOperand::vector, RowOperand::scalar},
                               kOutputs[] = {RowOperand::row};
   using RowOp::RowOp;
+  template <class T>
   struct Gradient : Narrow {
-    double inverse, slope;
-    ULPSCOPE_LANE_FUNCTION Gradient(double inverse_, double slope_) : inverse(inverse_), slope(slope_) {}
+    T inverse, slope;
+    ULPSCOPE_LANE_FUNCTION Gradient(T inverse_, T slope_) : inverse(inverse_), slope(slope_) {}
     template <class V>
     ULPSCOPE_LANE_FUNCTION V operator()(V g, V x, V weight) const {
       return constant<V>(inverse) * (g * weight - x * constant<V>(slope));
@@ -365,14 +377,16 @@ struct RmsNormBackward : RowOp {
     using C = typename L::Value;
     const auto *g = row.inputs[0], *x = row.inputs[1], *weight = row.inputs[2];
     const C inverse = row.inputs[3][0], mean = loops.sum(ThreefoldProduct(), row.n, g, x, weight) / static_cast<C>(row.n);
-    loops.map(Gradient(inverse, inverse * inverse * mean), row.n, row.outputs[0], g, x, weight);
+    const C slope = inverse * inverse * mean;
+    loops.map(Gradient(inverse, slope), row.n, row.outputs[0], g, x, weight);
   }
 };
 
 // One row's terms of the gradient of a normalization's weight, g (x - mean) inverse; without a mean, g x inverse.
+template <class T>
 struct WeightTerms : Narrow {
-  double mean, inverse;
-  ULPSCOPE_LANE_FUNCTION WeightTerms(double mean_, double inverse_) : mean(mean_), inverse(inverse_) {}
+  T mean, inverse;
+  ULPSCOPE_LANE_FUNCTION WeightTerms(T mean_, T inverse_) : mean(mean_), inverse(inverse_) {}
   template <class V>
   ULPSCOPE_LANE_FUNCTION V operator()(V g, V x) const {
     return g * ((x - constant<V>(mean)) * constant<V>(inverse));

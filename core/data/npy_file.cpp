@@ -153,4 +153,19 @@ NpyFile open_npy_file(const std::string& path) {
   return {std::move(file), header.type, header.shape, offset};
 }
 
+void write_npy_file(const std::string& path, const NumberType& type, const std::vector<int64_t>& shape, std::string_view numbers) {
+  // Of one dimension a tuple has a comma behind it.
+  std::string header = fmt::format("{{'descr': '{}{}{}', 'fortran_order': False, 'shape': ({}{}), }}", type.bytes == 1 ? '|' : '<',
+                                   type.kind, type.bytes, fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+  constexpr size_t kNumbersAt = 64;  // a multiple of it
+  const size_t before = kLengthAt + 2 + header.size() + 1;
+  header.append((kNumbersAt - before % kNumbersAt) % kNumbersAt, ' ');
+  header += '\n';
+  std::string file(kNpyMagic);
+  file += {'\x01', '\0', static_cast<char>(header.size() & 0xFF), static_cast<char>(header.size() >> 8)};
+  file += header;
+  file += numbers;
+  atomic_write_file(path, file);
+}
+
 }  // namespace ulpscope

@@ -32,5 +32,7 @@ struct NpyFile {
 
 // Throws Error (unreadable): the file is missing, no file of numpy.save, damaged or truncated, of records, or in Fortran order.
 NpyFile open_npy_file(const std::string& path);
+// Writes such a file of numbers in C order, or replaces it. Throws Error (failed) where that cannot be done.
+void write_npy_file(const std::string& path, const NumberType& type, const std::vector<int64_t>& shape, std::string_view numbers);
 
 }  // namespace ulpscope

@@ -52,8 +52,8 @@ std::string describe(const ArithmeticPolicy& policy) {
   return text;
 }
 
-bool accumulates_in_fp16(const ArithmeticPolicy& policy) {
-  const auto is_narrow = [](const Accumulation& accumulation) { return accumulation.accumulator == Accumulator::fp16; };
+bool accumulates_in_16_bits(const ArithmeticPolicy& policy) {
+  const auto is_narrow = [](const Accumulation& accumulation) { return accumulation.accumulator == Accumulator::narrow; };
   const auto changes = [&](const auto& named) { return named.second.accumulation && is_narrow(**named.second.accumulation); };
   return is_narrow(*policy.run.accumulation) || std::any_of(policy.ops.begin(), policy.ops.end(), changes) ||
          std::any_of(policy.modules.begin(), policy.modules.end(), changes);

@@ -229,19 +229,21 @@ void check_micro_batches(const Experiment& experiment, std::span<const std::uniq
 // a weight one for each sample, at least.
 void check_accumulator(const Experiment& experiment, std::span<const std::unique_ptr<Optimizer>> optimizers,
                        ChangedConstants& changed) {
-  if (experiment.arithmetic.run.accumulation->accumulator != Accumulator::fp16) return;
+  const Accumulation& accumulation = *experiment.arithmetic.run.accumulation;
+  if (accumulation.accumulator != Accumulator::narrow) return;
+  const FloatFormat& format = *accumulation.narrow;
   const int64_t samples = experiment.training.batch_size;
-  if (samples > most_equal_terms(binary16))
-    changed.add("arithmetic.accumulate = fp16: gradients of weights are sums of {} terms or more: {}", samples,
-                loss_of_equal_terms(binary16, samples));
+  if (samples > most_equal_terms(format))
+    changed.add("arithmetic.accumulate = {}: gradients of weights are sums of {} terms or more: {}", accumulation.name, samples,
+                loss_of_equal_terms(format, samples));
   for (const std::unique_ptr<Optimizer>& optimizer : optimizers) {
     for (const OptimizedParameter& parameter : optimizer->parameters()) {
       const auto shape = parameter.tensor.shape();
       if (shape.size() < 2) continue;
       const int64_t terms = parameter.tensor.size() / std::max<int64_t>(shape[0], 1);
-      if (terms > most_equal_terms(binary16))
-        changed.add("arithmetic.accumulate = fp16: results of {} are sums of {} terms: {}", *parameter.name, terms,
-                    loss_of_equal_terms(binary16, terms));
+      if (terms > most_equal_terms(format))
+        changed.add("arithmetic.accumulate = {}: results of {} are sums of {} terms: {}", accumulation.name, *parameter.name, terms,
+                    loss_of_equal_terms(format, terms));
     }
   }
 }

@@ -201,7 +201,8 @@ Trainer::State::State(const Experiment& settings, const TrainerOptions& options)
 bool Trainer::State::computes_again() const {
   const ShadowSettings& settings = experiment.shadow;
   const bool is_asked_for = settings.every > 0;
-  if (!settings.enabled || (!is_asked_for && (backend->runs_behind() || !accumulates_in_fp16(experiment.arithmetic)))) return false;
+  if (!settings.enabled || (!is_asked_for && (backend->runs_behind() || !accumulates_in_16_bits(experiment.arithmetic))))
+    return false;
   if (backend->runs_behind())
     throw usage_error("shadow.every: ops are computed again from the CPU's memory; expected 0, or a run on the CPU, not on {}",
                       backend->name());

@@ -118,8 +118,8 @@ void with_accumulator(const AccumulatedProduct& product, const Body& body) {
   switch (product.accumulator) {
     case Accumulator::tensor_core:
       return body.template operator()<TensorCoreAccumulator>();
-    case Accumulator::fp16:
-      return body.template operator()<Fp16Accumulator>();
+    case Accumulator::narrow:
+      return body.template operator()<NarrowAccumulator>();
     case Accumulator::fp64:
       return body.template operator()<Fp64Accumulator>();
     case Accumulator::exact:

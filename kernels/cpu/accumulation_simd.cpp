@@ -1,4 +1,6 @@
 // Compiled once per instruction set; lanes are columns, so that the order of the sums is the same on all of them.
+#include <cmath>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ulpscope/kernels/cpu/accumulation_simd.cpp"
 #include "hwy/foreach_target.h"
@@ -17,16 +19,21 @@ using Tag = hn::CappedTag<double, cpu::kAccumulatedColumns>;
 using Narrow = hn::Rebind<float, Tag>;
 using Vector = hn::Vec<Tag>;
 
-// Of FP64 numbers that stand for exact ones: to FP16's numbers, to nearest even. Adding 1.5 * 2^42 times the power of two below
-// leaves room for 10 more bits, or in FP16's subnormals for those down to 2^-24, so that the addition rounds.
-HWY_INLINE Vector RoundToFp16(Vector v) {
+// A format with f fraction bits, as its rounding needs it.
+struct NarrowSums {
+  double smallest_normal, largest, magic;  // 1.5 * 2^(52 - f)
+};
+
+// FP64 numbers that stand for exact ones become the format's numbers, to nearest even. Adding 1.5 * 2^(52 - f) times the power of
+// two below leaves room for f more bits, or among subnormals for those down to the smallest one, so that the addition rounds.
+HWY_INLINE Vector Rounded(const NarrowSums& sums, Vector v) {
   const Tag d;
   const hn::RebindToUnsigned<Tag> du;
   const auto power = hn::BitCast(d, hn::And(hn::BitCast(du, v), hn::Set(du, 0x7FF0000000000000)));
-  const auto magic = hn::Mul(hn::Max(power, hn::Set(d, 0x1p-14)), hn::Set(d, 0x1.8p42));
+  const auto magic = hn::Mul(hn::Max(power, hn::Set(d, sums.smallest_normal)), hn::Set(d, sums.magic));
   const auto rounded = hn::CopySign(hn::Sub(hn::Add(v, magic), magic), v);
   const auto infinity = hn::CopySign(hn::Inf(d), v);
-  const auto kept = hn::IfThenElse(hn::Gt(hn::Abs(rounded), hn::Set(d, 65504.0)), infinity, rounded);
+  const auto kept = hn::IfThenElse(hn::Gt(hn::Abs(rounded), hn::Set(d, sums.largest)), infinity, rounded);
   return hn::IfThenElse(hn::IsFinite(v), kept, v);
 }
 
@@ -37,7 +44,7 @@ HWY_INLINE Vector AddRoundedToOdd(Vector a, Vector b) {
 }
 
 template <int kVectors>
-HWY_INLINE void Accumulate(const float* a, const float* b, int64_t terms, int64_t columns, float* sums) {
+HWY_INLINE void Accumulate(const NarrowSums& format, const float* a, const float* b, int64_t terms, int64_t columns, float* sums) {
   const Tag d;
   const Narrow narrow;
   const auto width = static_cast<int64_t>(hn::Lanes(d));
@@ -46,17 +53,18 @@ HWY_INLINE void Accumulate(const float* a, const float* b, int64_t terms, int64_
     const auto factor = hn::Set(d, static_cast<double>(a[l]));
     for (int v = 0; v < kVectors; ++v) {
       const auto product = hn::Mul(factor, hn::PromoteTo(d, hn::LoadU(narrow, b + l * columns + v * width)));
-      partial[v] = RoundToFp16(l == 0 ? product : AddRoundedToOdd(product, partial[v]));
+      partial[v] = Rounded(format, l == 0 ? product : AddRoundedToOdd(product, partial[v]));
     }
   }
   for (int v = 0; v < kVectors; ++v) hn::StoreU(hn::DemoteTo(narrow, partial[v]), narrow, sums + v * width);
 }
 
-void AccumulateInFp16(const float* a, const float* b, int64_t terms, int64_t columns, float* sums) {
+void AccumulateIn(const FloatFormat& format, const float* a, const float* b, int64_t terms, int64_t columns, float* sums) {
+  const NarrowSums narrow{format.smallest_normal(), format.largest_finite(), std::ldexp(1.5, 52 - format.fraction_bits)};
   const auto width = static_cast<int64_t>(hn::Lanes(Tag()));
   int64_t j = 0;
-  for (; j + 4 * width <= columns; j += 4 * width) Accumulate<4>(a, b + j, terms, columns, sums + j);
-  for (; j < columns; j += width) Accumulate<1>(a, b + j, terms, columns, sums + j);
+  for (; j + 4 * width <= columns; j += 4 * width) Accumulate<4>(narrow, a, b + j, terms, columns, sums + j);
+  for (; j < columns; j += width) Accumulate<1>(narrow, a, b + j, terms, columns, sums + j);
 }
 
 }  // namespace
@@ -67,11 +75,11 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ulpscope {
 namespace {
-HWY_EXPORT(AccumulateInFp16);
+HWY_EXPORT(AccumulateIn);
 }
 namespace cpu {
-void accumulate_in_fp16(const float* a, const float* b, int64_t terms, int64_t columns, float* sums) {
-  HWY_DYNAMIC_DISPATCH(AccumulateInFp16)(a, b, terms, columns, sums);
+void accumulate_in(const FloatFormat& format, const float* a, const float* b, int64_t terms, int64_t columns, float* sums) {
+  HWY_DYNAMIC_DISPATCH(AccumulateIn)(format, a, b, terms, columns, sums);
 }
 }  // namespace cpu
 }  // namespace ulpscope

@@ -51,14 +51,14 @@ WideFactors::WideFactors(const AccumulatedProduct& product, const FactorColumns&
 
 std::vector<float> WideFactors::rows(const void* factors, int64_t count) const { return widened(dtype_, factors, count * terms_); }
 
-Fp16Accumulator::Fp16Accumulator(const AccumulatedProduct& product, const FactorColumns& columns, const ParallelFor&)
-    : wide_(product, columns, padded(columns.count)) {}
+NarrowAccumulator::NarrowAccumulator(const AccumulatedProduct& product, const FactorColumns& columns, const ParallelFor&)
+    : format_(*product.narrow), wide_(product, columns, padded(columns.count)) {}
 
-void Fp16Accumulator::rows(const void* factors, int64_t count, float* sums) const {
+void NarrowAccumulator::rows(const void* factors, int64_t count, float* sums) const {
   const std::vector<float> wide = wide_.rows(factors, count);
   std::vector<float> of_row(static_cast<size_t>(wide_.row()));
   for (int64_t i = 0; i < count; ++i) {
-    accumulate_in_fp16(wide.data() + i * wide_.terms(), wide_.of_term(0), wide_.terms(), wide_.row(), of_row.data());
+    accumulate_in(format_, wide.data() + i * wide_.terms(), wide_.of_term(0), wide_.terms(), wide_.row(), of_row.data());
     std::copy_n(of_row.data(), wide_.columns(), sums + i * wide_.columns());
   }
   add_bias(wide_.bias(), wide_.columns(), count, sums);

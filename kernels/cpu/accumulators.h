@@ -57,13 +57,14 @@ class WideFactors {
   std::vector<float> by_term_;
 };
 
-class Fp16Accumulator {
+class NarrowAccumulator {
  public:
   using Sum = float;
-  Fp16Accumulator(const AccumulatedProduct& product, const FactorColumns& columns, const ParallelFor& parallel_for);
+  NarrowAccumulator(const AccumulatedProduct& product, const FactorColumns& columns, const ParallelFor& parallel_for);
   void rows(const void* factors, int64_t count, float* sums) const;
 
  private:
+  const FloatFormat& format_;
   WideFactors wide_;
 };
 

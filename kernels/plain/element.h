@@ -1,8 +1,10 @@
 // Most plain twins are element functions: a class that is made from a call and says by operator()(in, slot, e) how element e of
 // output `slot` comes from elements of the inputs. The twin calls it for every element with Values, which are the inputs' values;
-// a capture calls it for one with Reads, which note what it reads. Both have
+// a capture calls it for one with Reads, which note what it reads; and bounds call it for every element with a BoundsReader, whose
+// values carry their errors. All have
 //
 //   Value                     float, or double where the call computes in FP64
+//   WideValue                 double, also where it computes in FP32
 //   in(input, e)              element e (logical index) of an input
 //   in.sum(n, term, factor)   (term(0) + ... + term(n - 1)) factor, in the order of reduction_order.h
 //   in.total()                a sum in the order in which it is written: start(f), term(f), product(input, e, input, e), value()
@@ -14,12 +16,14 @@
 #pragma once
 
 #include <algorithm>
+#include <any>
 #include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "ulpscope/kernels/plain/access.h"
+#include "ulpscope/kernels/plain/bounds_reader.h"
 #include "ulpscope/kernels/plain/reads.h"
 
 namespace ulpscope::plain {
@@ -28,6 +32,7 @@ template <typename C>
 class Values {
  public:
   using Value = C;
+  using WideValue = double;
 
   explicit Values(const OpCall& call) : widened_(call.inputs.size()) {
     for (size_t i = 0; i < call.inputs.size(); ++i) {
@@ -78,20 +83,19 @@ class Values {
   std::vector<Output<C>> outputs_;
 };
 
-// Values that an element function needs for many elements, formed when they are first asked for.
-template <typename T>
+// Values that an element function needs for many elements, formed when they are first asked for. Of one type for one reader.
 class Memo {
  public:
   explicit Memo(int64_t count) : values_(static_cast<size_t>(count)) {}
-  template <typename Make>
-  const T& operator()(int64_t key, Make make) const {
-    std::optional<T>& value = values_[static_cast<size_t>(key)];
-    if (!value) value = make();
-    return *value;
+  template <typename T, typename Make>
+  const T& get(int64_t key, Make make) const {
+    std::any& value = values_[static_cast<size_t>(key)];
+    if (!value.has_value()) value = T(make());
+    return *std::any_cast<T>(&value);
   }
 
  private:
-  mutable std::vector<std::optional<T>> values_;
+  mutable std::vector<std::any> values_;
 };
 
 // What is added up in each element, in order.
@@ -183,10 +187,11 @@ struct Twin {
   void (*in_float)(const OpCall&);
   void (*in_double)(const OpCall&);
   ElementCapture (*capture)(const OpCall&, int slot, int64_t e);
+  std::vector<ElementBound> (*bounds)(const OpCall&, int slot, std::span<const int64_t> elements);
 };
 template <class Element>
 Twin twin(std::string_view op) {
-  return {op, run<Element, float>, run<Element, double>, capture<Element>};
+  return {op, run<Element, float>, run<Element, double>, capture<Element>, bounds<Element>};
 }
 
 std::vector<Twin> elementwise_twins();

@@ -38,7 +38,8 @@ void run_formula(const OpCall& call) {
 
 template <typename... F>
 void add_formulas(lanes::FormulaList<F...>, std::vector<Twin>& twins) {
-  (twins.push_back({F::kName, run_formula<F, float>, run_formula<F, double>, capture<Elementwise<F>>}), ...);
+  (twins.push_back({F::kName, run_formula<F, float>, run_formula<F, double>, capture<Elementwise<F>>, bounds<Elementwise<F>>}),
+   ...);
 }
 
 struct DroppedOut : SameElements {
@@ -62,7 +63,7 @@ void source(const OpCall& call) {
 }  // namespace
 
 std::vector<Twin> elementwise_twins() {
-  std::vector<Twin> twins{{"source", source, source, capture<SameElements>}, twin<DroppedOut>("dropout")};
+  std::vector<Twin> twins{{"source", source, source, capture<SameElements>, nullptr}, twin<DroppedOut>("dropout")};
   add_formulas(lanes::Formulas{}, twins);
   return twins;
 }

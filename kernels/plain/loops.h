@@ -21,6 +21,7 @@ struct PlainLoops {
     return ordered_sum<C>(n, [&](int64_t i) { return apply(f, in[i]...); });
   }
   C largest(int64_t n, const C* x) const {
+    if constexpr (requires { largest_of(n, x); }) return largest_of(n, x);
     C value = x[0];
     for (int64_t i = 1; i < n; ++i) {
       if (x[i] > value || x[i] != x[i]) value = x[i];

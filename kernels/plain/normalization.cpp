@@ -1,29 +1,33 @@
 // Batch and group normalization.
-#include <cmath>
-
+#include "ulpscope/kernels/lanes.h"
 #include "ulpscope/kernels/plain/element.h"
 
 namespace ulpscope::plain {
 namespace {
 
+using lanes::square_root;
+
 // Mean and sum of squared deviations of one channel: blocks are taken in the compute type, about their own mean, and merged in
 // FP64.
-template <typename C, typename Value>
-Moments channel_moments(int64_t count, Value value_of) {
-  std::vector<Moments> blocks;
+template <typename C, typename WideValue, typename Value>
+MomentsOf<WideValue> channel_moments(int64_t count, Value value_of) {
+  using Part = MomentsOf<WideValue>;
+  std::vector<Part> blocks;
   for (int64_t begin = 0; begin < count; begin += kReductionBlock) {
     const int64_t n = std::min(kReductionBlock, count - begin);
     const auto value = [&](int64_t i) { return value_of(begin + i); };
-    const C center = static_cast<C>(static_cast<double>(block_sum<C>(n, value)) / static_cast<double>(n));
+    const auto size = static_cast<WideValue>(static_cast<double>(n));
+    const C center = static_cast<C>(static_cast<WideValue>(block_sum<C>(n, value)) / size);
     const C deviations = block_sum<C>(n, [&](int64_t i) { return value(i) - center; });
     const C squares = block_sum<C>(n, [&](int64_t i) {
       const C deviation = value(i) - center;
       return deviation * deviation;
     });
-    blocks.push_back(Moments::about(center, static_cast<double>(n), deviations, squares));
+    blocks.push_back(
+        Part::about(static_cast<WideValue>(center), size, static_cast<WideValue>(deviations), static_cast<WideValue>(squares)));
   }
   if (blocks.empty()) return {};
-  merge_by_tree(blocks.data(), static_cast<int64_t>(blocks.size()), Moments::merge);
+  merge_by_tree(blocks.data(), static_cast<int64_t>(blocks.size()), Part::merge);
   return blocks[0];
 }
 
@@ -43,7 +47,7 @@ struct BatchNorm : Channels {
   bool training;
   double eps, momentum;
   IndexList of_channel;
-  Memo<Moments> moments;
+  Memo moments;
 
   explicit BatchNorm(const OpCall& call)
       : Channels(call.inputs[0]),
@@ -60,20 +64,26 @@ struct BatchNorm : Channels {
       const C x = in(0, e), center = in.output(1, c), factor = in.output(2, c) * in(1, c);
       return (x - center) * factor + in(2, c);
     }
-    const auto count = static_cast<double>(of_channel.size());
-    const Moments found = !training ? Moments{1, in(slot == 2 ? 4 : 3, e), 0} : in.statistic([&] {
-      return moments(
-          e, [&] { return channel_moments<C>(of_channel.size(), [&](int64_t i) { return in(0, e * area + of_channel[i]); }); });
+    using WideValue = typename In::WideValue;
+    using Found = MomentsOf<WideValue>;
+    const auto wide = [](auto value) { return static_cast<WideValue>(value); };
+    const double count = static_cast<double>(of_channel.size());
+    const Found found = !training ? Found{wide(1), wide(in(slot == 2 ? 4 : 3, e)), wide(0)} : in.statistic([&] {
+      return moments.template get<Found>(e, [&] {
+        return channel_moments<C, WideValue>(of_channel.size(), [&](int64_t i) { return in(0, e * area + of_channel[i]); });
+      });
     });
     switch (slot) {
       case 1:
         return static_cast<C>(found.mean);
-      case 2:
-        return static_cast<C>(1 / std::sqrt((training ? found.squares / count : found.mean) + eps));
+      case 2: {
+        const WideValue variance = training ? found.squares / wide(count) : found.mean;
+        return static_cast<C>(wide(1) / square_root(variance + wide(eps)));
+      }
       case 3:
-        return static_cast<C>((1 - momentum) * in(3, e) + momentum * found.mean);
+        return static_cast<C>(wide(1 - momentum) * wide(in(3, e)) + wide(momentum) * found.mean);
       default:
-        return static_cast<C>((1 - momentum) * in(4, e) + momentum * (found.squares / (count - 1)));
+        return static_cast<C>(wide(1 - momentum) * wide(in(4, e)) + wide(momentum) * (found.squares / wide(count - 1)));
     }
   }
 };
@@ -124,7 +134,7 @@ struct Groups : Channels {
 // channels, merged in FP64.
 struct GroupNorm : Groups {
   double eps;
-  Memo<Moments> moments;
+  Memo moments;
 
   explicit GroupNorm(const OpCall& call)
       : Groups(call.inputs[0], call.outputs[1].shape[1]), eps(call.attribute("eps")), moments(samples * groups) {}
@@ -137,26 +147,30 @@ struct GroupNorm : Groups {
       return (x - mean) * factor + in(2, c);
     }
     const int64_t sample = e / groups, first = e % groups * of_group;
-    const Moments found = in.statistic([&] {
-      return moments(e, [&] {
-        std::vector<Moments> parts;
+    using WideValue = typename In::WideValue;
+    using Found = MomentsOf<WideValue>;
+    const Found found = in.statistic([&] {
+      return moments.template get<Found>(e, [&] {
+        std::vector<Found> parts;
         for (int64_t c = first; c < first + of_group; ++c)
-          parts.push_back(channel_moments<C>(area, [&](int64_t i) { return in(0, element(sample, c, i)); }));
-        merge_by_tree(parts.data(), of_group, Moments::merge);
+          parts.push_back(channel_moments<C, WideValue>(area, [&](int64_t i) { return in(0, element(sample, c, i)); }));
+        merge_by_tree(parts.data(), of_group, Found::merge);
         return parts[0];
       });
     });
     if (slot == 1) return static_cast<C>(found.mean);
-    return static_cast<C>(1 / std::sqrt(found.squares / static_cast<double>(area * of_group) + eps));
+    const auto wide = [](double value) { return static_cast<WideValue>(value); };
+    return static_cast<C>(wide(1) / square_root(found.squares / wide(static_cast<double>(area * of_group)) + wide(eps)));
   }
 };
 
 // Inputs g, x, weight and each group's mean and inverse; outputs the gradients of x, weight and bias.
 struct GroupNormBackward : Groups {
+  template <class C>
   struct Sums {
-    double gradient, product;  // of weight g, and of weight g (x - mean)
+    C gradient, product;  // of weight g, and of weight g (x - mean)
   };
-  Memo<Sums> sums;
+  Memo sums;
 
   explicit GroupNormBackward(const OpCall& call) : Groups(call.inputs[1], call.inputs[3].shape[1]), sums(samples * groups) {}
 
@@ -185,19 +199,19 @@ struct GroupNormBackward : Groups {
     }
     const int64_t c = channel_of(e), sample = e / (channels * area), group = group_of(sample, c);
     const C g = in(0, e), x = in(1, e), weight = in(2, c), mean = in(3, group), inverse = in(4, group);
-    const Sums found = in.statistic([&] {
-      return sums(group, [&] {
+    const auto found = in.statistic([&] {
+      return sums.template get<Sums<C>>(group, [&] {
         C gradient{}, product{};
         for (int64_t k = c / of_group * of_group, end = k + of_group; k < end; ++k) {
           const C of_channel_k = in(2, k);
           gradient += of_channel_k * gradient_sum(sample, k);
           product += of_channel_k * product_sum(sample, k, mean, C{1});
         }
-        return Sums{gradient, product};
+        return Sums<C>{gradient, product};
       });
     });
-    const C count = static_cast<C>(area * of_group), offset = static_cast<C>(found.gradient) / count;
-    const C slope = static_cast<C>(found.product) * inverse * inverse / count;
+    const C count = static_cast<C>(area * of_group), offset = found.gradient / count;
+    const C slope = found.product * inverse * inverse / count;
     return inverse * ((g * weight - offset) - (x - mean) * slope);
   }
 };

@@ -1,5 +1,6 @@
 #include "ulpscope/kernels/plain/plain.h"
 
+#include <numeric>
 #include <string>
 #include <unordered_map>
 
@@ -43,6 +44,18 @@ void run_plain(const OpCall& call) {
   (computes_in_double(call) ? twin.in_double : twin.in_float)(call);
   sum_outputs(call);
   hash_outputs(call);
+}
+
+std::vector<ElementBound> bounds_of(const OpCall& call, int slot, std::span<const int64_t> elements) {
+  const plain::Twin& twin = twin_of(call);
+  if (twin.bounds == nullptr || !is_float(call.outputs[static_cast<size_t>(slot)].dtype)) return {};
+  return twin.bounds(call, slot, elements);
+}
+
+std::vector<ElementBound> bounds_of(const OpCall& call, int slot) {
+  std::vector<int64_t> all(static_cast<size_t>(call.outputs[static_cast<size_t>(slot)].size()));
+  std::iota(all.begin(), all.end(), int64_t{0});
+  return bounds_of(call, slot, all);
 }
 
 ElementCapture capture_element(const OpCall& call, int slot, int64_t element) { return twin_of(call).capture(call, slot, element); }

@@ -1,12 +1,13 @@
 // FP8 tensors: their scales and their encodings. Their products are in products.cpp.
 #include "ulpscope/kernels/quantization.h"
 
-#include <cmath>
-
+#include "ulpscope/kernels/lanes.h"
 #include "ulpscope/kernels/plain/element.h"
 
 namespace ulpscope::plain {
 namespace {
+
+using lanes::magnitude;
 
 // Outputs the encodings, the scale, its inverse, and the largest magnitude. The scale is input 1, or follows from that.
 struct Quantize {
@@ -20,23 +21,24 @@ struct Quantize {
         rule(*info(call.outputs[0].dtype).format, *call.attributes) {}
   template <class In>
   float scale(In& in) const {
-    return static_cast<float>(scale_given ? in(1, 0) : rule.of(static_cast<float>(in.output(3, 0)), 1.0f));
+    if (scale_given) return static_cast<float>(in(1, 0));
+    return rule.of(static_cast<float>(in.output(3, 0)), 1.0f);
   }
   template <class In>
   typename In::Value operator()(In& in, int slot, int64_t e) const {
     using C = typename In::Value;
     switch (slot) {
       case 0:
-        return in(0, e) * scale(in);
+        return in(0, e) * static_cast<C>(scale(in));
       case 1:
-        return scale(in);
+        return static_cast<C>(scale(in));
       case 2:
-        return 1 / scale(in);
+        return C{1} / static_cast<C>(scale(in));
       default:
         return in.statistic([&] {
           C amax{};
           for (int64_t i = 0; i < size; ++i)
-            if (const C magnitude = std::abs(in(0, i)); magnitude > amax) amax = magnitude;
+            if (const C each = magnitude(in(0, i)); each > amax) amax = each;
           return amax;
         });
     }
@@ -67,14 +69,15 @@ struct AmaxHistoryUpdate {
       for (int64_t i = 0; i + 1 < size && !most_recent; ++i) shifted.push_back(static_cast<float>(in(0, i)));
       return amax_of(shifted, most_recent);
     });
-    return rule.of(amax, before);
+    return static_cast<typename In::Value>(rule.of(amax, before));
   }
 };
 
 }  // namespace
 
 std::vector<Twin> quantization_twins() {
-  return {{"quantize", quantize<float>, quantize<double>, capture<Quantize>}, twin<AmaxHistoryUpdate>("amax_history_update")};
+  return {{"quantize", quantize<float>, quantize<double>, capture<Quantize>, bounds<Quantize>},
+          twin<AmaxHistoryUpdate>("amax_history_update")};
 }
 
 }  // namespace ulpscope::plain

@@ -27,9 +27,13 @@ template <typename C>
 class Reads {
  public:
   using Value = C;
+  using WideValue = double;
 
   Reads(const OpCall& call, int slot, int64_t e) : call_(call) {
-    if (call.arithmetic != nullptr && slot == 0 && is_product(call.op)) accumulator_ = call.arithmetic->accumulation->accumulator;
+    if (call.arithmetic != nullptr && slot == 0 && is_product(call.op)) {
+      accumulator_ = call.arithmetic->accumulation->accumulator;
+      narrow_ = call.arithmetic->accumulation->narrow;
+    }
     capture_.element = e;
     capture_.value = read_element(call.outputs[static_cast<size_t>(slot)], e);
   }
@@ -165,9 +169,9 @@ class Reads {
     return in_fp64 ? partial_sum_ + value : static_cast<double>(static_cast<T>(partial_sum_) + value);
   }
   double sum_with_product(C a, C b) const {
-    if (accumulator_ == Accumulator::fp16) {
+    if (narrow_ != nullptr) {
       const auto number = [](double value) { return decode(binary64, encoding_of(value)); };
-      return value_of(binary16, encode(binary16, fused_multiply_add(number(a), number(b), number(partial_sum_))));
+      return value_of(*narrow_, encode(*narrow_, fused_multiply_add(number(a), number(b), number(partial_sum_))));
     }
     if (accumulator_ == Accumulator::fp64 || accumulator_ == Accumulator::exact)
       return partial_sum_ + static_cast<double>(a) * static_cast<double>(b);
@@ -201,6 +205,7 @@ class Reads {
   const OpCall& call_;
   ElementCapture capture_;
   Accumulator accumulator_ = Accumulator::fp32;
+  const FloatFormat* narrow_ = nullptr;
   double partial_sum_ = 0;
   bool has_sum_ = false, in_term_ = false, in_statistic_ = false;
   size_t direct_operands_ = 0;

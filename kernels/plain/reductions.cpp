@@ -1,11 +1,12 @@
 // Sums, means, variances, norms, maxima and counts over dimensions.
-#include <cmath>
-
+#include "ulpscope/kernels/lanes.h"
 #include "ulpscope/kernels/plain/element.h"
 #include "ulpscope/kernels/targets.h"
 
 namespace ulpscope::plain {
 namespace {
+
+using lanes::is_nan, lanes::square_root;
 
 // The terms of output element o are elements kept[o] + reduced[i] of the input, in memory order.
 struct Reduction {
@@ -62,10 +63,10 @@ struct Largest : Reduction {
     return in.statistic([&] {
       C best = x(0);
       for (int64_t i = 1; i < n; ++i)
-        if (const C value = x(i); !(value <= best) && !std::isnan(best)) best = value;
+        if (const C value = x(i); !(value <= best) && !is_nan(best)) best = value;
       if (slot == 0) return best;
       int64_t count = 0;
-      for (int64_t i = 0; i < n; ++i) count += x(i) == best;
+      for (int64_t i = 0; i < n; ++i) count += x(i) == best ? 1 : 0;
       return static_cast<C>(count);
     });
   }
@@ -77,8 +78,8 @@ struct Norm : Reduction {
   template <class In>
   typename In::Value operator()(In& in, int /*slot*/, int64_t o) const {
     const auto x = terms(in, o);
-    return static_cast<typename In::Value>(std::sqrt(in.sum(n, [&](int64_t i) {
-      const auto value = static_cast<double>(x(i));
+    return static_cast<typename In::Value>(square_root(in.sum(n, [&](int64_t i) {
+      const auto value = static_cast<typename In::WideValue>(x(i));
       return value * value;
     })));
   }
@@ -93,14 +94,15 @@ struct GradientNorm {
   }
   template <class In>
   typename In::Value operator()(In& in, int /*slot*/, int64_t /*e*/) const {
-    double total = 0;
+    using WideValue = typename In::WideValue;
+    WideValue total = 0;
     for (size_t k = 0; k < inputs.size(); ++k) {
       total += in.sum(inputs[k].size(), [&](int64_t i) {
-        const auto value = static_cast<double>(in(static_cast<int>(k), inputs[k][i]));
+        const auto value = static_cast<WideValue>(in(static_cast<int>(k), inputs[k][i]));
         return value * value;
       });
     }
-    return static_cast<typename In::Value>(std::sqrt(total));
+    return static_cast<typename In::Value>(square_root(total));
   }
 };
 
@@ -122,9 +124,9 @@ struct CorrectCount {
       int64_t best = 0;
       for (int64_t i = 1; i < classes; ++i) {
         const auto value = in(0, row * classes + i), largest = in(0, row * classes + best);
-        if (!std::isnan(largest) && (value > largest || std::isnan(value))) best = i;
+        if (!is_nan(largest) && (value > largest || is_nan(value))) best = i;
       }
-      correct += best == targets[row] && !std::isnan(in(0, row * classes + best));
+      correct += best == targets[row] && !is_nan(in(0, row * classes + best)) ? 1 : 0;
     }
     return correct;
   }

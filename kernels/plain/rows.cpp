@@ -5,14 +5,14 @@
 namespace ulpscope::plain {
 namespace {
 
+// The wide values of the outputs of a row op, from those of its inputs.
 template <class R, typename C>
-void row_op(const OpCall& call) {
+std::vector<std::vector<C>> row_values(const OpCall& call, const std::vector<std::vector<C>>& inputs) {
   constexpr size_t kInputs = std::size(R::kInputs), kOutputs = std::size(R::kOutputs);
   static_assert(kInputs <= kMaxRowInputs && kOutputs <= kMaxRowOutputs);
   int64_t n = 1, rows = 0;
-  std::vector<std::vector<C>> inputs(kInputs), outputs(kOutputs);
+  std::vector<std::vector<C>> outputs(kOutputs);
   for (size_t i = 0; i < kInputs; ++i) {
-    inputs[i] = widen<C>(call.inputs[i]);
     if (R::kInputs[i] != RowOperand::row) continue;
     const TensorView& view = call.inputs[i];
     n = view.rank > 0 ? view.shape[view.rank - 1] : 1;
@@ -27,11 +27,40 @@ void row_op(const OpCall& call) {
     for (size_t i = 0; i < kOutputs; ++i) row.outputs[i] = outputs[i].data() + r * R::kOutputs[i].stride(n);
     op(PlainLoops<C>(), row);
   }
-  for (size_t i = 0; i < kOutputs; ++i) {
+  return outputs;
+}
+
+template <class R, typename C>
+void row_op(const OpCall& call) {
+  std::vector<std::vector<C>> inputs;
+  for (const TensorView& input : call.inputs) inputs.push_back(widen<C>(input));
+  std::vector<std::vector<C>> outputs = row_values<R, C>(call, inputs);
+  for (size_t i = 0; i < outputs.size(); ++i) {
     Output<C> out(call, static_cast<int>(i));
     for (size_t e = 0; e < outputs[i].size(); ++e) out[static_cast<int64_t>(e)] = outputs[i][e];
     out.store();
   }
+}
+
+template <class R, class A>
+std::vector<ElementBound> row_bounds_as(const OpCall& call, int slot, std::span<const int64_t> elements) {
+  std::vector<std::vector<Bounded<A>>> inputs;
+  for (const TensorView& input : call.inputs) {
+    std::vector<Bounded<A>>& values = inputs.emplace_back();
+    for (const double value : widen<double>(input)) values.emplace_back(value);
+  }
+  const std::vector<Bounded<A>> values = row_values<R, Bounded<A>>(call, inputs)[static_cast<size_t>(slot)];
+  std::vector<ElementBound> bounds;
+  for (const int64_t e : elements) {
+    const Bounded<A>& value = values[static_cast<size_t>(e)];
+    bounds.push_back(stored_bound(call, slot, value.exact(), value.error(), A::kFormat));
+  }
+  return bounds;
+}
+
+template <class R>
+std::vector<ElementBound> row_bounds(const OpCall& call, int slot, std::span<const int64_t> elements) {
+  return (computes_in_double(call) ? row_bounds_as<R, InDouble> : row_bounds_as<R, InFloat>)(call, slot, elements);
 }
 
 // A value of a row and the parts of inputs, one bit each, whose values at the same place it follows from. What is formed of it
@@ -154,7 +183,7 @@ struct WeightGradient {
 
 template <class... R>
 void add_row_ops(lanes::RowOpList<R...>, std::vector<Twin>& twins) {
-  (twins.push_back({R::kName, row_op<R, float>, row_op<R, double>, capture_row<R>}), ...);
+  (twins.push_back({R::kName, row_op<R, float>, row_op<R, double>, capture_row<R>, row_bounds<R>}), ...);
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 namespace ulpscope::plain {
 namespace {
 
+using lanes::magnitude;
+
 // Outputs g times the attribute inverse_scale, and a flag that is raised where an element of g is not finite; both in place.
 struct Unscale {
   double factor;
@@ -22,11 +24,17 @@ struct Unscale {
     const C flag = in(1, 0);
     return in.statistic([&] {
       bool nonfinite = false;
-      for (int64_t i = 0; i < size; ++i) nonfinite |= !std::isfinite(in(0, i));
+      for (int64_t i = 0; i < size; ++i) nonfinite |= !(magnitude(in(0, i)) < static_cast<C>(lanes::kInfinity));
       return nonfinite ? C{1} : flag;
     });
   }
 };
+
+template <class V>
+V round_through(const FloatFormat& format, V value) {
+  const NarrowFormat& narrow = narrow_format(format);
+  return narrow.widen(narrow.round(value));
+}
 
 // `stored` (updates.h) of a 16-bit type.
 template <DType type>
@@ -34,8 +42,7 @@ struct RoundedIntermediates {
   static constexpr bool kRounds = true;
   template <class V>
   V operator()(V value) const {
-    static const NarrowFormat& format = narrow_format(*info(type).format);
-    return format.widen(format.round(value));
+    return round_through(*info(type).format, value);
   }
 };
 
@@ -142,9 +149,41 @@ void update(const OpCall& call) {
   update_as<C, lanes::WideIntermediates, Update>(call);
 }
 
+// The outputs' elements by themselves.
+template <class Update>
+struct UpdatedElement {
+  Update rule;
+  int states;
+  DType type;
+  bool stepwise;
+
+  explicit UpdatedElement(const OpCall& call)
+      : rule(*call.attributes),
+        states(static_cast<int>(call.inputs.size()) - 2),
+        type(call.outputs[0].dtype),
+        stepwise(call.attributes->value_or("stepwise", 0) != 0) {}
+  template <class In>
+  typename In::Value operator()(In& in, int slot, int64_t e) const {
+    if (stepwise && type == DType::f16) return element(in, slot, e, RoundedIntermediates<DType::f16>{});
+    if (stepwise && type == DType::bf16) return element(in, slot, e, RoundedIntermediates<DType::bf16>{});
+    return element(in, slot, e, lanes::WideIntermediates{});
+  }
+
+ private:
+  template <class In, class Intermediates>
+  typename In::Value element(In& in, int slot, int64_t e, Intermediates stored) const {
+    using C = typename In::Value;
+    C old[Update::kStates];
+    for (int k = 0; k < Update::kStates; ++k) old[k] = k < states ? in(k + 2, e) : C{};
+    const C w = in(0, e), g = in(1, e);
+    const auto updated = rule(w, g, old, stored);
+    return slot == 0 ? updated.weight : slot <= states ? updated.state[slot - 1] : updated.update;
+  }
+};
+
 template <class... U>
 void add_updates(lanes::UpdateList<U...>, std::vector<Twin>& twins) {
-  (twins.push_back({U::kName, update<float, U>, update<double, U>, capture<SameElements>}), ...);
+  (twins.push_back({U::kName, update<float, U>, update<double, U>, capture<SameElements>, bounds<UpdatedElement<U>>}), ...);
 }
 
 }  // namespace

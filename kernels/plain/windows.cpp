@@ -187,7 +187,8 @@ struct MaxPoolingBackward : Pooling {
       total.term([&] {
         const C gradient = in(0, window);
         in(1, window);
-        return Place::is_nan(indices[static_cast<size_t>(window)]) ? std::numeric_limits<C>::quiet_NaN() : gradient;
+        return Place::is_nan(indices[static_cast<size_t>(window)]) ? static_cast<C>(std::numeric_limits<double>::quiet_NaN())
+                                                                   : gradient;
       });
     });
     return total.value();

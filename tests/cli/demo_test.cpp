@@ -139,7 +139,8 @@ TEST_F(Demo, LeavesWhatIsNotItsOwnAlone) {
   const Result refused = demo({"-o", "mine"});
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_EQ(refused.err,
-            "ulpscope: the folder 'mine' exists and is not empty: --force replaces the demo's files in it, -o names another one\n");
+            "ulpscope: the folder 'mine' exists and is not empty: --force replaces files of the same names in it, -o names another "
+            "one\n");
   EXPECT_EQ(refused.out, "");
   // What is no trace is not replaced by one.
   const Result forced = demo({"-o", "mine", "--force"});

@@ -221,7 +221,7 @@ TEST_F(Fp8Arithmetic, ProductsAddAsIsNamed) {
     const std::vector<uint32_t> rows = encodings(a.values), others = encodings(b.values);
     std::set<std::vector<double>> distinct;
     for (const char* name :
-         {"rtx4090", "l40s", "rtx5090", "h100", "h200", "h20", "gh200", "b100", "b200", "gb200", "fp16", "fp64", "exact"}) {
+         {"rtx4090", "l40s", "rtx5090", "h100", "h200", "h20", "gh200", "b100", "b200", "gb200", "fp16", "bf16", "fp64", "exact"}) {
       const Arithmetic how{find_accumulation(name)};
       const std::vector<double> actual = run_as(&how);
       distinct.insert(actual);
@@ -232,8 +232,9 @@ TEST_F(Fp8Arithmetic, ProductsAddAsIsNamed) {
           float sum = 0;
           if (const auto gpu = gpus.find(name); gpu != gpus.end()) {
             sum = std::bit_cast<float>(dot(find_tensor_core(name, format, e4m3, binary32, gpu->second), left, right, 0));
-          } else if (how.accumulation->accumulator == Accumulator::fp16) {
-            sum = static_cast<float>(value_of(binary16, dot(left_array, right_array, {.accumulator = &binary16})));
+          } else if (how.accumulation->accumulator == Accumulator::narrow) {
+            const FloatFormat& kept = *how.accumulation->narrow;
+            sum = static_cast<float>(value_of(kept, dot(left_array, right_array, {.accumulator = &kept})));
           } else {
             const SumOrder order = how.accumulation->accumulator == Accumulator::exact ? SumOrder::exact : SumOrder::sequential;
             sum = static_cast<float>(value_of(binary64, dot(left_array, right_array, {.order = order, .accumulator = &binary64})));

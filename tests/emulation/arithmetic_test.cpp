@@ -84,7 +84,8 @@ void check_against_rationals(const FloatFormat& format, uint64_t a, uint64_t b, 
 
 void check_root(const FloatFormat& format, uint64_t a, const std::vector<Rounding>& roundings) {
   for (const Rounding& rounding : roundings)
-    ASSERT_EQ(square_root(format, a, rounding), rounded_encoding(format, false, Real{exact_value(format, a), true}, rounding))
+    ASSERT_EQ(square_root(format, a, rounding),
+              rounded_encoding(format, false, RationalOrRoot{exact_value(format, a), true}, rounding))
         << describe_sum(format, rounding, a, 0);
 }
 

@@ -32,7 +32,7 @@ inline Rational exact_value(const FloatFormat& format, uint64_t encoding) {
 inline Integer floor_of(const Rational& value) { return numerator(value) / denominator(value); }  // of what is not below zero
 
 // A real number above zero, as the power 1 or 1/2 of a rational one.
-struct Real {
+struct RationalOrRoot {
   Rational value;
   bool is_root = false;
 
@@ -47,7 +47,8 @@ struct Real {
 };
 
 // The encoding of (-1)^negative times a real number above zero. Formats with subnormals, without stochastic rounding.
-inline uint64_t rounded_encoding(const FloatFormat& format, bool negative, const Real& magnitude, const Rounding& rounding) {
+inline uint64_t rounded_encoding(const FloatFormat& format, bool negative, const RationalOrRoot& magnitude,
+                                 const Rounding& rounding) {
   const int normal = 1 - format.bias;
   int low = normal - 1, high = format.largest_exponent() + 1;  // the leading bit's exponent lies in (low, high], or below
   while (high - low > 1) {
@@ -100,7 +101,7 @@ inline uint64_t rounded_encoding(const FloatFormat& format, bool negative, const
 // The same of a rational number; of zero the sign is that of a cancelled sum.
 inline uint64_t rounded_encoding(const FloatFormat& format, const Rational& value, const Rounding& rounding) {
   if (value == 0) return rounding.mode == RoundingMode::down ? format.sign_bit() : 0;
-  return rounded_encoding(format, value < 0, Real{abs(value)}, rounding);
+  return rounded_encoding(format, value < 0, RationalOrRoot{abs(value)}, rounding);
 }
 
 // All but the stochastic one.

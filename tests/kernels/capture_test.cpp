@@ -7,8 +7,9 @@
 #include <map>
 #include <set>
 
-#include "op_cases.h"
+#include "cpu_support.h"
 #include "ulpscope/base/philox.h"
+#include "ulpscope/kernels/cases/op_cases.h"
 #include "ulpscope/kernels/plain/plain.h"
 
 namespace ulpscope::testing_support {

@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "op_cases.h"
+#include "cpu_support.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/kernels/cases/op_cases.h"
 
 namespace ulpscope::testing_support {
 namespace {

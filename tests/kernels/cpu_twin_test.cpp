@@ -7,7 +7,8 @@
 #include <limits>
 #include <set>
 
-#include "op_cases.h"
+#include "cpu_support.h"
+#include "ulpscope/kernels/cases/op_cases.h"
 
 namespace ulpscope::testing_support {
 namespace {
@@ -362,14 +363,21 @@ TEST(CpuTwin, ComparatorsFailOnNan) {
     return tensor;
   };
   const HostTensor one = of(1), not_a_number = of(nan), infinite = of(std::numeric_limits<double>::infinity());
-  EXPECT_NONFATAL_FAILURE(expect_within_bound(not_a_number, one, one, 1, "x"), "element 1 is nan, exactly 1");
-  EXPECT_NONFATAL_FAILURE(expect_within_bound(one, not_a_number, one, 1, "x"), "element 1 is 1, exactly nan");
-  EXPECT_NONFATAL_FAILURE(expect_within_bound(one, one, not_a_number, 1, "x"), "above nan");
+  const auto copied = [](const HostTensor& from) {
+    Instance instance({"copy", {{{3}}}, {{{3}}}}, DType::f32);
+    instance.inputs()[0] = from.copy();
+    return instance;
+  };
+  const Instance of_one = copied(one), of_nan = copied(not_a_number);
+  const CaseCall copy_one = of_one.prepare(), copy_nan = of_nan.prepare();
+  EXPECT_NONFATAL_FAILURE(expect_within_bound(not_a_number, copy_one.call(), 0, 1, "x"), "element 1 is nan, exactly 1");
+  EXPECT_NONFATAL_FAILURE(expect_within_bound(one, copy_nan.call(), 0, 1, "x"), "element 1 is 1, exactly nan");
   EXPECT_NONFATAL_FAILURE(expect_same(not_a_number, one, "x"), "element 1 is nan");
   EXPECT_NONFATAL_FAILURE(expect_same(one, not_a_number, "x"), "expected nan");
   EXPECT_NONFATAL_FAILURE(expect_same_pattern(not_a_number, one, "x"), "element 1 is nan, expected 1");
   EXPECT_NONFATAL_FAILURE(expect_same_pattern(not_a_number, infinite, "x"), "element 1 is nan, expected inf");
-  expect_within_bound(one, one, one, 1, "x");
+  expect_within_bound(one, copy_one.call(), 0, 1, "x");
+  expect_within_bound(not_a_number, copy_nan.call(), 0, 1, "x");
   expect_same(not_a_number, not_a_number, "x");
   expect_same_pattern(not_a_number, not_a_number, "x");
 }

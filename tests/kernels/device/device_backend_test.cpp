@@ -7,12 +7,13 @@
 #include <cmath>
 #include <set>
 
+#include "tests/kernels/cpu_support.h"
 #include "tests/kernels/device/device_under_test.h"
-#include "tests/kernels/op_cases.h"
 #include "tests/kernels/statistics_support.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/emulation/narrow_format.h"
 #include "ulpscope/emulation/rounding.h"
+#include "ulpscope/kernels/cases/op_cases.h"
 #include "ulpscope/kernels/formulas.h"
 #include "ulpscope/kernels/statistics_reference.h"
 

@@ -1,8 +1,9 @@
 // Batch and group normalization on devices: large and many channels, and values of few digits above a large mean.
 #include <gtest/gtest.h>
 
+#include "tests/kernels/cpu_support.h"
 #include "tests/kernels/device/device_under_test.h"
-#include "tests/kernels/op_cases.h"
+#include "ulpscope/kernels/cases/op_cases.h"
 
 namespace ulpscope {
 namespace {

@@ -5,10 +5,11 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/kernels/cpu_support.h"
 #include "tests/kernels/device/device_under_test.h"
-#include "tests/kernels/op_cases.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/philox.h"
+#include "ulpscope/kernels/cases/op_cases.h"
 #include "ulpscope/kernels/pool_windows.h"
 
 namespace ulpscope {

@@ -5,9 +5,10 @@
 
 #include <cmath>
 
+#include "tests/kernels/cpu_support.h"
 #include "tests/kernels/device/device_under_test.h"
-#include "tests/kernels/op_cases.h"
 #include "tests/support/usage_error.h"
+#include "ulpscope/kernels/cases/op_cases.h"
 
 namespace ulpscope {
 namespace {
@@ -193,7 +194,7 @@ TEST_F(DeviceProducts, OfFp8ReadSubnormalsAsTheCpu) {
 TEST_F(DeviceProducts, RefuseSumsOfOtherKinds) {
   const auto backend = make_device_under_test(37);
   const Case what{"matmul", {{{3, 4}}, {{4, 5}}}, {{{3, 5}}}, {}, 4};
-  for (const char* accumulate : {"fp16", "fp64", "exact", "v100"}) {
+  for (const char* accumulate : {"fp16", "bf16", "fp64", "exact", "v100"}) {
     const Instance instance(what, DType::f16);
     const CaseCall prepared = instance.prepare();
     const std::string error = usage_error_of([&] { run(prepared, *backend, {find_accumulation(accumulate)}); });

@@ -5,11 +5,12 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/kernels/cpu_support.h"
 #include "tests/kernels/device/device_under_test.h"
-#include "tests/kernels/op_cases.h"
 #include "tests/kernels/statistics_support.h"
 #include "ulpscope/emulation/rounding.h"
 #include "ulpscope/kernels/bit_hash.h"
+#include "ulpscope/kernels/cases/op_cases.h"
 #include "ulpscope/kernels/device/output.h"
 #include "ulpscope/kernels/quantization.h"
 #include "ulpscope/kernels/statistics_reference.h"

@@ -6,10 +6,11 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/kernels/cpu_support.h"
 #include "tests/kernels/device/device_under_test.h"
-#include "tests/kernels/op_cases.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/emulation/rounding.h"
+#include "ulpscope/kernels/cases/op_cases.h"
 
 namespace ulpscope {
 namespace {

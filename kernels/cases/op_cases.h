@@ -1,12 +1,12 @@
-// Calls of every op, as data for the tests of backends.
+// Calls of every op as data.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "cpu_support.h"
+#include "ulpscope/kernels/cases/op_case.h"
 
-namespace ulpscope::testing_support {
+namespace ulpscope::cases {
 
 // All ops of the backend, in small shapes with odd extents, paddings, strides and layouts.
 std::vector<Case> elementwise_cases(const std::vector<int64_t>& shape);
@@ -14,4 +14,4 @@ std::vector<Case> other_cases();
 // Those no input of which has more than `largest` elements.
 std::vector<Case> small_cases(const std::vector<Case>& all, int64_t largest);
 
-}  // namespace ulpscope::testing_support
+}  // namespace ulpscope::cases

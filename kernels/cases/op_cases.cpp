@@ -1,4 +1,4 @@
-#include "op_cases.h"
+#include "ulpscope/kernels/cases/op_cases.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include "ulpscope/kernels/formulas.h"
 #include "ulpscope/kernels/pool_windows.h"
 
-namespace ulpscope::testing_support {
+namespace ulpscope::cases {
 
 namespace {
 
@@ -547,4 +547,4 @@ std::vector<Case> small_cases(const std::vector<Case>& all, int64_t largest) {
   return cases;
 }
 
-}  // namespace ulpscope::testing_support
+}  // namespace ulpscope::cases

@@ -1,0 +1,96 @@
+#include <algorithm>
+
+#include "ulpscope/base/error.h"
+#include "ulpscope/base/text.h"
+#include "ulpscope/cli/output.h"
+#include "ulpscope/cli/progress.h"
+#include "ulpscope/cli/report_options.h"
+#include "ulpscope/cli/stop_signals.h"
+#include "ulpscope/cli/verbs.h"
+#include "ulpscope/studies/op_check.h"
+
+namespace ulpscope::cli {
+
+namespace {
+
+constexpr DType kCheckedTypes[] = {DType::f32, DType::f16, DType::bf16, DType::f64};
+
+std::vector<DType> asked_types(const Arguments& arguments) {
+  std::vector<DType> types;
+  for (const std::string& given : arguments.list("--format")) {
+    const std::string name = lower_case(given);
+    if (name == "text" || name == "json" || name == "html") continue;
+    const FloatFormat& format = parse_format(given);
+    const auto* found =
+        std::find_if(std::begin(kCheckedTypes), std::end(kCheckedTypes), [&](DType type) { return info(type).format == &format; });
+    if (found == std::end(kCheckedTypes))
+      throw usage_error("opcheck: tensors of {} are not checked; expected fp32, fp16, bf16 or fp64", format.name);
+    types.push_back(*found);
+  }
+  return types.empty() ? std::vector<DType>{DType::f32, DType::f16, DType::bf16} : types;
+}
+
+std::vector<std::string> accumulation_names() {
+  std::vector<std::string> names;
+  for (const Accumulation& row : accumulations()) names.emplace_back(row.name);
+  return names;
+}
+
+std::vector<const Accumulation*> asked_accumulations(const Arguments& arguments) {
+  std::vector<std::string> names = arguments.list("--accumulate");
+  if (names.empty()) names = {"fp32", "fp16", "bf16", "exact", "h100", "v100"};
+  std::vector<const Accumulation*> rows;
+  for (const std::string& name : names) rows.push_back(find_accumulation(name));
+  return rows;
+}
+
+int run_opcheck(const Arguments& arguments) {
+  OpCheckOptions options;
+  options.ops = arguments.list("--op");
+  options.types = asked_types(arguments);
+  options.accumulations = asked_accumulations(arguments);
+  options.seed = static_cast<uint64_t>(arguments.integer("--seed", 0).value_or(0));
+  options.budget = arguments.duration("--budget").value_or(0);
+  options.limit = analysis_options(arguments).limit;
+  options.explain = arguments.has("--explain");
+  options.save = arguments.text("--save");
+  if (!options.save.empty()) make_output_folder(options.save, arguments.has("--force"), "--save");
+  const StopSignals signals;
+  Progress progress;
+  options.progress = [&](const std::string& op, double done) { progress.work("checking " + op, done); };
+  options.stopped = [&] { return signals.came(); };
+  const OpCheck found = check_ops(options);
+  progress.finish();
+  finish(found.report, arguments);
+  return found.broken > 0 ? kFindings : kClean;
+}
+
+std::vector<OptionSpec> opcheck_options() {
+  return join({{{"--op", "", "PATTERN", "ops, by patterns of their names: softmax, 'conv*', '*_backward'", "all", {}, true},
+                {"--accumulate", "", "NAME", "what products are summed in", "fp32, fp16, bf16, exact, h100, v100",
+                 accumulation_names(), true},
+                {"--budget", "", "TIME", "search no longer than that: 90, 90s, 2m", "as long as the search takes"},
+                {"--seed", "", "N", "of the inputs", "0"},
+                {"--explain", "", "", "also the formula of each bound, and what it comes to"},
+                {"--save", "", "FOLDER", "write the inputs, the output and the exact numbers of each row as files of numpy.save"}},
+               number_options("text, json or html, how to print; and types of tensors: fp32, fp16, bf16, fp64",
+                              "text, and fp32, fp16, bf16", {"--fail-on", "--all"})});
+}
+
+}  // namespace
+
+Verb opcheck_verb() {
+  return {
+      "opcheck",
+      "every op beside its error bound, on inputs that are searched for the worst",
+      "Each op of the CPU backend, forward and backward, beside its exact value in multiprecision arithmetic and the bound that\n"
+      "follows from its definition. Exits with 1 where an element is beyond its bound.",
+      {},
+      opcheck_options(),
+      {{"ulpscope opcheck --budget 2m", "is any op less exact than its arithmetic allows?"},
+       {"ulpscope opcheck --op softmax,layer_norm --format fp16 --explain", "how far off they are at worst, and what bounds it"},
+       {"ulpscope opcheck --op matmul --accumulate fp16,h100 --save worst", "with inputs that can be run elsewhere"}},
+      run_opcheck};
+}
+
+}  // namespace ulpscope::cli
