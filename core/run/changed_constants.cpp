@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <tuple>
 
+#include "ulpscope/base/philox.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/emulation/rounding.h"
 
@@ -200,10 +202,31 @@ void check_masks(const Experiment& experiment, const std::vector<LayerSpec>& lay
 // How many equal terms a sum takes that is rounded to nearest: to twice its first 2^p-1 and so to 2^p of them, p its significant
 // bits. One more lies half-way to the next number, and is rounded away.
 int64_t most_equal_terms(const FloatFormat& format) { return int64_t{1} << (format.fraction_bits + 1); }
-std::string loss_of_equal_terms(const FloatFormat& format, int64_t terms) {
+// How far such a sum of independent terms of both signs is off, over its own size: measured of normally distributed ones.
+double likely_error_of_sum(const FloatFormat& format, int64_t terms) {
+  constexpr uint64_t kSums = 16;
+  constexpr int64_t kMostMeasured = int64_t{1} << 16;  // of more it grows as their root: so much is told of these
+  double errors = 0, sums = 0;
+  for (uint64_t sum = 0; sum < kSums; ++sum) {
+    const Philox random(0, sum);
+    double exact = 0;
+    float rounded = 0;
+    for (int64_t i = 0; i < std::min(terms, kMostMeasured); ++i) {
+      const float term = round_to_f32(random.normal(static_cast<uint64_t>(i)));
+      exact += term;
+      rounded = round_to_format(format, rounded + term);
+    }
+    errors += (rounded - exact) * (rounded - exact);
+    sums += exact * exact;
+  }
+  return std::sqrt(errors / sums);
+}
+std::string loss_of_terms(const FloatFormat& format, int64_t terms) {
   const int64_t most = most_equal_terms(format);
-  return fmt::format("of equal ones no more than {} arrive, and {:.0f}% of the sum is lost", most,
-                     100 * (1 - static_cast<double>(most) / static_cast<double>(terms)));
+  return fmt::format(
+      "of equal ones no more than {} arrive, and {:.0f}% of the sum is lost; of random ones of both signs it is likely "
+      "{:.2g}% off",
+      most, 100 * (1 - static_cast<double>(most) / static_cast<double>(terms)), 100 * likely_error_of_sum(format, terms));
 }
 
 // Gradients of micro-batches are added up in the type of the weights.
@@ -220,31 +243,39 @@ void check_micro_batches(const Experiment& experiment, std::span<const std::uniq
       const FloatFormat& format = *info(dtype).format;
       if (terms > most_equal_terms(format))
         changed.add("training.accumulation = {} adds up gradients in {}: {}", terms, upper_case(format.name),
-                    loss_of_equal_terms(format, terms));
+                    loss_of_terms(format, terms));
     }
   }
 }
 
 // Products add up their terms in the accumulator: in forward passes as many as a weight has for an output, and for the gradient of
 // a weight one for each sample, at least.
-void check_accumulator(const Experiment& experiment, std::span<const std::unique_ptr<Optimizer>> optimizers,
-                       ChangedConstants& changed) {
-  const Accumulation& accumulation = *experiment.arithmetic.run.accumulation;
-  if (accumulation.accumulator != Accumulator::narrow) return;
-  const FloatFormat& format = *accumulation.narrow;
+void check_accumulators(const Experiment& experiment, std::span<const std::unique_ptr<Optimizer>> optimizers,
+                        ArithmeticRules* arithmetic, ChangedConstants& changed) {
+  if (arithmetic == nullptr) return;
   const int64_t samples = experiment.training.batch_size;
-  if (samples > most_equal_terms(format))
-    changed.add("arithmetic.accumulate = {}: gradients of weights are sums of {} terms or more: {}", accumulation.name, samples,
-                loss_of_equal_terms(format, samples));
+  // By the accumulator's name and the number of terms: what they are of.
+  std::map<std::pair<std::string_view, int64_t>, std::vector<std::string>> sums;
   for (const std::unique_ptr<Optimizer>& optimizer : optimizers) {
     for (const OptimizedParameter& parameter : optimizer->parameters()) {
       const auto shape = parameter.tensor.shape();
       if (shape.size() < 2) continue;
-      const int64_t terms = parameter.tensor.size() / std::max<int64_t>(shape[0], 1);
-      if (terms > most_equal_terms(format))
-        changed.add("arithmetic.accumulate = {}: results of {} are sums of {} terms: {}", accumulation.name, *parameter.name, terms,
-                    loss_of_equal_terms(format, terms));
+      const Op& product = find_op(shape.size() == 4 ? "conv2d" : "linear");
+      const Arithmetic* const how = arithmetic->of(product, &product, parameter.module);
+      if (how == nullptr || how->accumulation->accumulator != Accumulator::narrow) continue;
+      const int64_t most = most_equal_terms(*how->accumulation->narrow),
+                    terms = parameter.tensor.size() / std::max<int64_t>(shape[0], 1);
+      if (terms > most) sums[{how->accumulation->name, terms}].push_back(fmt::format("results of {}", *parameter.name));
+      if (samples > most) sums[{how->accumulation->name, samples}].push_back(fmt::format("the gradient of {}", *parameter.name));
     }
+  }
+  for (const auto& [sum, of] : sums) {
+    constexpr size_t kNamed = 3;
+    const auto& [name, terms] = sum;
+    std::vector<std::string> named(of.begin(), of.begin() + static_cast<std::ptrdiff_t>(std::min(of.size(), kNamed)));
+    if (of.size() > kNamed) named.push_back(fmt::format("{} more", of.size() - kNamed));
+    changed.add("accumulate = {}: sums of {} terms or more ({}): {}", name, terms, join_words(named),
+                loss_of_terms(*find_accumulation(name)->narrow, terms));
   }
 }
 
@@ -277,7 +308,7 @@ std::vector<std::string> changed_constants(const Experiment& experiment, std::sp
   ChangedConstants of_run("", found);
   check_scale(experiment, arithmetic, of_run);
   check_micro_batches(experiment, optimizers, arithmetic, of_run);
-  check_accumulator(experiment, optimizers, of_run);
+  check_accumulators(experiment, optimizers, arithmetic, of_run);
   if (experiment.autocast.modules.empty() && experiment.autocast.ops.empty())
     check_masks(experiment, experiment.model.layers, "", of_run);
   return found;
