@@ -223,10 +223,8 @@ double likely_error_of_sum(const FloatFormat& format, int64_t terms) {
 }
 std::string loss_of_terms(const FloatFormat& format, int64_t terms) {
   const int64_t most = most_equal_terms(format);
-  return fmt::format(
-      "of equal ones no more than {} arrive, and {:.0f}% of the sum is lost; of random ones of both signs it is likely "
-      "{:.2g}% off",
-      most, 100 * (1 - static_cast<double>(most) / static_cast<double>(terms)), 100 * likely_error_of_sum(format, terms));
+  return fmt::format("of equal ones {} arrive, and {:.0f}% is lost; of random ones likely {:.2g}%", most,
+                     100 * (1 - static_cast<double>(most) / static_cast<double>(terms)), 100 * likely_error_of_sum(format, terms));
 }
 
 // Gradients of micro-batches are added up in the type of the weights.
@@ -266,15 +264,13 @@ void check_accumulators(const Experiment& experiment, std::span<const std::uniqu
       const int64_t most = most_equal_terms(*how->accumulation->narrow),
                     terms = parameter.tensor.size() / std::max<int64_t>(shape[0], 1);
       if (terms > most) sums[{how->accumulation->name, terms}].push_back(fmt::format("results of {}", *parameter.name));
-      if (samples > most) sums[{how->accumulation->name, samples}].push_back(fmt::format("the gradient of {}", *parameter.name));
+      if (samples > most) sums[{how->accumulation->name, samples}].push_back(fmt::format("gradient of {}", *parameter.name));
     }
   }
   for (const auto& [sum, of] : sums) {
-    constexpr size_t kNamed = 3;
     const auto& [name, terms] = sum;
-    std::vector<std::string> named(of.begin(), of.begin() + static_cast<std::ptrdiff_t>(std::min(of.size(), kNamed)));
-    if (of.size() > kNamed) named.push_back(fmt::format("{} more", of.size() - kNamed));
-    changed.add("accumulate = {}: sums of {} terms or more ({}): {}", name, terms, join_words(named),
+    const std::string others = of.size() > 1 ? fmt::format(" and {} more", of.size() - 1) : "";
+    changed.add("accumulate = {}: sums of at least {} terms ({}{}): {}", name, terms, of.front(), others,
                 loss_of_terms(*find_accumulation(name)->narrow, terms));
   }
 }

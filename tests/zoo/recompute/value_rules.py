@@ -225,7 +225,33 @@ def whole_numbers_up_to(case, said):
     return {"limit": 2 ** (FORMATS[case.f.tensors.dtype[case.first_tensor]].fraction_bits + 1)}
 
 
+def coarse_losses(case):
+    """The losses at the end that are numbers of a narrow loss's format: its tensors, the steps and the losses."""
+    t, s, phase = case.f.tensors, case.f.steps, losses(case).phase
+    narrow = [i for i in range(t.n) if t.role[i] == "loss" and t.is_narrow[i] and t.slot[i] == 0 and phase[t.op[i]] in ("forward", "loss")]
+    kept = numpy.flatnonzero(s.known & ~s.broken)[-100:]
+    return narrow, s.step[kept], s.loss[kept]
+
+
+def ulp_of_loss(case, tensor):
+    middle = float(numpy.median(coarse_losses(case)[2]))
+    return math.ldexp(1.0, math.frexp(middle)[1] - 1 - FORMATS[case.f.tensors.dtype[tensor]].fraction_bits)
+
+
+def median_move(case, tensor, _):
+    return float(numpy.median(numpy.abs(numpy.diff(coarse_losses(case)[2])))) / ulp_of_loss(case, tensor)
+
+
+def loss_in_steps(case, said):
+    tensor, (_, _, values) = case.first_tensor, coarse_losses(case)
+    ulp = ulp_of_loss(case, tensor)
+    is_coarse = len(values) >= 20 and bool(numpy.all(values / (ulp / 2) % 1 == 0)) and median_move(case, tensor, None) <= 2
+    return Claim({"loss": float(numpy.median(values)), "ulp": ulp}, it_is_coarse=is_coarse, it_is_of_it=said["format"] == case.f.format_of(tensor).name.upper())
+
+
 SAID = {
+    "precision.loss_in_steps": loss_in_steps,
+    "precision.loss_in_steps.values": lambda case, said: {"losses": len(coarse_losses(case)[2]), "values": len(set(coarse_losses(case)[2]))},
     "precision.addend_lost": addend_lost,
     "precision.addend_lost.others": other_addends,
     "precision.cancellation": cancels,
@@ -256,6 +282,15 @@ def first_of(name, tensors):
 
 
 RULES = {
+    "precision.loss_in_steps": Rule(
+        values={
+            "ulp": lambda case, tensor, _: ulp_of_loss(case, tensor),
+            "median_move_ulps": median_move,
+            "values": lambda case, *_: len(set(coarse_losses(case)[2])),
+        },
+        all_of=lambda case: coarse_losses(case)[0],
+        first=lambda case: int(coarse_losses(case)[1][0]),
+    ),
     "precision.addend_lost": Rule(
         values={"lost": share_of("addend_lost"), "size": share_of("addend_size"), "measured_steps": steps_of("addend_lost")},
         all_of=lambda case: lost_addends(case)[1],
