@@ -7,7 +7,7 @@
 #include "ulpscope/cli/report_options.h"
 #include "ulpscope/cli/stop_signals.h"
 #include "ulpscope/cli/verbs.h"
-#include "ulpscope/studies/op_check.h"
+#include "ulpscope/studies/op_check_report.h"
 
 namespace ulpscope::cli {
 
@@ -25,7 +25,7 @@ std::vector<DType> asked_types(const Arguments& arguments) {
         std::find_if(std::begin(kCheckedTypes), std::end(kCheckedTypes), [&](DType type) { return info(type).format == &format; });
     if (found == std::end(kCheckedTypes))
       throw usage_error("opcheck: tensors of {} are not checked; expected fp32, fp16, bf16 or fp64", format.name);
-    types.push_back(*found);
+    if (std::find(types.begin(), types.end(), *found) == types.end()) types.push_back(*found);
   }
   return types.empty() ? std::vector<DType>{DType::f32, DType::f16, DType::bf16} : types;
 }
@@ -40,7 +40,10 @@ std::vector<const Accumulation*> asked_accumulations(const Arguments& arguments)
   std::vector<std::string> names = arguments.list("--accumulate");
   if (names.empty()) names = {"fp32", "fp16", "bf16", "exact", "h100", "v100"};
   std::vector<const Accumulation*> rows;
-  for (const std::string& name : names) rows.push_back(find_accumulation(name));
+  for (const std::string& name : names) {
+    const Accumulation* const row = find_accumulation(name);
+    if (std::find(rows.begin(), rows.end(), row) == rows.end()) rows.push_back(row);
+  }
   return rows;
 }
 
@@ -51,28 +54,36 @@ int run_opcheck(const Arguments& arguments) {
   options.accumulations = asked_accumulations(arguments);
   options.seed = static_cast<uint64_t>(arguments.integer("--seed", 0).value_or(0));
   options.budget = arguments.duration("--budget").value_or(0);
-  options.limit = analysis_options(arguments).limit;
-  options.explain = arguments.has("--explain");
-  options.save = arguments.text("--save");
-  if (!options.save.empty()) make_output_folder(options.save, arguments.has("--force"), "--save");
+  const std::string folder = arguments.text("--save"), output = arguments.text("--output");
+  if (!output.empty()) check_replaceable(output, arguments.has("--force"));
+  if (!folder.empty()) make_output_folder(folder, arguments.has("--force"), "--save");
   const StopSignals signals;
   Progress progress;
-  options.progress = [&](const std::string& op, double done) { progress.work("checking " + op, done); };
+  options.progress = [&](const std::string& op, double done) {
+    if (done > 0) progress.work("checking " + op, done);
+  };
   options.stopped = [&] { return signals.came(); };
   const OpCheck found = check_ops(options);
   progress.finish();
-  finish(found.report, arguments);
-  return found.broken > 0 ? kFindings : kClean;
+  const size_t limit = analysis_options(arguments).limit;
+  if (!folder.empty()) save_op_check(found, limit, folder, *make_cpu_backend({.threads = 1}));
+  finish(op_check_report(found, limit, arguments.has("--explain")), arguments);
+  if (found.broken > 0) return kFindings;
+  if (found.not_called == 0) return kClean;
+  say("ulpscope: {} came before {} of {} rows were checked", signals.name(), found.not_called, found.not_called + found.ops.size());
+  return kFailed;
 }
 
 std::vector<OptionSpec> opcheck_options() {
   return join({{{"--op", "", "PATTERN", "ops, by patterns of their names: softmax, 'conv*', '*_backward'", "all", {}, true},
                 {"--accumulate", "", "NAME", "what products are summed in", "fp32, fp16, bf16, exact, h100, v100",
                  accumulation_names(), true},
-                {"--budget", "", "TIME", "search no longer than that: 90, 90s, 2m", "as long as the search takes"},
+                {"--budget", "", "TIME", "search no longer than about that: 90, 90s, 2m", "as long as the search takes"},
                 {"--seed", "", "N", "of the inputs", "0"},
                 {"--explain", "", "", "also the formula of each bound, and what it comes to"},
-                {"--save", "", "FOLDER", "write the inputs, the output and the exact numbers of each row as files of numpy.save"}},
+                {"--save", "", "FOLDER",
+                 "write the inputs, the output and the exact numbers of each row shown as files of numpy.save, BF16 as its "
+                 "encodings, with a text of the attributes"}},
                number_options("text, json or html, how to print; and types of tensors: fp32, fp16, bf16, fp64",
                               "text, and fp32, fp16, bf16", {"--fail-on", "--all"})});
 }

@@ -1,5 +1,6 @@
 // Real numbers as balls: a middle and a radius, which every operation widens by the error that it adds, so that the true result of
-// any chain of operations lies inside. Part of reference.cpp; the middles are integers of Boost.Multiprecision.
+// any chain of operations lies inside. The middles are integers of Boost.Multiprecision, so this header is for reference.cpp and
+// real.cpp.
 #pragma once
 
 #include <boost/multiprecision/cpp_int.hpp>

@@ -519,7 +519,7 @@ uint64_t evaluate(ElementaryFunction function, const Number& x, const FloatForma
 Real evaluate(ElementaryFunction function, const Real& x) {
   if (x.is_nan()) return x;
   const Row& row = kRows[static_cast<size_t>(function)];
-  const bool negative = compare(x, Real()) < 0;
+  const bool negative = x.is_negative();
   std::optional<Number> number;
   if (!x.is_finite()) {
     number = detail::infinity(negative);
@@ -528,20 +528,21 @@ Real evaluate(ElementaryFunction function, const Real& x) {
     const int zeros = significand == 0 ? 0 : static_cast<int>(lsb(significand));
     significand >>= zeros;
     if (significand == 0) {
-      number = detail::zero(false);
+      number = detail::zero(negative);
     } else if (msb(significand) < 64) {
       number = {Number::Kind::finite, negative, false, x.ball().exponent + zeros, static_cast<uint64_t>(significand)};
     }
   } else {
-    // Outside the domain?
+    // An inexact number near it tells whether the function has a value there.
     const Exact near = row.exact(decode(binary64, std::bit_cast<uint64_t>(x.value())));
     if (near && near->kind == Number::Kind::nan) return Real(std::numeric_limits<double>::quiet_NaN());
   }
   if (number) {
     if (const Exact exact = row.exact(*number)) {
+      if (exact->kind == Number::Kind::zero) return Real(exact->negative ? -0.0 : 0.0);
       if (exact->kind == Number::Kind::nan) return Real(std::numeric_limits<double>::quiet_NaN());
       if (exact->kind == Number::Kind::infinite) return Real(exact->negative ? -HUGE_VAL : HUGE_VAL);
-      return Real(Ball::of(*exact, x.ball().bits));
+      return Real(Ball::of(*exact, x.is_finite() ? x.ball().bits : Real::kBits));
     }
     if (!x.is_finite()) return evaluate(function, Real(negative ? -0x1p20 : 0x1p20));
   }

@@ -184,7 +184,7 @@ ULPSCOPE_LANE_FUNCTION WideBits shift_right(WideBits a) {
 }
 ULPSCOPE_LANE_FUNCTION WideBits keep_and_set(WideBits a, uint64_t kept, uint64_t set) { return {(a.raw & kept) | set}; }
 
-// What elementary functions of values of type C are computed in.
+// The lane that elementary functions of values of type C are computed in.
 template <class C>
 struct WideLane {
   using Type = C;

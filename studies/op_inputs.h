@@ -23,11 +23,11 @@ enum class InputClass : uint8_t {
   mutated,       // the worst of those before, changed
 };
 std::string_view name_of(InputClass input_class);
-// Those that inputs are made by.
+// The classes that inputs are made by.
 std::span<const InputClass> made_input_classes();
 
-// The inputs of a case in a type. They stay in the range that the case's own are from: signs, the interval (0, 1), indices, masks
-// and constants.
+// The inputs of a case in a type. Where the case's own have no sign, or are shares, they have none or are; indices, masks and
+// constants stay what they are.
 std::vector<cases::HostTensor> make_inputs(const cases::Case& what, DType type, InputClass input_class, uint64_t seed);
 // Some elements of the floating-point inputs become others: a few ulps away, of the other sign, or of another binade.
 void mutate_inputs(const cases::Case& what, std::vector<cases::HostTensor>& inputs, uint64_t seed);

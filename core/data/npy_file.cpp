@@ -154,7 +154,7 @@ NpyFile open_npy_file(const std::string& path) {
 }
 
 void write_npy_file(const std::string& path, const NumberType& type, const std::vector<int64_t>& shape, std::string_view numbers) {
-  // Of one dimension a tuple has a comma behind it.
+  // A tuple of one dimension has a comma behind it.
   std::string header = fmt::format("{{'descr': '{}{}{}', 'fortran_order': False, 'shape': ({}{}), }}", type.bytes == 1 ? '|' : '<',
                                    type.kind, type.bytes, fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
   constexpr size_t kNumbersAt = 64;  // a multiple of it

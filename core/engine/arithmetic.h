@@ -38,7 +38,7 @@ struct ArithmeticPolicy {
 };
 // "accumulate=a100 rounding=sr ops.linear.accumulate=fp16", or "" of the default.
 std::string describe(const ArithmeticPolicy& policy);
-// Whether some op keeps its sums in FP16.
+// Whether some op keeps its sums in FP16 or BF16.
 bool accumulates_in_16_bits(const ArithmeticPolicy& policy);
 
 class ArithmeticRules {

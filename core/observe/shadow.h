@@ -24,7 +24,7 @@ const char* name_of(ShadowType type);
 
 // The settings say what is computed again.
 struct ShadowSettings {
-  // In steps whose number is a multiple of it; 0: in eight of the run, where some op accumulates in FP16.
+  // In steps whose number is a multiple of it; 0: in eight of the run, where some op accumulates in FP16 or BF16.
   int64_t every = 0;
   bool enabled = true;
   std::vector<std::string> ops;  // by patterns of their names; empty: all

@@ -419,7 +419,7 @@ std::vector<Option<Experiment>> make_experiment_options() {
           "ops whose outputs have 16 bits are computed again, from the same inputs in a wider type, in each step whose number "
           "is a multiple of this: "
           "`errors` shows what each got wrong; 0: in up to eight steps, the first, the last and others between, of runs in which "
-          "some op accumulates in FP16",
+          "some op accumulates in FP16 or BF16",
           ULPSCOPE_FIELD(shadow.every)),
       boolean("shadow.enabled", "false: in no step", ULPSCOPE_FIELD(shadow.enabled)),
       text_list("shadow.ops", "ops that match one of these patterns only; []: all", ULPSCOPE_FIELD(shadow.ops)),
@@ -482,7 +482,8 @@ std::vector<Option<ArithmeticChange>> make_arithmetic_options() {
   return {
       arithmetic_choice(
           "accumulate", names_of(accumulations()),
-          "what sums of matrix products and convolutions are kept in: `fp32`; `fp16` or `fp64`, term after term; `exact`, with no "
+          "what sums of matrix products and convolutions are kept in: `fp32`; `fp16`, `bf16` or `fp64`, term after term; `exact`, "
+          "with no "
           "rounding before that of the output; `mi200`, FP32 with subnormal FP16 and BF16 factors and results flushed, as AMD's "
           "MI200; or as the tensor cores of a GPU",
           &ArithmeticChange::accumulation, find_accumulation, [](const Accumulation* row) { return row->name; })

@@ -57,7 +57,7 @@ class HostTensor {
   TensorView view_;
 };
 
-// A case in one type: its inputs, and what a run of it gave.
+// The outputs of a run of a case, and what was recorded of it.
 struct Result {
   std::vector<HostTensor> outputs;
   std::vector<OutputRecord> records;
@@ -81,6 +81,7 @@ class CaseCall {
   Attributes attributes_;
   OpCall call_;
 };
+// A case in one type, with its inputs.
 class Instance {
  public:
   Instance(const Case& what, DType dtype, uint64_t seed = 1);

@@ -25,6 +25,7 @@
 #include "ulpscope/kernels/plain/access.h"
 #include "ulpscope/kernels/plain/bounds_reader.h"
 #include "ulpscope/kernels/plain/reads.h"
+#include "ulpscope/kernels/plain/twins.h"
 
 namespace ulpscope::plain {
 
@@ -181,28 +182,9 @@ ElementCapture capture(const OpCall& call, int slot, int64_t e) {
   return computes_in_double(call) ? capture_as<Element, double>(call, slot, e) : capture_as<Element, float>(call, slot, e);
 }
 
-// A row of the table of twins.
-struct Twin {
-  std::string_view op;
-  void (*in_float)(const OpCall&);
-  void (*in_double)(const OpCall&);
-  ElementCapture (*capture)(const OpCall&, int slot, int64_t e);
-  std::vector<ElementBound> (*bounds)(const OpCall&, int slot, std::span<const int64_t> elements);
-};
 template <class Element>
 Twin twin(std::string_view op) {
   return {op, run<Element, float>, run<Element, double>, capture<Element>, bounds<Element>};
 }
-
-std::vector<Twin> elementwise_twins();
-std::vector<Twin> reduction_twins();
-std::vector<Twin> product_twins();
-std::vector<Twin> window_twins();
-std::vector<Twin> normalization_twins();
-std::vector<Twin> row_twins();
-std::vector<Twin> indexing_twins();
-std::vector<Twin> loss_twins();
-std::vector<Twin> quantization_twins();
-std::vector<Twin> training_twins();
 
 }  // namespace ulpscope::plain

@@ -1,12 +1,12 @@
 #include "ulpscope/kernels/plain/plain.h"
 
-#include <numeric>
 #include <string>
 #include <unordered_map>
 
 #include "ulpscope/kernels/bit_hash.h"
 #include "ulpscope/kernels/fingerprint.h"
 #include "ulpscope/kernels/plain/element.h"
+#include "ulpscope/kernels/plain/twins.h"
 
 namespace ulpscope {
 namespace {
@@ -24,13 +24,19 @@ const std::unordered_map<std::string_view, plain::Twin>& twins() {
   return table;
 }
 
-const plain::Twin& twin_of(const OpCall& call) {
+}  // namespace
+
+namespace plain {
+
+const Twin& twin_of(const OpCall& call) {
   const auto found = twins().find(call.op);
   if (found == twins().end()) throw failed_error("internal: no plain twin computes {}", call.op);
   return found->second;
 }
 
-}  // namespace
+}  // namespace plain
+
+using plain::twin_of;
 
 std::vector<std::string_view> plain_ops() {
   std::vector<std::string_view> names;
@@ -44,18 +50,6 @@ void run_plain(const OpCall& call) {
   (computes_in_double(call) ? twin.in_double : twin.in_float)(call);
   sum_outputs(call);
   hash_outputs(call);
-}
-
-std::vector<ElementBound> bounds_of(const OpCall& call, int slot, std::span<const int64_t> elements) {
-  const plain::Twin& twin = twin_of(call);
-  if (twin.bounds == nullptr || !is_float(call.outputs[static_cast<size_t>(slot)].dtype)) return {};
-  return twin.bounds(call, slot, elements);
-}
-
-std::vector<ElementBound> bounds_of(const OpCall& call, int slot) {
-  std::vector<int64_t> all(static_cast<size_t>(call.outputs[static_cast<size_t>(slot)].size()));
-  std::iota(all.begin(), all.end(), int64_t{0});
-  return bounds_of(call, slot, all);
 }
 
 ElementCapture capture_element(const OpCall& call, int slot, int64_t element) { return twin_of(call).capture(call, slot, element); }

@@ -1,131 +1,145 @@
 #include "ulpscope/kernels/plain/product_bound.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 
-#include "ulpscope/emulation/error_measures.h"
 #include "ulpscope/kernels/output_rounding.h"
-#include "ulpscope/kernels/plain/bounds_reader.h"
+#include "ulpscope/kernels/plain/bounded.h"
 
 namespace ulpscope::plain {
 
 namespace {
 
-constexpr double kUnknown = HUGE_VAL;
-
 double gamma(int64_t roundings, double unit) {
   const double product = static_cast<double>(roundings) * unit;
-  return product < 1 ? product / (1 - product) : kUnknown;
-}
-
-bool is_below_normal(const Real& x, int smallest_exponent) {
-  return !x.is_zero() && std::fabs(x.value()) < std::ldexp(1, smallest_exponent);
+  return product < 1 ? product / (1 - product) : kUnknownBound;
 }
 
 }  // namespace
 
-ProductBound::ProductBound(const OpCall& call)
-    : is_any_(is_product(call.op)),
-      in_double_(computes_in_double(call)),
-      narrow_(is_any_ && info(call.inputs[0].dtype).size <= 2 && info(call.inputs[1].dtype).size <= 2),
-      to_float_(call.outputs[0].dtype == DType::f32),
-      in_order_(call.op == "matmul" || call.op == "linear" || call.op == "scaled_matmul"),
-      flushes_(is_any_ && flushes_narrow_products(call)),
-      how_(accumulated_product(call)),
-      largest_exponent_(how_ && how_->core ? how_->core->model->zero_exponent : 0) {
+ProductBound::ProductBound(const OpCall& call) : is_any_(is_product(call.op)), in_double_(computes_in_double(call)) {
   if (!is_any_) return;
-  const auto smallest = [&](int input) {
-    return info(call.inputs[static_cast<size_t>(input)].dtype).format->smallest_normal_exponent();
-  };
-  a_smallest_ = smallest(0);
-  b_smallest_ = smallest(1);
+  if (!in_double_) how_ = accumulated_product(call);
+  largest_exponent_ = how_ && how_->core ? how_->core->model->zero_exponent : 0;
+  const DType types[] = {call.inputs[0].dtype, call.inputs[1].dtype};
+  factors_are_narrow_ = info(types[0]).size <= 2 && info(types[1]).size <= 2;
+  in_order_ = call.op == "matmul" || call.op == "linear" || call.op == "scaled_matmul";
+  for (int i = 0; i < 2; ++i) {
+    flushes_[i] = flushes_narrow_products(call) && (types[i] == DType::f16 || types[i] == DType::bf16);
+    smallest_[i] = info(types[i]).format->smallest_normal_exponent();
+  }
+  if (!how_) return;
+  cuts_to_tf32_ = how_->core && how_->factors[0] == DType::f32;
+  const RoundingMode mode = output_rounding(call, 0, DType::f32).mode;
+  is_rounded_ = how_->is_scaled || call.outputs[0].dtype == DType::f32;
+  rounds_to_nearest_ = how_->is_scaled || mode == RoundingMode::nearest_even || mode == RoundingMode::nearest_away;
 }
 
 void ProductBound::add(const Real& value, bool is_product) {
   exact_ = exact_ + value;
-  magnitudes_ += std::fabs(value.value()) * (1 + 0x1p-50);
+  magnitudes_ = (magnitudes_ + reach_of(value, 0)) * (1 + 0x1p-52);
   ++terms_;
-  if (how_ && how_->narrow != nullptr && in_order_) {
-    const FloatFormat& kept = is_product ? *how_->narrow : binary32;
-    const double reach = std::fabs(exact_.value()) + running_;
-    running_ = reach < kept.overflow_threshold() ? running_ + kept.epsilon() / 2 * reach + kept.smallest_positive() / 2 : kUnknown;
-  }
+  if (narrow() == nullptr || !in_order_) return;
+  // A bias is added in FP32.
+  const FloatFormat& kept = is_product ? *narrow() : binary32;
+  const double reach = reach_of(exact_, running_);
+  running_ = reach < kept.overflow_threshold() ? (running_ + ulp(kept, reach) / 2) * kBoundSlack : kUnknownBound;
 }
 
 void ProductBound::product(const Real& a, const Real& b) {
-  if (flushes_ && (is_below_normal(a, a_smallest_) || is_below_normal(b, b_smallest_))) running_ = kUnknown;
   const Real value = a * b;
   add(value, true);
+  const Real* const factors[] = {&a, &b};
+  for (int i = 0; i < 2; ++i) {
+    const Real &factor = *factors[i], &other = *factors[1 - i];
+    if (cuts_to_tf32_) cut_ += (0x1p-10 + 0x1p-21) * reach_of(value, 0) + 0x1p-136 * reach_of(other, 0);
+    if (flushes_[i] && !factor.is_zero() && std::fabs(factor.value()) < std::ldexp(1, smallest_[i])) cut_ += reach_of(value, 0);
+  }
   if (!how_ || !how_->core || value.is_zero() || !value.is_finite()) return;
-  const auto exponent = [](const Real& x, int smallest) { return std::max(std::ilogb(x.value()), smallest); };
-  largest_exponent_ = std::max(largest_exponent_, exponent(a, a_smallest_) + exponent(b, b_smallest_));
-  if (!narrow_) truncated_ += std::fabs(value.value()) * (0x1p-9 + 0x1p-20);
+  const auto exponent = [&](int i) { return std::max(std::ilogb(factors[i]->value()), smallest_[i]); };
+  largest_exponent_ = std::max(largest_exponent_, exponent(0) + exponent(1));
 }
 
-// A bias is added in FP32.
-void ProductBound::term(const Real& value) { add(value, false); }
+void ProductBound::term(const Real& value) {
+  add(value, false);
+  has_bias_ = true;
+}
+
+// In any order.
+ProductBound::Bound ProductBound::summed(double unit, const char* unit_text, double tiny, double largest) const {
+  const int64_t roundings = terms_ - (factors_are_narrow_ ? 1 : 0);
+  const double bound = gamma(roundings, unit) * magnitudes_ + static_cast<double>(terms_) * tiny;
+  return {magnitudes_ + bound < largest ? bound * kBoundSlack : kUnknownBound,
+          fmt::format("gamma_{}({}) S, S = sum |terms| = {:.4g}", roundings, unit_text, magnitudes_)};
+}
+
+ProductBound::Bound ProductBound::narrow_sum() const {
+  const FloatFormat& kept = *narrow();
+  const double unit = kept.epsilon() / 2;
+  const int power = -kept.fraction_bits - 1;
+  const std::string bias = has_bias_ ? ", and of the bias in FP32" : "";
+  if (in_order_)
+    return {running_, fmt::format("over {} products half an ulp of {} at |partial sum| + the error so far{}",
+                                  terms_ - (has_bias_ ? 1 : 0), kept.name, bias)};
+  const double growth = std::expm1(static_cast<double>(terms_) * std::log1p(unit));
+  const double bound = magnitudes_ * growth + (1 + growth) * static_cast<double>(terms_) * kept.smallest_positive() / 2;
+  return {magnitudes_ + bound < kept.overflow_threshold() ? bound * kBoundSlack : kUnknownBound,
+          fmt::format("((1 + 2^{})^{} - 1) S, S = sum |terms| = {:.4g}, in any order", power, terms_, magnitudes_)};
+}
 
 // In each block every term is cut off below 2^e_max, and the sum is converted once.
-double ProductBound::in_tensor_cores(const TensorCoreModel& model, double reach) const {
-  const int exponent = std::max(largest_exponent_, reach > 0 ? std::ilogb(reach) : model.zero_exponent);
-  const double unit = std::ldexp(model.rounding == RoundingMode::nearest_even ? 0.5 : 1, -model.conversion->fraction_bits);
+ProductBound::Bound ProductBound::in_tensor_cores() const {
+  const TensorCoreModel& model = *how_->core->model;
+  const int exponent = std::max(largest_exponent_, magnitudes_ > 0 ? std::ilogb(magnitudes_) : model.zero_exponent);
+  const bool nearest = model.rounding == RoundingMode::nearest_even;
+  const double unit = std::ldexp(nearest ? 0.5 : 1, -model.conversion->fraction_bits);
   const double cut = static_cast<double>(model.products + 1) * std::ldexp(1, exponent - model.fraction_bits);
-  const double converted = unit * reach + model.output->smallest_positive();
-  const auto blocks = static_cast<double>((terms_ + model.products - 1) / model.products + 2);
-  if (reach * (1 + blocks * unit) + blocks * cut >= model.output->largest_finite()) return kUnknown;
-  // Where C is added last, and where the bias is, there is a rounding more.
-  return blocks * (cut + converted) + 2 * converted;
+  const double converted = unit * magnitudes_ + model.output->smallest_positive();
+  // A block more where terms of the padding come in between, and conversions more where C, and where the bias is added last.
+  const auto blocks = static_cast<double>((terms_ + model.products - 1) / model.products + 1);
+  const double conversions = blocks * (model.adds_c_last ? 2 : 1) + (has_bias_ ? 1 : 0);
+  const double bound = blocks * cut + conversions * converted;
+  return {
+      magnitudes_ + bound < model.output->largest_finite() ? bound * kBoundSlack : kUnknownBound,
+      fmt::format("{} blocks of {} products: {} * 2^({} - {}) each, and {} conversions: {:.3g} S each, S = sum |terms| = {:.4g}",
+                  blocks, model.products, model.products + 1, exponent, model.fraction_bits, conversions, unit, magnitudes_)};
 }
 
-double ProductBound::error() const {
-  if (!exact_.is_finite()) return running_ < kUnknown ? 0 : kUnknown;
-  if (terms_ == 0 || !(running_ < kUnknown)) return running_;
-  const double reach = magnitudes_;
-  // A sum in FP64, or an exact one, becomes FP32 where that is stored.
-  const double stored = to_float_ ? 0x1p-24 * reach + binary32.smallest_positive() : 0;
-  const auto summed = [&](double unit, double tiny, double largest) {
-    // Products of narrow numbers are exact, unless they are below the range.
-    const double bound = gamma(terms_ - (narrow_ ? 1 : 0), unit) * reach + static_cast<double>(terms_) * tiny;
-    return reach + bound < largest ? bound : kUnknown;
-  };
+ProductBound::Bound ProductBound::bound() const {
+  if (!exact_.is_finite()) return {kUnknownBound, "nothing is known of sums that are not finite"};
+  if (terms_ == 0) return {0, "there are no terms"};
+  Bound found;
   switch (how_ ? how_->accumulator : Accumulator::fp32) {
     case Accumulator::fp32:
-      return in_double_ ? summed(0x1p-53, 0x1p-1074, binary64.largest_finite())
-                        : summed(0x1p-24, 0x1p-150, binary32.largest_finite());
-    case Accumulator::narrow: {
-      if (in_order_) return running_;
-      const FloatFormat& kept = *how_->narrow;
-      const double bound = reach * std::expm1(static_cast<double>(terms_) * std::log1p(kept.epsilon() / 2)) +
-                           static_cast<double>(terms_) * kept.smallest_positive() / 2;
-      return reach + bound < kept.overflow_threshold() ? bound : kUnknown;
-    }
+      found = in_double_ ? summed(0x1p-53, "2^-53", 0x1p-1074, binary64.largest_finite())
+                         : summed(0x1p-24, "2^-24", 0x1p-150, binary32.largest_finite());
+      break;
+    case Accumulator::narrow:
+      found = narrow_sum();
+      break;
     case Accumulator::fp64:
-      return summed(0x1p-53, 0x1p-1074, binary32.largest_finite()) + stored;
+      found = summed(0x1p-53, "2^-53", 0x1p-1074, binary64.largest_finite());
+      break;
     case Accumulator::exact:
-      return stored;
+      found = {0, "the sum is exact"};
+      break;
     case Accumulator::tensor_core:
-      return in_tensor_cores(*how_->core->model, reach) + truncated_;
+      found = in_tensor_cores();
+      break;
   }
-  return kUnknown;
-}
-
-ElementBound stored_bound(const OpCall& call, int slot, const Real& exact, double error, const FloatFormat& computed) {
-  if (!(error < kUnknown)) return {exact, kUnknown, error};
-  if (!exact.is_finite()) return {exact};
-  const DType type = call.outputs[static_cast<size_t>(slot)].dtype;
-  const FloatFormat& format = *info(type).format;
-  const Rounding rounding = output_rounding(call, slot, type);
-  const bool nearest = rounding.mode == RoundingMode::nearest_even || rounding.mode == RoundingMode::nearest_away;
-  const double reach = std::fabs(exact.value()) + error;
-  double bound = error + exact.radius();
-  if (format.fraction_bits < computed.fraction_bits) {
-    if (reach >= (nearest ? format.overflow_threshold() : format.largest_finite())) return {exact, kUnknown, error};
-    if (bound > 0 || !exact.is_in(format)) bound += ulp(format, reach) * (nearest ? 0.5 : 1);
-  } else if (reach > format.largest_finite()) {
-    return {exact, kUnknown, error};
+  if (cut_ > 0) {
+    found.error += cut_ * (1 + static_cast<double>(terms_) * 0x1p-7) * kBoundSlack;
+    found.formula += fmt::format(", and {:.3g} of factors that are cut or flushed", cut_);
   }
-  if (rounding.subnormals == SubnormalResults::flush && reach - 2 * bound < format.smallest_normal())
-    bound += format.smallest_normal();
-  return {exact, bound, error};
+  const bool in_fp64 = how_ && (how_->accumulator == Accumulator::fp64 || how_->accumulator == Accumulator::exact);
+  if (in_fp64 && is_rounded_ && found.error < kUnknownBound) {
+    const double reach = reach_of(exact_, found.error);
+    found.error += ulp(binary32, reach) * (rounds_to_nearest_ ? 0.5 : 1);
+    if (reach >= binary32.largest_finite()) found.error = kUnknownBound;
+    found.formula += rounds_to_nearest_ ? ", and half an ulp of FP32" : ", and an ulp of FP32";
+  }
+  return found;
 }
 
 }  // namespace ulpscope::plain

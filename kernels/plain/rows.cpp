@@ -1,13 +1,17 @@
 // Ops on rows along the last dimension by the shared definitions of rows.h, in plain loops.
+#include <set>
+#include <span>
+
 #include "ulpscope/kernels/plain/element.h"
 #include "ulpscope/kernels/plain/loops.h"
 
 namespace ulpscope::plain {
 namespace {
 
-// The wide values of the outputs of a row op, from those of its inputs.
+// The wide values of the outputs of a row op, from those of its inputs; of some rows, or where `asked` is empty of all.
 template <class R, typename C>
-std::vector<std::vector<C>> row_values(const OpCall& call, const std::vector<std::vector<C>>& inputs) {
+std::vector<std::vector<C>> row_values(const OpCall& call, const std::vector<std::vector<C>>& inputs,
+                                       std::span<const int64_t> asked) {
   constexpr size_t kInputs = std::size(R::kInputs), kOutputs = std::size(R::kOutputs);
   static_assert(kInputs <= kMaxRowInputs && kOutputs <= kMaxRowOutputs);
   int64_t n = 1, rows = 0;
@@ -20,12 +24,17 @@ std::vector<std::vector<C>> row_values(const OpCall& call, const std::vector<std
   }
   for (size_t i = 0; i < kOutputs; ++i) outputs[i].resize(static_cast<size_t>(call.outputs[i].size()));
   const R op(*call.attributes);
-  for (int64_t r = 0; r < rows; ++r) {
+  const auto form = [&](int64_t r) {
     RowCall<C> row;
     row.n = n;
     for (size_t i = 0; i < kInputs; ++i) row.inputs[i] = inputs[i].data() + r * R::kInputs[i].stride(n);
     for (size_t i = 0; i < kOutputs; ++i) row.outputs[i] = outputs[i].data() + r * R::kOutputs[i].stride(n);
     op(PlainLoops<C>(), row);
+  };
+  if (asked.empty()) {
+    for (int64_t r = 0; r < rows; ++r) form(r);
+  } else {
+    for (const int64_t r : asked) form(r);
   }
   return outputs;
 }
@@ -34,7 +43,7 @@ template <class R, typename C>
 void row_op(const OpCall& call) {
   std::vector<std::vector<C>> inputs;
   for (const TensorView& input : call.inputs) inputs.push_back(widen<C>(input));
-  std::vector<std::vector<C>> outputs = row_values<R, C>(call, inputs);
+  std::vector<std::vector<C>> outputs = row_values<R, C>(call, inputs, {});
   for (size_t i = 0; i < outputs.size(); ++i) {
     Output<C> out(call, static_cast<int>(i));
     for (size_t e = 0; e < outputs[i].size(); ++e) out[static_cast<int64_t>(e)] = outputs[i][e];
@@ -44,22 +53,22 @@ void row_op(const OpCall& call) {
 
 template <class R, class A>
 std::vector<ElementBound> row_bounds_as(const OpCall& call, int slot, std::span<const int64_t> elements) {
-  std::vector<std::vector<Bounded<A>>> inputs;
-  for (const TensorView& input : call.inputs) {
-    std::vector<Bounded<A>>& values = inputs.emplace_back();
-    for (const double value : widen<double>(input)) values.emplace_back(value);
-  }
-  const std::vector<Bounded<A>> values = row_values<R, Bounded<A>>(call, inputs)[static_cast<size_t>(slot)];
+  int64_t n = 1;
+  for (size_t i = 0; i < std::size(R::kInputs); ++i)
+    if (R::kInputs[i] == RowOperand::row && call.inputs[i].rank > 0) n = call.inputs[i].shape[call.inputs[i].rank - 1];
+  const int64_t stride = std::max<int64_t>(1, R::kOutputs[slot].stride(n));
+  std::set<int64_t> rows;
+  for (const int64_t e : elements) rows.insert(e / stride);
+  if (rows.empty()) return {};
+  const auto values = row_values<R, Bounded<A>>(call, bounded_inputs<A>(call), std::vector<int64_t>(rows.begin(), rows.end()));
   std::vector<ElementBound> bounds;
-  for (const int64_t e : elements) {
-    const Bounded<A>& value = values[static_cast<size_t>(e)];
-    bounds.push_back(stored_bound(call, slot, value.exact(), value.error(), A::kFormat));
-  }
+  for (const int64_t e : elements)
+    bounds.push_back(stored_bound(call, slot, values[static_cast<size_t>(slot)][static_cast<size_t>(e)]));
   return bounds;
 }
 
 template <class R>
-std::vector<ElementBound> row_bounds(const OpCall& call, int slot, std::span<const int64_t> elements) {
+std::vector<ElementBound> row_bounds(const OpCall& call, int slot, std::span<const int64_t> elements, std::string* /*formula*/) {
   return (computes_in_double(call) ? row_bounds_as<R, InDouble> : row_bounds_as<R, InFloat>)(call, slot, elements);
 }
 

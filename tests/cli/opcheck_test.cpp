@@ -35,9 +35,9 @@ TEST(OpCheckCommand, ExplainsWhatABoundIsMadeOf) {
   const Result result =
       run_program({"opcheck", "--op", "matmul", "--format", "fp16", "--accumulate", "fp32,bf16,h100", "--explain"});
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(result.out, HasSubstr("gamma_k sum|a b| + half an ulp of fp16, u = 2^-24"));
-  EXPECT_THAT(result.out, HasSubstr("2^-8 (|partial sum| + the error so far)"));
-  EXPECT_THAT(result.out, HasSubstr("blocks of h100"));
+  EXPECT_THAT(result.out, HasSubstr("(2^-24) S, S = sum |terms| = "));
+  EXPECT_THAT(result.out, HasSubstr("half an ulp of bf16 at |partial sum| + the error so far"));
+  EXPECT_THAT(result.out, HasSubstr(" blocks of 16 products: 17 * 2^("));
 }
 
 // NumPy multiplies the saved inputs in FP64, whose roundings are 2^-29 of FP32's.
@@ -48,7 +48,7 @@ TEST(OpCheckCommand, SavedArraysAreThoseOfTheTable) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   write_file(folder.file("check.py"), R"(
 import numpy as np, sys
-a, b, output, exact = (np.load(f"{sys.argv[1]}/matmul.f32.fp32.{name}.npy") for name in ("input0", "input1", "output", "exact"))
+a, b, output, exact = (np.load(f"{sys.argv[1]}/matmul.f32.fp32.0.{name}.npy") for name in ("input0", "input1", "output", "exact"))
 assert a.dtype == b.dtype == output.dtype == np.float32 and exact.dtype == np.float64, (a.dtype, exact.dtype)
 true, size = np.matmul(a.astype(float), b.astype(float)), np.matmul(abs(a).astype(float), abs(b).astype(float))
 assert (abs(exact - true) <= 1e-12 * size).all(), abs(exact - true).max()
@@ -70,6 +70,7 @@ TEST(OpCheckCommand, RefusesWhatItDoesNotKnow) {
       {{"--budget", "2x"}, "--budget takes a time such as 90s, 2m or 1h, not '2x'"},
       {{"--budget", "-1s"}, "not '-1s'"},
       {{"--save", folder.file("file")}, "exists and is no folder: --save names another place"},
+      {{"-o", folder.file("file")}, "exists; --force replaces it"},
       {{"run.h5"}, "run.h5"}};
   for (const auto& [options, message] : cases) {
     std::vector<std::string> command{"opcheck"};

@@ -1,4 +1,4 @@
-// Against rational numbers, 400 bits of Boost, and what IEEE 754 makes of Inf and NaN.
+// Real numbers beside rational ones, beside 400 bits of Boost, and beside what IEEE 754 makes of Inf, NaN and zeros.
 #include "ulpscope/emulation/real.h"
 
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "ulpscope/base/philox.h"
+#include "ulpscope/emulation/ball.h"
 
 namespace ulpscope {
 namespace {
@@ -78,9 +79,10 @@ TEST(Real, FunctionsEncloseThoseOfInexactNumbers) {
 }
 
 TEST(Real, InfNanAndZeroAreThoseOfIeee) {
-  const double values[] = {0, 1, -2, HUGE_VAL, -HUGE_VAL, std::numeric_limits<double>::quiet_NaN()};
+  const double values[] = {0, -0.0, 1, -2, HUGE_VAL, -HUGE_VAL, std::numeric_limits<double>::quiet_NaN()};
   const auto expect_same = [](const Real& got, double expected, double a, double b) {
-    EXPECT_TRUE(got.value() == expected || (got.is_nan() && std::isnan(expected))) << got.value() << " of " << a << " and " << b;
+    const bool same = got.value() == expected && std::signbit(got.value()) == std::signbit(expected);
+    EXPECT_TRUE(same || (got.is_nan() && std::isnan(expected))) << got.value() << " of " << a << " and " << b;
   };
   for (const double a : values) {
     for (const double b : values) {
