@@ -17,15 +17,19 @@ struct LossScaleRule {
   double floor = 0.0;              // the scale never backs off below it; 0: no floor
   double cap = 0.0;                // nor grows above it; 0: no cap but the largest finite FP32 value
   bool dynamic = true;             // false: the scale stays at `initial`, overflowing steps are still skipped
+  int64_t growth_lag = 0;          // clean steps besides the interval before the first growth after an overflow, or after the start
+  bool is_delayed = false;         // what a step decides becomes the scale at the end of the next one, which decides from there
 };
 
-// Rules by the name of the library that they come from: "pytorch", "keras", "tensorflow", "deepspeed", "megatron", "apex", "mxnet".
+// Rules by the name of the library that they come from: "pytorch", "keras", "tensorflow", "deepspeed" (0.19.8, as its ZeRO
+// optimizers have it), "megatron", "apex", "mxnet" (1.9.1).
 std::optional<LossScaleRule> find_loss_scale_rule(std::string_view name);
 
 struct LossScaleState {
   double scale = 65536.0;
   int64_t growth_tracker = 0;  // clean steps since the last change
   int64_t hysteresis_left = 1;
+  double next_scale = 65536.0;  // that the next update begins with: another one than `scale` where the rule is delayed
 
   bool operator==(const LossScaleState&) const = default;
 };

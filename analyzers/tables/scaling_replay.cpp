@@ -46,7 +46,7 @@ struct Way {
     flushed = {std::min(flushed.lower, other.flushed.lower), std::max(flushed.upper, other.flushed.upper)};
   }
 };
-using Stand = std::tuple<double, int64_t, int64_t>;  // of LossScaleState
+using Stand = std::tuple<double, int64_t, int64_t, double>;  // a LossScaleState
 
 // More is flushed at a smaller scale, so that beyond those that are known one bound is.
 CountBounds flushed_at(int exponent, const StepGradients& step, size_t format, std::span<const int> exponents) {
@@ -64,7 +64,9 @@ ReplayedScaling replay_scaling(const LossScaleRule& rule, std::span<const StepGr
   result.steps = steps.size();
   result.is_known = !steps.empty();
   const LossScaleState begin = initial_state(rule);
-  const auto stand_of = [](const LossScaleState& state) { return Stand{state.scale, state.growth_tracker, state.hysteresis_left}; };
+  const auto stand_of = [](const LossScaleState& state) {
+    return Stand{state.scale, state.growth_tracker, state.hysteresis_left, state.next_scale};
+  };
   std::map<Stand, Way> ways{{stand_of(begin), {{}, {begin.scale, begin.scale}, {begin.scale, begin.scale}, {}}}};
   for (const StepGradients& step : steps) {
     Between<double> scale{std::get<0>(ways.begin()->first), std::get<0>(ways.rbegin()->first)};
@@ -77,14 +79,14 @@ ReplayedScaling replay_scaling(const LossScaleRule& rule, std::span<const StepGr
     std::map<Stand, Way> next;
     bool undecided = false;
     for (const auto& [stand, way] : ways) {
-      const auto& [at, tracker, hysteresis] = stand;
+      const auto& [at, tracker, hysteresis, next_scale] = stand;
       const int exponent = exponent_of(at);
       const ExponentBounds& fits = step.largest[format];
       const bool may_fit = exponent <= fits.upper, may_overflow = exponent > fits.lower;
       undecided = undecided || (may_fit && may_overflow);
       for (const bool overflows : {false, true}) {
         if (overflows ? !may_overflow : !may_fit) continue;
-        LossScaleState state{at, tracker, hysteresis};
+        LossScaleState state{at, tracker, hysteresis, next_scale};
         update(rule, state, overflows);
         Way then = way;
         then.skipped = {way.skipped.least + overflows, way.skipped.most + overflows};

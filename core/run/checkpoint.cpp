@@ -155,6 +155,7 @@ void write(hdf5::File& file, const CheckpointInfo& info, const SavedTraining& sa
     file.set_attribute(kScaler, "scale", saved.scale->scale);
     file.set_attribute(kScaler, "growth_tracker", static_cast<uint64_t>(saved.scale->growth_tracker));
     file.set_attribute(kScaler, "hysteresis_left", static_cast<uint64_t>(saved.scale->hysteresis_left));
+    file.set_attribute(kScaler, "next_scale", saved.scale->next_scale);
   }
   file.create_array(kExperiment, ElementType::u8, {info.experiment.size()}).write_all(info.experiment.data());
   for (const std::string& group : saved.groups) file.create_group(group);
@@ -404,8 +405,10 @@ class CheckpointFile {
     return number(object, name, least, kMostCounted);
   }
   // One that FP32 holds as a normal number.
-  double loss_scale(const std::string& object, const char* name) const {
-    const double value = needed(file_.real_attribute(object, name), name);
+  // `otherwise`: where there is no such attribute.
+  double loss_scale(const std::string& object, const char* name, std::optional<double> otherwise = {}) const {
+    const std::optional<double> found = file_.real_attribute(object, name);
+    const double value = found || !otherwise ? needed(found, name) : *otherwise;
     constexpr double kLeast = std::numeric_limits<float>::min(), kMost = std::numeric_limits<float>::max();
     if (!(value >= kLeast && value <= kMost)) throw wrong_value(object, name, value, kLeast, kMost);
     return value;
@@ -596,8 +599,9 @@ CheckpointInfo load_checkpoint(const std::string& path, const TrainingState& tra
       if (parameter.model) write_values<double>(parameter.model, to_host(parameter.tensor));
     });
     if (training.scaler && file.exists(kScaler)) {
-      training.scaler->restore(
-          {file.loss_scale(kScaler, "scale"), file.count(kScaler, "growth_tracker"), file.count(kScaler, "hysteresis_left", 1)});
+      const double scale = file.loss_scale(kScaler, "scale");
+      training.scaler->restore({scale, file.count(kScaler, "growth_tracker"), file.count(kScaler, "hysteresis_left", 1),
+                                file.loss_scale(kScaler, "next_scale", scale)});
     }
     if (restored == Restored::part) return file.info();
     const LoaderPosition position{file.count("/", "epoch"), file.count("/", "batch")};

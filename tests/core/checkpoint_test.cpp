@@ -170,6 +170,7 @@ TEST_F(Checkpoints, AResumedRunIsTheRunThatNeverStopped) {
       {"precision=bf16"},
       {"precision=fp16", "scaler.hysteresis=2"},
       {"precision=fp16", "scaler.initial=2^22", "scaler.growth_interval=2", "scaler.hysteresis=3"},
+      {"precision=mxnet", "scaler.initial=2^22", "scaler.growth_interval=3"},
   };
   std::vector<std::pair<std::string, std::vector<std::string>>> runs;
   for (const std::vector<std::string>& precision : precisions) {
@@ -360,6 +361,7 @@ TEST_F(Checkpoints, NumbersThatNoRunHasAreUnreadable) {
                                     {"scaler", "growth_tracker", "-1", "-1, expected 0 to 1099511627776"},
                                     {"scaler", "growth_tracker", "numpy.uint64(2**63)", "9223372036854775807, expected"},
                                     {"scaler", "hysteresis_left", "0", "0, expected 1 to"},
+                                    {"scaler", "next_scale", "float('nan')", "nan, expected"},
                                     {"parameters/fc.bias", "updates", "-3", "-3, expected 0 to"},
                                     {"parameters/fc.bias", "updates", "numpy.uint64(2**63)", "9223372036854775807, expected"},
                                     {"/", "step", "-5", "-5, expected 0 to"},

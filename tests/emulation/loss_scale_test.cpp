@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <memory>
@@ -76,7 +77,7 @@ TEST(LossScale, NeverFallsBelowItsFloorNorToWhereItsInverseIsInfinite) {
 
 TEST(LossScale, HysteresisToleratesAnOverflowUntilTheNextGrowth) {
   LossScaleRule rule = rule_of("deepspeed");
-  rule.growth_interval = 4;
+  rule.growth_interval = 3;
   LossScaleState state = initial_state(rule);
   EXPECT_EQ(update(rule, state, true), LossScaleChange::none);     // tolerated
   EXPECT_EQ(update(rule, state, true), LossScaleChange::backoff);  // no more
@@ -97,7 +98,7 @@ TEST(LossScale, StaysWhereItIsNotDynamic) {
   EXPECT_EQ(state, initial_state(rule));
 }
 
-// DeepSpeed keeps the step of the last overflow instead of a count of clean steps. Its rule, written that way.
+// DeepSpeed keeps the step of the last overflow instead of a count of clean steps. The rule of 0.19.8, written that way.
 TEST(LossScale, FollowsDeepSpeedsOwnBookkeeping) {
   LossScaleRule rule = rule_of("deepspeed");
   rule.growth_interval = 5;
@@ -106,7 +107,8 @@ TEST(LossScale, FollowsDeepSpeedsOwnBookkeeping) {
   int64_t step = 0, last_overflow = -1, hysteresis = 2;
   const Philox random(11, 12);
   for (; step < 2000; ++step) {
-    const bool overflow = random.below(step, 4) == 0;
+    const bool overflow = random.below(step, 8) == 0;
+    const int64_t clean_before = step - last_overflow - 1;
     if (overflow) {
       if (hysteresis == 1) {
         scale = std::max(scale / 2, 1.0);
@@ -114,13 +116,88 @@ TEST(LossScale, FollowsDeepSpeedsOwnBookkeeping) {
         --hysteresis;
       }
       last_overflow = step;
-    } else if ((step - last_overflow) % 5 == 0) {
+    } else if (clean_before > 0 && clean_before % 5 == 0) {
       hysteresis = 2;
       scale *= 2;
     }
     update(rule, state, overflow);
     ASSERT_EQ(state.scale, scale) << step;
     ASSERT_EQ(state.hysteresis_left, hysteresis) << step;
+  }
+}
+
+// MXNet 1.9.1 looks for overflows first, then takes the scale that it decided on in the step before, and decides from that: an
+// overflow skips two steps and quarters the scale.
+TEST(LossScale, MxnetChangesItOneStepLate) {
+  const LossScaleRule rule = rule_of("mxnet");
+  LossScaleState state = initial_state(rule);
+  std::vector<double> used;
+  for (int step = 0; step < 7; ++step) {
+    used.push_back(std::log2(state.scale));
+    update(rule, state, state.scale > 0x1p14);
+  }
+  EXPECT_EQ(used, (std::vector<double>{16, 16, 15, 14, 13, 13, 13}));
+}
+
+TEST(LossScale, FollowsMxnetsOwnBookkeeping) {
+  LossScaleRule rule = rule_of("mxnet");
+  rule.growth_interval = 4;
+  rule.cap = 0x1p17;
+  LossScaleState state = initial_state(rule);
+  double scale = 65536, next = 65536;
+  int64_t unskipped = 0;
+  const Philox random(15, 16);
+  for (int64_t step = 0; step < 2000; ++step) {
+    const bool overflow = random.below(step, 6) == 0;
+    scale = next;
+    unskipped = overflow ? 0 : unskipped + 1;
+    if (overflow) next = scale / 2;
+    if (unskipped == 4) {
+      unskipped = 0;
+      next = std::min(0x1p17, scale * 2);
+    }
+    update(rule, state, overflow);
+    ASSERT_EQ(state.scale, scale) << step;
+    ASSERT_EQ(state.next_scale, next) << step;
+  }
+}
+
+// The scales that a Python program prints in hexadecimal for a line of overflows, one a step, which `{}` in it stands for.
+std::vector<double> scales_of(const std::string& python, std::string program, const std::string& overflows) {
+  program.replace(program.find("{}"), 2, overflows);
+  const std::string command = fmt::format("{} -c \"\n{}\" 2>/dev/null", python, program);
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), [](FILE* file) { return file ? pclose(file) : 0; });
+  std::vector<double> scales;
+  for (double scale = 0; pipe && std::fscanf(pipe.get(), " scale %la", &scale) == 1;) scales.push_back(scale);
+  return scales;
+}
+
+// Runs DeepSpeed's own class where that is installed: 0.19.8 and later have this rule.
+TEST(LossScaleSlow, AgreesWithDeepSpeed) {
+  const std::string python = find_python("deepspeed");
+  if (python.empty()) GTEST_SKIP() << "DeepSpeed is not installed";
+  LossScaleRule rule = rule_of("deepspeed");
+  rule.growth_interval = 3;
+  std::string overflows;
+  const Philox random(17, 18);
+  for (uint64_t i = 0; i < 400; ++i) overflows += random.below(i, 7) == 0 ? '1' : '0';
+  const std::vector<double> scales = scales_of(python,
+                                               "import os, sys\n"
+                                               "out = os.fdopen(os.dup(1), 'w')\n"
+                                               "os.dup2(2, 1)\n"
+                                               "from deepspeed.runtime.fp16 import loss_scaler\n"
+                                               "loss_scaler.dist.get_rank = lambda *_: 1\n"
+                                               "scaler = loss_scaler.DynamicLossScaler(2.0**16, 3, 1, 2, False)\n"
+                                               "for c in '{}':\n"
+                                               "  scaler.update_scale(c == '1')\n"
+                                               "  print('scale', float(scaler.cur_scale).hex(), file=out)\n"
+                                               "out.flush()\n",
+                                               overflows);
+  ASSERT_EQ(scales.size(), overflows.size());
+  LossScaleState state = initial_state(rule);
+  for (size_t i = 0; i < scales.size(); ++i) {
+    update(rule, state, overflows[i] == '1');
+    ASSERT_EQ(state.scale, scales[i]) << i;
   }
 }
 
