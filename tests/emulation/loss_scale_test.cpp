@@ -201,6 +201,36 @@ TEST(LossScaleSlow, AgreesWithDeepSpeed) {
   }
 }
 
+// Runs MXNet's own class where that is installed (1.9.1, with numpy before 1.24).
+TEST(LossScaleSlow, AgreesWithMxnet) {
+  const std::string python = find_python("mxnet");
+  if (python.empty()) GTEST_SKIP() << "MXNet is not installed";
+  LossScaleRule rule = rule_of("mxnet");
+  rule.growth_interval = 4;
+  rule.cap = 0x1p17;
+  std::string overflows;
+  const Philox random(19, 20);
+  for (uint64_t i = 0; i < 400; ++i) overflows += random.below(i, 6) == 0 ? '1' : '0';
+  const std::vector<double> scales = scales_of(python,
+                                               "from mxnet import gluon\n"
+                                               "from mxnet.contrib.amp.loss_scaler import LossScaler\n"
+                                               "weight = gluon.Parameter('weight', shape=(1,), init='ones')\n"
+                                               "weight.initialize()\n"
+                                               "scaler = LossScaler()\n"
+                                               "scaler._scale_seq_len, scaler._max_loss_scale = 4, 2.0**17\n"
+                                               "for c in '{}':\n"
+                                               "  weight.grad()[:] = float('inf') if c == '1' else 1\n"
+                                               "  scaler.has_overflow([weight])\n"
+                                               "  print('scale', float(scaler.loss_scale).hex())\n",
+                                               overflows);
+  ASSERT_EQ(scales.size(), overflows.size());
+  LossScaleState state = initial_state(rule);
+  for (size_t i = 0; i < scales.size(); ++i) {
+    update(rule, state, overflows[i] == '1');
+    ASSERT_EQ(state.scale, scales[i]) << i;
+  }
+}
+
 // Runs PyTorch's own update where it is installed.
 TEST(LossScaleSlow, AgreesWithPyTorch) {
   const std::string python = find_python("torch");
