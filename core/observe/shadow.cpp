@@ -18,10 +18,16 @@ namespace ulpscope {
 namespace {
 
 bool is_narrow_float(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
-// An output in 16 bits that is rounded to nearest: what another rounding makes of it is no error, and is told elsewhere.
+// A product in FP32 whose sums are kept in 16 bits.
+bool has_narrow_sums(const OpCall& call, size_t slot) {
+  return slot == 0 && call.outputs[0].dtype == DType::f32 && call.arithmetic != nullptr &&
+         call.arithmetic->accumulation->narrow != nullptr && is_product(call.op);
+}
+// An output in 16 bits, or of sums in 16 bits, that is rounded to nearest: what another rounding makes of it is no error, and is
+// told elsewhere.
 bool is_looked_at(const OpCall& call, size_t slot) {
   const TensorView& output = call.outputs[slot];
-  if (!is_narrow_float(output.dtype) || output.data == nullptr) return false;
+  if (!(is_narrow_float(output.dtype) || has_narrow_sums(call, slot)) || output.data == nullptr) return false;
   if (std::any_of(call.inputs.begin(), call.inputs.end(),
                   [&](const TensorView& input) { return flushes_input(call, input.dtype); }))
     return false;

@@ -170,6 +170,34 @@ TEST_F(Shadow, MeasuresTheErrorsOfProductsAndOfOneRounding) {
   }
 }
 
+// FP32 results of sums in BF16 have an error, and no rounding of their own.
+TEST_F(Shadow, MeasuresSumsInSixteenBitsOfFp32Runs) {
+  Products products;
+  {
+    Trainer trainer(experiment("bf16", {"shadow.every=1", "shadow.as=fp64", "precision=fp32"}), options());
+    trainer.context().observers.push_back(&products);
+    while (!trainer.finished()) trainer.step();
+  }
+  const auto found = measures();
+  size_t compared = 0;
+  for (const auto& [place, product] : products.of) {
+    const auto [wide, magnitudes, terms] = exact(product);
+    double signal = 0, injected = 0;
+    for (size_t i = 0; i < wide.size(); ++i) {
+      signal += wide[i] * wide[i];
+      injected += std::pow(product.stored[i] - wide[i], 2);
+    }
+    if (signal == 0) continue;
+    const double error = found.at(std::string(kInjectedError)).at(place);
+    EXPECT_NEAR(error, std::sqrt(injected / signal), 1e-12) << product.op;
+    EXPECT_LE(found.at(std::string(kRoundingFloor)).at(place), 0x1p-24) << product.op;
+    EXPECT_GT(error, 0x1p-10) << product.op;
+    ++compared;
+  }
+  EXPECT_GE(compared, 12u);
+  EXPECT_EQ(found.at(std::string(kInjectedError)).size(), compared) << "other ops round to FP32 alone";
+}
+
 // Dropout draws the same mask, norms and functions round once.
 TEST_F(Shadow, OpsThatRoundOnceAreAtTheirFloor) {
   train(experiment("fp32", {"shadow.every=1", "shadow.as=fp64", "precision=pure_bf16"}), options());
