@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "ulpscope/base/clock.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
 #include "ulpscope/cli/output.h"
@@ -59,8 +60,10 @@ int run_opcheck(const Arguments& arguments) {
   if (!folder.empty()) make_output_folder(folder, arguments.has("--force"), "--save");
   const StopSignals signals;
   Progress progress;
-  options.progress = [&](const std::string& op, double done) {
-    if (done > 0) progress.work("checking " + op, done);
+  // A short check needs no word of it.
+  constexpr double kSilent = 2;
+  options.progress = [&, begin = Clock::now()](const std::string& op, double done) {
+    if (seconds_since(begin) > kSilent) progress.work("checking " + op, done);
   };
   options.stopped = [&] { return signals.came(); };
   const OpCheck found = check_ops(options);

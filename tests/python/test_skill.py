@@ -35,7 +35,7 @@ class Skill(unittest.TestCase):
         rows = [row for row in text.splitlines() if row.startswith("| ")]
         commands = [command for row in rows for command in re.findall(r"`ulpscope ([^`]*)`", row)]
         verbs = {command.split()[0] for command in commands} - {"train"}
-        self.assertEqual(verbs, {"report", "nan", "whatif", "scale", "updates", "compare", "export", "findings", "diff"})
+        self.assertEqual(verbs, {"report", "nan", "whatif", "scale", "updates", "compare", "export", "findings", "diff", "opcheck"})
         for command in commands:
             if command == "train":
                 continue
