@@ -223,11 +223,12 @@ std::vector<CheckedOp> ops_of(const OpCheckOptions& options) {
   return ops;
 }
 
-// Broken outputs first; then those whose bound is more than one rounding of the output, by how near they come to it.
+// Broken outputs first, by how far they are beyond their bounds; then the largest errors in ulps. A result that is off by more than
+// itself, as one that is exactly 0, has no last place to count in.
 bool is_worse(const WorstElement& a, const WorstElement& b) {
   const auto key = [](const WorstElement& each) {
-    const double share = each.bound.bound > 0 ? each.bound.computed / each.bound.bound : 0;
-    return std::tuple(each.broken > 0, each.broken > 0 ? each.over_bound : share * each.over_bound, each.over_bound);
+    const double ulps = each.error <= std::fabs(each.bound.exact) ? each.ulps : 0;
+    return std::tuple(each.broken > 0, each.broken > 0 ? each.over_bound : ulps, each.over_bound);
   };
   return key(a) > key(b);
 }

@@ -59,7 +59,7 @@ struct WorstElement {
 
 struct OpCheck {
   std::vector<CheckedOp> ops;       // those that were called
-  std::vector<WorstElement> worst;  // one for each output: broken ones first, then the nearest to what its arithmetic allows
+  std::vector<WorstElement> worst;  // one for each output: broken ones first, then the largest errors in ulps
   uint64_t calls = 0, elements = 0, unknown = 0, broken = 0;
   size_t not_called = 0;  // ops that the user's stop left out
 };
