@@ -57,7 +57,7 @@ Report train_or_stop(std::string_view purpose, const Words& words) {
 int run_demo(const Arguments& arguments) {
   fs::path folder = arguments.text("--output", kFolder);
   if (folder.string().starts_with('-')) folder = "." / folder;
-  // What lies in a folder that somebody named is somebody's. In its own the demo replaces what it wrote.
+  // Files in a folder that somebody named are somebody's. In its own the demo replaces what it wrote.
   make_output_folder(folder, !arguments.has("--output") || arguments.has("--force"), "-o");
   const auto file = [&](const char* name) { return (folder / name).string(); };
   const std::string broken = file("broken.h5"), page = file("broken.html"), repaired = file("repaired.h5");

@@ -13,14 +13,10 @@ namespace {
 
 // The number format that --format names beside how to print.
 const FloatFormat* asked_format(const Arguments& arguments) {
-  const FloatFormat* format = nullptr;
-  for (const std::string& given : arguments.list("--format")) {
-    const std::string name = lower_case(given);
-    if (name == "text" || name == "json" || name == "html") continue;
-    if (format != nullptr) throw usage_error("--format takes one number format, got {} and '{}'", format->name, one_line(given));
-    format = &parse_format(given);
-  }
-  return format;
+  const std::vector<const FloatFormat*> formats = any_formats(arguments);
+  if (formats.size() > 1)
+    throw usage_error("--format takes one number format, got {} and '{}'", formats[0]->name, formats[1]->name);
+  return formats.empty() ? nullptr : formats[0];
 }
 
 std::optional<double> most_error(const Arguments& arguments) {

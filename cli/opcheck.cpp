@@ -2,7 +2,6 @@
 
 #include "ulpscope/base/clock.h"
 #include "ulpscope/base/error.h"
-#include "ulpscope/base/text.h"
 #include "ulpscope/cli/output.h"
 #include "ulpscope/cli/progress.h"
 #include "ulpscope/cli/report_options.h"
@@ -18,17 +17,14 @@ constexpr DType kCheckedTypes[] = {DType::f32, DType::f16, DType::bf16, DType::f
 
 std::vector<DType> asked_types(const Arguments& arguments) {
   std::vector<DType> types;
-  for (const std::string& given : arguments.list("--format")) {
-    const std::string name = lower_case(given);
-    if (name == "text" || name == "json" || name == "html") continue;
-    const FloatFormat& format = parse_format(given);
+  for (const FloatFormat* format : any_formats(arguments)) {
     const auto* found =
-        std::find_if(std::begin(kCheckedTypes), std::end(kCheckedTypes), [&](DType type) { return info(type).format == &format; });
+        std::find_if(std::begin(kCheckedTypes), std::end(kCheckedTypes), [&](DType type) { return info(type).format == format; });
     if (found == std::end(kCheckedTypes))
-      throw usage_error("opcheck: tensors of {} are not checked; expected fp32, fp16, bf16 or fp64", format.name);
+      throw usage_error("opcheck: tensors of {} are not checked; expected fp32, fp16, bf16 or fp64", format->name);
     if (std::find(types.begin(), types.end(), *found) == types.end()) types.push_back(*found);
   }
-  return types.empty() ? std::vector<DType>{DType::f32, DType::f16, DType::bf16} : types;
+  return types.empty() ? OpCheckOptions().types : types;
 }
 
 std::vector<std::string> accumulation_names() {

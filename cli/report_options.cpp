@@ -163,6 +163,15 @@ std::vector<const FloatFormat*> asked_formats(const Arguments& arguments) {
   return formats;
 }
 
+std::vector<const FloatFormat*> any_formats(const Arguments& arguments) {
+  std::vector<const FloatFormat*> formats;
+  for (const std::string& given : arguments.list(kFormatOption)) {
+    const std::string name = lower_case(given);
+    if (name != "text" && name != "json" && name != "html") formats.push_back(&parse_format(given));
+  }
+  return formats;
+}
+
 void print(const Report& report, const Arguments& arguments) { write_stdout(render(report, arguments, text_options_of_stdout())); }
 
 int finish(const Report& report, const Arguments& arguments) {

@@ -36,6 +36,8 @@ std::vector<OptionSpec> join(std::initializer_list<std::vector<OptionSpec>> list
 AnalysisOptions analysis_options(const Arguments& arguments, size_t limit = kDefaultLimit);
 // The number formats that --format names.
 std::vector<const FloatFormat*> asked_formats(const Arguments& arguments);
+// The same where it takes any (number_options): throws Error (usage) for another name that is no way to print.
+std::vector<const FloatFormat*> any_formats(const Arguments& arguments);
 
 // Writes the report to stdout, as print_options ask.
 void print(const Report& report, const Arguments& arguments);

@@ -50,7 +50,7 @@ class Arguments {
   std::vector<std::string> list(std::string_view option) const;
   // Throws Error (usage) where the value is no integer of at least `least`.
   std::optional<int64_t> integer(std::string_view option, int64_t least) const;
-  // Of a time such as 90, 90s, 2m or 1h, in seconds. Throws Error (usage) where the value is none above zero.
+  // A time such as 90, 90s, 2m or 1h in seconds. Throws Error (usage) where the value is none above zero.
   std::optional<double> duration(std::string_view option) const;
   const std::string& positional(size_t index) const { return positionals_.at(index); }
   const std::vector<std::string>& positionals() const { return positionals_; }

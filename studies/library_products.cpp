@@ -16,6 +16,7 @@
 #include "ulpscope/base/philox.h"
 #include "ulpscope/core/run/trainer.h"
 #include "ulpscope/emulation/rounding.h"
+#include "ulpscope/kernels/forwarding_backend.h"
 #include "ulpscope/kernels/product_arithmetic.h"
 #include "ulpscope/kernels/product_factors.h"
 
@@ -41,16 +42,13 @@ std::string key_of(const OpCall& call, const Arithmetic& arithmetic) {
 }
 
 // A plan that notes the products that it is asked for.
-class NotingBackend final : public Backend {
+class NotingBackend final : public ForwardingBackend {
  public:
-  NotingBackend(std::unique_ptr<Backend> plan, std::vector<StepProduct>& products) : plan_(std::move(plan)), products_(products) {}
+  NotingBackend(std::unique_ptr<Backend> plan, std::vector<StepProduct>& products)
+      : ForwardingBackend(std::move(plan)), products_(products) {}
 
-  std::string name() const override { return plan_->name(); }
-  std::string description() const override { return plan_->description(); }
-  std::vector<std::string_view> ops() const override { return plan_->ops(); }
-  bool runs_behind() const override { return plan_->runs_behind(); }
   void submit(const OpCall& call) override {
-    plan_->submit(call);
+    ForwardingBackend::submit(call);
     if (!is_product(call.op) || call.outputs[0].size() == 0) return;
     const Arithmetic arithmetic = call.arithmetic == nullptr ? Arithmetic{} : *call.arithmetic;
     const auto [known, is_new] = places_.emplace(key_of(call, arithmetic), products_.size());
@@ -64,22 +62,8 @@ class NotingBackend final : public Backend {
     }
     ++products_[known->second].calls;
   }
-  void complete() override { plan_->complete(); }
-  const void* host_address(const void* memory) const override { return plan_->host_address(memory); }
-  void copy_to_host(const void* from, void* to, size_t bytes) override { plan_->copy_to_host(from, to, bytes); }
-  void copy_from_host(const void* from, void* to, size_t bytes) override { plan_->copy_from_host(from, to, bytes); }
-  ElementCapture capture_nonfinite(const OpCall& call, int slot) override { return plan_->capture_nonfinite(call, slot); }
-  ElementCapture capture_element(const OpCall& call, int slot, int64_t element) override {
-    return plan_->capture_element(call, slot, element);
-  }
-  void* allocate(size_t bytes) override { return plan_->allocate(bytes); }
-  void release(void* memory, size_t bytes) override { plan_->release(memory, bytes); }
-  size_t allocated_bytes() const override { return plan_->allocated_bytes(); }
-  size_t peak_bytes() const override { return plan_->peak_bytes(); }
-  void reset_peak() override { plan_->reset_peak(); }
 
  private:
-  std::unique_ptr<Backend> plan_;
   std::vector<StepProduct>& products_;
   std::unordered_map<std::string, size_t> places_;
 };

@@ -72,7 +72,7 @@ const std::vector<Case>& all_cases() {
 class Search {
  public:
   Search(const CheckedOp& op, size_t number, const OpCheckOptions& options, Backend& backend, std::function<bool()> ended)
-      : op_(op), number_(number), options_(options), backend_(backend), ended_(std::move(ended)), arithmetic_(op.arithmetic()) {}
+      : op_(op), number_(number), options_(options), backend_(backend), ended_(std::move(ended)) {}
 
   void run() {
     const FloatingPointMode mode;
@@ -107,23 +107,15 @@ class Search {
  private:
   // The largest error over its bound; -1: nothing is known.
   double call(const Case& what, const std::vector<HostTensor>& inputs, InputClass input_class) {
-    const cases::CaseCall prepared(what, inputs, op_.type, StatisticsLevel::none);
-    OpCall call = prepared.call();
-    call.arithmetic = &arithmetic_;
-    const bool is_emulated =
-        op_.accumulation == nullptr || op_.accumulation->accumulator == Accumulator::fp32 || accumulated_product(call);
-    if (!is_emulated) return -1;  // this GPU multiplies such factors as `fp32` does
-    ulpscope::run(backend_, call);
-    const cases::Result result = prepared.result();
-    const cases::CaseCall before(what, inputs, op_.type, StatisticsLevel::none);
-    OpCall asked = before.call();
-    asked.arithmetic = &arithmetic_;
+    const CheckedCall made(op_, what, inputs), before(op_, what, inputs);
+    ulpscope::run(backend_, made.call());
+    const cases::Result result = made.result();
     double largest = -1;
     // Further outputs of a product, the gradients of biases, have no accumulator: they are looked at once.
     const bool is_first = op_.accumulation == nullptr || op_.accumulation == options_.accumulations.front();
     for (size_t slot = 0; slot < (is_first ? what.outputs.size() : 1); ++slot)
       if (!what.outputs[slot].record_only)
-        largest = std::max(largest, compare(what, inputs, input_class, asked, slot, result.outputs[slot]));
+        largest = std::max(largest, compare(what, inputs, input_class, before.call(), slot, result.outputs[slot]));
     ++calls_;
     return largest;
   }
@@ -180,7 +172,6 @@ class Search {
   const OpCheckOptions& options_;
   Backend& backend_;
   std::function<bool()> ended_;
-  Arithmetic arithmetic_;
   uint64_t calls_ = 0;
   std::vector<WorstElement> worst_;
 };
@@ -196,6 +187,14 @@ std::vector<std::string> checked_names() {
       names.push_back(what.op);
   }
   return names;
+}
+
+// Whether products of the op are summed as its accumulation says; a GPU multiplies factors that its tensor cores do not take as
+// `fp32` does.
+bool is_emulated(const CheckedOp& op) {
+  if (op.accumulation == nullptr || op.accumulation->accumulator == Accumulator::fp32) return true;
+  cases::Instance instance(*op.cases.front(), op.type);
+  return accumulated_product(CheckedCall(op, *op.cases.front(), instance.inputs()).call()).has_value();
 }
 
 std::vector<CheckedOp> ops_of(const OpCheckOptions& options) {
@@ -217,7 +216,7 @@ std::vector<CheckedOp> ops_of(const OpCheckOptions& options) {
       const bool has_accumulator = is_product(op) && type != DType::f64;
       if (!has_accumulator) ops.push_back({op, type, nullptr, of_op});
       for (const Accumulation* accumulation : options.accumulations)
-        if (has_accumulator) ops.push_back({op, type, accumulation, of_op});
+        if (const CheckedOp product{op, type, accumulation, of_op}; has_accumulator && is_emulated(product)) ops.push_back(product);
     }
   }
   return ops;
@@ -240,10 +239,10 @@ std::string CheckedOp::name() const {
   return accumulation == nullptr ? text : fmt::format("{}.{}", text, accumulation->name);
 }
 
-Arithmetic CheckedOp::arithmetic() const {
-  Arithmetic how;
-  if (accumulation != nullptr) how.accumulation = accumulation;
-  return how;
+CheckedCall::CheckedCall(const CheckedOp& op, const Case& what, const std::vector<HostTensor>& inputs)
+    : prepared_(what, inputs, op.type, StatisticsLevel::none), call_(prepared_.call()) {
+  if (op.accumulation != nullptr) arithmetic_.accumulation = op.accumulation;
+  call_.arithmetic = &arithmetic_;
 }
 
 OpCheck check_ops(const OpCheckOptions& options) {

@@ -38,7 +38,20 @@ struct CheckedOp {
   uint64_t calls = 0;
 
   std::string name() const;  // "linear.f16.fp32"
-  Arithmetic arithmetic() const;
+};
+
+// The call of a checked op on inputs, with memory of its own.
+class CheckedCall {
+ public:
+  CheckedCall(const CheckedOp& op, const cases::Case& what, const std::vector<cases::HostTensor>& inputs);
+  CheckedCall(const CheckedCall&) = delete;
+  const OpCall& call() const { return call_; }
+  cases::Result result() const { return prepared_.result(); }
+
+ private:
+  Arithmetic arithmetic_;
+  cases::CaseCall prepared_;
+  OpCall call_;
 };
 
 // The element of an output that came nearest to its bound, or farthest beyond it.
@@ -64,7 +77,7 @@ struct OpCheck {
   size_t not_called = 0;  // ops that the user's stop left out
 };
 
-// The same for the same options, but where the budget or the user ends it: the search of an op depends on the seed alone. Throws a
+// A check gives the same again, but where the budget or the user ends it: the search of an op depends on the seed alone. Throws a
 // usage Error where no op has a name that was asked for, and what a call throws.
 OpCheck check_ops(const OpCheckOptions& options);
 

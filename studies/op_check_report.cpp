@@ -34,17 +34,6 @@ Cell accumulation_cell(const CheckedOp& op) {
   return op.accumulation == nullptr ? Cell(NotApplicable{}) : Cell(std::string(op.accumulation->name));
 }
 
-// Makes body(call) with the call of an output's worst element, as it is before it is made.
-template <class Body>
-void with_call(const OpCheck& check, const WorstElement& each, Body body) {
-  const CheckedOp& op = check.ops[each.op];
-  const cases::CaseCall prepared(*each.of, each.inputs, op.type, StatisticsLevel::none);
-  const Arithmetic how = op.arithmetic();
-  OpCall call = prepared.call();
-  call.arithmetic = &how;
-  body(call, prepared);
-}
-
 Table worst_table(const OpCheck& check, std::span<const WorstElement> rows) {
   Table table{
       "worst",
@@ -102,10 +91,8 @@ Table bounds_table(const OpCheck& check, std::span<const WorstElement> rows) {
   for (const WorstElement& each : rows) {
     if (each.of == nullptr) continue;
     const CheckedOp& op = check.ops[each.op];
-    std::string formula;
-    with_call(check, each, [&](const OpCall& call, const cases::CaseCall&) {
-      formula = bound_formula(call, static_cast<int>(each.slot), each.element);
-    });
+    const CheckedCall before(op, *each.of, each.inputs);
+    std::string formula = bound_formula(before.call(), static_cast<int>(each.slot), each.element);
     table.rows.push_back({{},
                           {op.op, std::string(info(op.type).name), accumulation_cell(op), count_cell(each.slot),
                            count_cell(static_cast<uint64_t>(each.element)), each.bound.bound, each.bound.computed, each.error,
@@ -140,17 +127,16 @@ void save(const OpCheck& check, const WorstElement& each, const std::string& sta
     text += fmt::format("input{}: {}\n", i, info(view.dtype).name);
     save_array(fmt::format("{}.input{}.npy", start, i), each.inputs[i]);
   }
-  with_call(check, each, [&](const OpCall& call, const cases::CaseCall& prepared) {
-    const TensorView view = call.outputs[each.slot];
-    text += fmt::format("output {}: {}; element {} is {}, exactly {} + {}, with a bound of {}\n", each.slot, info(view.dtype).name,
-                        each.element, each.stored, each.bound.exact, each.bound.rest, each.bound.bound);
-    std::string exact;
-    for (const ElementBound& bound : bounds_of(call, static_cast<int>(each.slot)))
-      exact.append(reinterpret_cast<const char*>(&bound.exact), sizeof bound.exact);
-    write_npy_file(start + ".exact.npy", {'f', sizeof(double), false}, {view.shape.begin(), view.shape.begin() + view.rank}, exact);
-    run(backend, call);
-    save_array(start + ".output.npy", prepared.result().outputs[each.slot]);
-  });
+  const CheckedCall made(op, *each.of, each.inputs);
+  const TensorView view = made.call().outputs[each.slot];
+  text += fmt::format("output {}: {}; element {} is {}, exactly {} + {}, with a bound of {}\n", each.slot, info(view.dtype).name,
+                      each.element, each.stored, each.bound.exact, each.bound.rest, each.bound.bound);
+  std::string exact;
+  for (const ElementBound& bound : bounds_of(made.call(), static_cast<int>(each.slot)))
+    exact.append(reinterpret_cast<const char*>(&bound.exact), sizeof bound.exact);
+  write_npy_file(start + ".exact.npy", {'f', sizeof(double), false}, {view.shape.begin(), view.shape.begin() + view.rank}, exact);
+  run(backend, made.call());
+  save_array(start + ".output.npy", made.result().outputs[each.slot]);
   atomic_write_file(start + ".txt", text);
 }
 

@@ -63,7 +63,7 @@ double number_of(InputClass input_class, const cases::TensorSpec& spec, const Fl
                  int64_t e) {
   Draws draw(random, e);
   const double ulp = format.epsilon();
-  // The same for all elements of the tensor, or for pairs of them.
+  // These draw one number for all elements of the tensor, and one for a pair of them.
   Draws of_tensor(random, -1), of_pair(random, -2 - e / 2);
   switch (input_class) {
     case InputClass::positive:

@@ -26,7 +26,7 @@ constexpr Template kFewValues{
 constexpr Template kLossInFp32{"advice.loss_in_fp32", "Compute the loss in FP32, from the model's output cast to FP32."};
 
 constexpr size_t kMostLosses = 100, kLeastLosses = 20;
-// From one step to the next at the median.
+// A loss moves in the steps of its type where it moves by so many ulps at most, from one step to the next at the median.
 constexpr double kMostMoved = 2;
 
 void find_loss_in_steps(const RunFacts& facts, Findings& found) {
@@ -37,8 +37,9 @@ void find_loss_in_steps(const RunFacts& facts, Findings& found) {
       const TensorInfo& info_of = selection.tensor(tensor);
       if (info_of.role == Role::loss && is_narrow(info_of.dtype)) narrow.push_back(tensor);
     }
+  if (narrow.empty()) return;
   std::vector<StepLoss> losses = losses_of(facts, facts.judged_range());
-  if (narrow.empty() || losses.size() < kLeastLosses) return;
+  if (losses.size() < kLeastLosses) return;
   if (losses.size() > kMostLosses) losses.erase(losses.begin(), losses.end() - kMostLosses);
   const FloatFormat& format = *info(selection.tensor(narrow.front()).dtype).format;
   // The sum or mean of several losses has finer steps.
@@ -66,9 +67,8 @@ extern constinit const FindingRule precision_loss_in_steps{
     .code = "precision.loss_in_steps",
     .part = Part::errors,
     .raised =
-        "The losses of the last steps, 20 to 100 of them, are numbers of FP16 or BF16, and move by 2 ulps or less from step to "
-        "step "
-        "at the median. A note: gradients do not see the rounding of the loss.",
+        "The losses of the last steps, 20 to 100 of them, are numbers of FP16 or BF16, and move by 2 ulps or less from one to the "
+        "next at the median. A note: gradients do not see the rounding of the loss.",
     .meaning =
         "A BF16 number between 2 and 4 is a multiple of 1/64: what a step gains is less, and the curve stands still or jumps.",
     .help = "The loss in FP32, from logits that are cast before it.",

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "ulpscope/base/philox.h"
@@ -232,6 +233,7 @@ void check_micro_batches(const Experiment& experiment, std::span<const std::uniq
                          ArithmeticRules* arithmetic, ChangedConstants& changed) {
   const int64_t terms = experiment.training.accumulation;
   const Op& accumulate = find_op("accumulate");
+  std::set<DType> said;
   for (const std::unique_ptr<Optimizer>& optimizer : optimizers) {
     for (const OptimizedParameter& parameter : optimizer->parameters()) {
       const DType dtype = (parameter.model ? parameter.model : parameter.tensor).dtype();
@@ -239,7 +241,7 @@ void check_micro_batches(const Experiment& experiment, std::span<const std::uniq
           rounding_of(arithmetic == nullptr ? nullptr : arithmetic->of(accumulate, nullptr, parameter.module));
       if ((dtype != DType::f16 && dtype != DType::bf16) || rounding.mode != RoundingMode::nearest_even) continue;
       const FloatFormat& format = *info(dtype).format;
-      if (terms > most_equal_terms(format))
+      if (terms > most_equal_terms(format) && said.insert(dtype).second)
         changed.add("training.accumulation = {} adds up gradients in {}: {}", terms, upper_case(format.name),
                     loss_of_terms(format, terms));
     }
@@ -252,7 +254,7 @@ void check_accumulators(const Experiment& experiment, std::span<const std::uniqu
                         ArithmeticRules* arithmetic, ChangedConstants& changed) {
   if (arithmetic == nullptr) return;
   const int64_t samples = experiment.training.batch_size;
-  // By the accumulator's name and the number of terms: what they are of.
+  // What the sums are of, by the accumulator's name and the number of terms.
   std::map<std::pair<std::string_view, int64_t>, std::vector<std::string>> sums;
   for (const std::unique_ptr<Optimizer>& optimizer : optimizers) {
     for (const OptimizedParameter& parameter : optimizer->parameters()) {

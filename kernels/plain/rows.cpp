@@ -8,20 +8,26 @@
 namespace ulpscope::plain {
 namespace {
 
+// How many values a row has.
+template <class R>
+int64_t row_length(const OpCall& call) {
+  int64_t n = 1;
+  for (size_t i = 0; i < std::size(R::kInputs); ++i)
+    if (R::kInputs[i] == RowOperand::row && call.inputs[i].rank > 0) n = call.inputs[i].shape[call.inputs[i].rank - 1];
+  return n;
+}
+
 // The wide values of the outputs of a row op, from those of its inputs; of some rows, or where `asked` is empty of all.
 template <class R, typename C>
 std::vector<std::vector<C>> row_values(const OpCall& call, const std::vector<std::vector<C>>& inputs,
                                        std::span<const int64_t> asked) {
   constexpr size_t kInputs = std::size(R::kInputs), kOutputs = std::size(R::kOutputs);
   static_assert(kInputs <= kMaxRowInputs && kOutputs <= kMaxRowOutputs);
-  int64_t n = 1, rows = 0;
+  const int64_t n = row_length<R>(call);
+  int64_t rows = 0;
   std::vector<std::vector<C>> outputs(kOutputs);
-  for (size_t i = 0; i < kInputs; ++i) {
-    if (R::kInputs[i] != RowOperand::row) continue;
-    const TensorView& view = call.inputs[i];
-    n = view.rank > 0 ? view.shape[view.rank - 1] : 1;
-    rows = n > 0 ? view.size() / n : 0;
-  }
+  for (size_t i = 0; i < kInputs; ++i)
+    if (R::kInputs[i] == RowOperand::row) rows = n > 0 ? call.inputs[i].size() / n : 0;
   for (size_t i = 0; i < kOutputs; ++i) outputs[i].resize(static_cast<size_t>(call.outputs[i].size()));
   const R op(*call.attributes);
   const auto form = [&](int64_t r) {
@@ -53,9 +59,7 @@ void row_op(const OpCall& call) {
 
 template <class R, class A>
 std::vector<ElementBound> row_bounds_as(const OpCall& call, int slot, std::span<const int64_t> elements) {
-  int64_t n = 1;
-  for (size_t i = 0; i < std::size(R::kInputs); ++i)
-    if (R::kInputs[i] == RowOperand::row && call.inputs[i].rank > 0) n = call.inputs[i].shape[call.inputs[i].rank - 1];
+  const int64_t n = row_length<R>(call);
   const int64_t stride = std::max<int64_t>(1, R::kOutputs[slot].stride(n));
   std::set<int64_t> rows;
   for (const int64_t e : elements) rows.insert(e / stride);
@@ -122,9 +126,7 @@ struct TracingLoops {
 template <class R, typename C>
 ElementCapture capture_row_as(const OpCall& call, int slot, int64_t e) {
   const std::span<const RowOperand> kinds = R::kInputs;
-  int64_t n = 1;
-  for (size_t i = 0; i < kinds.size(); ++i)
-    if (kinds[i] == RowOperand::row && call.inputs[i].rank > 0) n = call.inputs[i].shape[call.inputs[i].rank - 1];
+  const int64_t n = row_length<R>(call);
   const RowOperand output = R::kOutputs[slot];
   const int64_t row = e / output.stride(n), place = e % output.stride(n);
   // body(i, k, part): value k of the row in input i, and the number of its part among those of all inputs.

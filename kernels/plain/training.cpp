@@ -1,6 +1,7 @@
 // What acts on gradients and parameters in plain loops: unscaling, norms and the updates of optimizers.
 #include <array>
 #include <cmath>
+#include <type_traits>
 
 #include "ulpscope/kernels/output_rounding.h"
 #include "ulpscope/kernels/plain/elementwise.h"
@@ -140,44 +141,43 @@ void update_as(const OpCall& call) {
   record->update_known = true;
 }
 
-template <typename C, typename Update>
-void update(const OpCall& call) {
+// body(intermediates) with those of the call.
+template <typename Body>
+auto with_intermediates(const OpCall& call, Body body) {
   const bool stepwise = call.attributes->value_or("stepwise", 0) != 0;
   const DType type = call.outputs[0].dtype;
-  if (stepwise && type == DType::f16) return update_as<float, RoundedIntermediates<DType::f16>, Update>(call);
-  if (stepwise && type == DType::bf16) return update_as<float, RoundedIntermediates<DType::bf16>, Update>(call);
-  update_as<C, lanes::WideIntermediates, Update>(call);
+  if (stepwise && type == DType::f16) return body(RoundedIntermediates<DType::f16>{});
+  if (stepwise && type == DType::bf16) return body(RoundedIntermediates<DType::bf16>{});
+  return body(lanes::WideIntermediates{});
+}
+
+template <typename C, typename Update>
+void update(const OpCall& call) {
+  // Weights of 16 bits are computed in FP32.
+  with_intermediates(call, [&]<typename Intermediates>(Intermediates) {
+    update_as<std::conditional_t<Intermediates::kRounds, float, C>, Intermediates, Update>(call);
+  });
 }
 
 // The outputs' elements by themselves.
 template <class Update>
 struct UpdatedElement {
+  const OpCall& call;
   Update rule;
   int states;
-  DType type;
-  bool stepwise;
 
-  explicit UpdatedElement(const OpCall& call)
-      : rule(*call.attributes),
-        states(static_cast<int>(call.inputs.size()) - 2),
-        type(call.outputs[0].dtype),
-        stepwise(call.attributes->value_or("stepwise", 0) != 0) {}
+  explicit UpdatedElement(const OpCall& call_)
+      : call(call_), rule(*call.attributes), states(static_cast<int>(call.inputs.size()) - 2) {}
   template <class In>
   typename In::Value operator()(In& in, int slot, int64_t e) const {
-    if (stepwise && type == DType::f16) return element(in, slot, e, RoundedIntermediates<DType::f16>{});
-    if (stepwise && type == DType::bf16) return element(in, slot, e, RoundedIntermediates<DType::bf16>{});
-    return element(in, slot, e, lanes::WideIntermediates{});
-  }
-
- private:
-  template <class In, class Intermediates>
-  typename In::Value element(In& in, int slot, int64_t e, Intermediates stored) const {
     using C = typename In::Value;
     C old[Update::kStates];
     for (int k = 0; k < Update::kStates; ++k) old[k] = k < states ? in(k + 2, e) : C{};
     const C w = in(0, e), g = in(1, e);
-    const auto updated = rule(w, g, old, stored);
-    return slot == 0 ? updated.weight : slot <= states ? updated.state[slot - 1] : updated.update;
+    return with_intermediates(call, [&](auto stored) {
+      const auto updated = rule(w, g, old, stored);
+      return slot == 0 ? updated.weight : slot <= states ? updated.state[slot - 1] : updated.update;
+    });
   }
 };
 

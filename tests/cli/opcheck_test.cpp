@@ -57,7 +57,7 @@ assert (abs(output - true) <= a.shape[-1] * 2.0**-23 * size).all()
   const std::string python = find_python("numpy");
   if (python.empty()) GTEST_SKIP() << "no python3 has numpy";
   EXPECT_EQ(std::system(("'" + python + "' '" + folder.file("check.py") + "' '" + folder.path() + "'").c_str()), 0);
-  // What lies there stays.
+  // Files that are there already stay.
   EXPECT_EQ(run_program({"opcheck", "--op", "relu", "--format", "fp32", "--save", folder.path()}).exit_code, 2);
 }
 

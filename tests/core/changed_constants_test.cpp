@@ -366,7 +366,7 @@ TEST_F(ChangedConstantsTest, SumsOfMoreTermsThanTheirTypeTakesAreSaid) {
   EXPECT_THAT(of_run("precision = \"fp16\"", {"arithmetic.modules.head.accumulate=fp16", "data.shape=[3000]"}),
               sums("accumulate = fp16: sums of at least 3000 terms (results of head.weight)", "2048 arrive, and 32%"));
   EXPECT_THAT(of_run("precision = \"fp16\"", {"arithmetic.ops.conv2d.accumulate=fp16", "data.shape=[3000]"}), IsEmpty());
-  // Of a random walk, whose square grows by 1 a term, each rounding errs by u^2 k / 12 to u^2 k / 3 on average.
+  // A random walk's square grows by 1 a term, and the square of its k-th rounding is u^2 k / 12 to u^2 k / 3 on average.
   const double likely = std::stod(in_fp16.at(0).substr(in_fp16[0].find("likely ") + 7)) / 100, unit = 0x1p-11 * std::sqrt(4096.0);
   EXPECT_GT(likely, unit * std::sqrt(1.0 / 24) / 1.5);
   EXPECT_LT(likely, unit * std::sqrt(1.0 / 6) * 1.5);

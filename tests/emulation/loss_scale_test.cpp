@@ -172,15 +172,30 @@ std::vector<double> scales_of(const std::string& python, std::string program, co
   return scales;
 }
 
+// Overflows of 400 steps, one in `rarity`.
+std::string random_overflows(uint64_t stream, uint32_t rarity) {
+  const Philox random(stream, stream + 1);
+  std::string overflows;
+  for (uint64_t i = 0; i < 400; ++i) overflows += random.below(i, rarity) == 0 ? '1' : '0';
+  return overflows;
+}
+
+void expect_scales(const LossScaleRule& rule, const std::string& overflows, const std::vector<double>& scales) {
+  ASSERT_EQ(scales.size(), overflows.size());
+  LossScaleState state = initial_state(rule);
+  for (size_t i = 0; i < scales.size(); ++i) {
+    update(rule, state, overflows[i] == '1');
+    ASSERT_EQ(state.scale, scales[i]) << i;
+  }
+}
+
 // Runs DeepSpeed's own class where that is installed: 0.19.8 and later have this rule.
 TEST(LossScaleSlow, AgreesWithDeepSpeed) {
   const std::string python = find_python("deepspeed");
   if (python.empty()) GTEST_SKIP() << "DeepSpeed is not installed";
   LossScaleRule rule = rule_of("deepspeed");
   rule.growth_interval = 3;
-  std::string overflows;
-  const Philox random(17, 18);
-  for (uint64_t i = 0; i < 400; ++i) overflows += random.below(i, 7) == 0 ? '1' : '0';
+  const std::string overflows = random_overflows(17, 7);
   const std::vector<double> scales = scales_of(python,
                                                "import os, sys\n"
                                                "out = os.fdopen(os.dup(1), 'w')\n"
@@ -193,12 +208,7 @@ TEST(LossScaleSlow, AgreesWithDeepSpeed) {
                                                "  print('scale', float(scaler.cur_scale).hex(), file=out)\n"
                                                "out.flush()\n",
                                                overflows);
-  ASSERT_EQ(scales.size(), overflows.size());
-  LossScaleState state = initial_state(rule);
-  for (size_t i = 0; i < scales.size(); ++i) {
-    update(rule, state, overflows[i] == '1');
-    ASSERT_EQ(state.scale, scales[i]) << i;
-  }
+  expect_scales(rule, overflows, scales);
 }
 
 // Runs MXNet's own class where that is installed (1.9.1, with numpy before 1.24).
@@ -208,9 +218,7 @@ TEST(LossScaleSlow, AgreesWithMxnet) {
   LossScaleRule rule = rule_of("mxnet");
   rule.growth_interval = 4;
   rule.cap = 0x1p17;
-  std::string overflows;
-  const Philox random(19, 20);
-  for (uint64_t i = 0; i < 400; ++i) overflows += random.below(i, 6) == 0 ? '1' : '0';
+  const std::string overflows = random_overflows(19, 6);
   const std::vector<double> scales = scales_of(python,
                                                "from mxnet import gluon\n"
                                                "from mxnet.contrib.amp.loss_scaler import LossScaler\n"
@@ -223,12 +231,7 @@ TEST(LossScaleSlow, AgreesWithMxnet) {
                                                "  scaler.has_overflow([weight])\n"
                                                "  print('scale', float(scaler.loss_scale).hex())\n",
                                                overflows);
-  ASSERT_EQ(scales.size(), overflows.size());
-  LossScaleState state = initial_state(rule);
-  for (size_t i = 0; i < scales.size(); ++i) {
-    update(rule, state, overflows[i] == '1');
-    ASSERT_EQ(state.scale, scales[i]) << i;
-  }
+  expect_scales(rule, overflows, scales);
 }
 
 // Runs PyTorch's own update where it is installed.

@@ -9,6 +9,7 @@
 #include "tests/support/temporary_folder.h"
 #include "ulpscope/analyzers/report/json.h"
 #include "ulpscope/base/error.h"
+#include "ulpscope/kernels/forwarding_backend.h"
 #include "ulpscope/kernels/op_call_arithmetic.h"
 #include "ulpscope/studies/array_difference.h"
 #include "ulpscope/studies/op_check_report.h"
@@ -17,41 +18,23 @@ namespace ulpscope {
 namespace {
 
 // The CPU backend with a fault in the calls of one op.
-class FaultyBackend final : public Backend {
+class FaultyBackend final : public ForwardingBackend {
  public:
   using Fault = std::function<void(Backend& inner, const OpCall& call)>;
   FaultyBackend(std::string op, Fault fault)
-      : op_(std::move(op)), fault_(std::move(fault)), inner_(make_cpu_backend({.threads = 1})) {}
+      : ForwardingBackend(make_cpu_backend({.threads = 1})), op_(std::move(op)), fault_(std::move(fault)) {}
 
-  std::string name() const override { return inner_->name(); }
-  std::string description() const override { return inner_->description(); }
-  std::vector<std::string_view> ops() const override { return inner_->ops(); }
-  bool runs_behind() const override { return false; }
   void submit(const OpCall& call) override {
     if (call.op == op_) {
-      fault_(*inner_, call);
+      fault_(inner(), call);
     } else {
-      run(*inner_, call);
+      ForwardingBackend::submit(call);
     }
   }
-  void complete() override {}
-  const void* host_address(const void* memory) const override { return memory; }
-  void copy_to_host(const void* from, void* to, size_t bytes) override { inner_->copy_to_host(from, to, bytes); }
-  void copy_from_host(const void* from, void* to, size_t bytes) override { inner_->copy_from_host(from, to, bytes); }
-  ElementCapture capture_nonfinite(const OpCall& call, int slot) override { return inner_->capture_nonfinite(call, slot); }
-  ElementCapture capture_element(const OpCall& call, int slot, int64_t element) override {
-    return inner_->capture_element(call, slot, element);
-  }
-  void* allocate(size_t bytes) override { return inner_->allocate(bytes); }
-  void release(void* memory, size_t bytes) override { inner_->release(memory, bytes); }
-  size_t allocated_bytes() const override { return inner_->allocated_bytes(); }
-  size_t peak_bytes() const override { return inner_->peak_bytes(); }
-  void reset_peak() override { inner_->reset_peak(); }
 
  private:
   std::string op_;
   Fault fault_;
-  std::unique_ptr<Backend> inner_;
 };
 
 OpCheckOptions quick(std::vector<std::string> ops, std::vector<DType> types) {
