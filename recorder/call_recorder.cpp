@@ -222,7 +222,7 @@ void CallRecorder::add_setting(const SettingInfo& setting) {
   check_length(setting.name);
   check_length(setting.value);
   const std::lock_guard lock(state.mutex);
-  if (state.settings_closed) throw usage_error("setting '{}': expected settings before the first step", setting.name);
+  if (state.settings_closed) throw usage_error("setting '{}': expected settings before the first step ends", setting.name);
   state.recorder.add_setting(setting);
 }
 
@@ -267,7 +267,7 @@ void CallRecorder::begin_step(uint64_t number) {
   if (state.in_step) throw usage_error("step {} begins before step {} ended", number, *state.last_step);
   if (state.last_step && number <= *state.last_step)
     throw usage_error("step {} comes after step {}; expected growing numbers", number, *state.last_step);
-  state.in_step = state.settings_closed = true;
+  state.in_step = true;
   state.last_step = number;
   state.recorder.begin_step(number);
   state.counters.reset();
@@ -693,6 +693,7 @@ void CallRecorder::State::clear_step() {
   histograms.clear();
   passes.assign(1, {});
   in_step = false;
+  settings_closed = true;
 }
 
 void CallRecorder::end_step(const StepRow& row) {

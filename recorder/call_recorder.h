@@ -66,7 +66,7 @@ class CallRecorder {
 
   TextNumber intern(std::string_view text);
 
-  void add_setting(const SettingInfo& setting);  // before the first step
+  void add_setting(const SettingInfo& setting);  // before the first step ends
   void add_source(const SourceInfo& source);
   void add_batch(uint32_t source, std::span<const int64_t> samples);
   void add_metric(std::string_view name, MetricKind kind, double value);

@@ -125,7 +125,7 @@ class Recorder {
   Recorder(TraceSink& sink, RecorderOptions options);
   ~Recorder();
 
-  // What the run has, and where its samples come from: before the first step.
+  // What the run has, and where its samples come from: before the first step ends.
   void add_setting(const SettingInfo& setting);
   void add_source(const SourceInfo& source);
 

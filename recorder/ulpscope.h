@@ -124,7 +124,7 @@ ULPSCOPE_EXPORT int ulpscope_flush(ulpscope_recorder *recorder);
 /* A text that calls may refer to as long as the recorder is open: the same text has the same number. */
 ULPSCOPE_EXPORT int ulpscope_intern(ulpscope_recorder *recorder, const char *text, size_t bytes, ulpscope_text *number);
 
-/* A setting of the run, before its first step; kind: ulpscope_setting_kind; given 0: a default. */
+/* A setting of the run, before its first step ends; kind: ulpscope_setting_kind; given 0: a default. */
 ULPSCOPE_EXPORT int ulpscope_setting(ulpscope_recorder *recorder, const char *name, const char *value, int32_t kind, int given);
 /* Where the samples of a data set lie (docs/trace_format.md, Samples): several have one number where it has several files, or
  * parts. NULL texts are empty. */

@@ -71,8 +71,9 @@ bool updates_follow_gradients(const RunFacts& facts) {
 double loss_factor(const RunFacts& facts) { return facts.context.settings.number(SettingKind::loss_factor).value_or(1); }
 SettingMention loss_factor_now(const RunFacts& facts) { return facts.context.settings.now(SettingKind::loss_factor); }
 
-// From so far from 1 on a factor of the loss is told.
-constexpr double kFactor = 10;
+// From so far from 1 on a factor that makes updates longer, and one that makes them shorter, is told. Losses of four micro-batches
+// that are not divided are the usual smallest one of the first kind.
+constexpr double kLongerFactor = 4, kFactor = 10;
 
 // What multiplies the learning rate, step by step, was largest then.
 std::vector<LearningRate>::const_iterator largest_of(const std::vector<LearningRate>& rates,
@@ -121,7 +122,7 @@ Advice shorten_updates(const RunFacts& facts, std::optional<uint32_t> weight, ui
   // Updates of Adam and Lion are as long, however long the gradients are.
   const OpFunction rule = weight ? facts.selection.op(*weight).function : OpFunction::other;
   const SettingMention rate_now = learning_rate_now(facts, weight);
-  if (rule == OpFunction::sgd_update && loss_factor(facts) >= kFactor && updates_follow_gradients(facts)) {
+  if (rule == OpFunction::sgd_update && loss_factor(facts) >= kLongerFactor && updates_follow_gradients(facts)) {
     const Setting factor = advice.lower(loss_factor_now(facts));
     advice.text = kLowerFactorOrRate({{"factor", factor}, {"rate", advice.lower(rate_now)}});
     return advice;

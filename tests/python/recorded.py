@@ -144,7 +144,7 @@ class Recorded:
         self.step.left_out = True
 
     def setting(self, name, value, kind, given):
-        assert not self.steps and self.step is None, "settings come before the first step"
+        assert not self.steps, "settings come before the first step ends"
         self.settings.append((name, value, kind))
 
     def source(self, number, name, samples):

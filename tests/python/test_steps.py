@@ -106,6 +106,8 @@ class Steps(Case):
         self.assertEqual([each[1] for each in steps[0].passes], [0, 1, 2])
         names = [call.call.name for call in steps[0].calls if call.call.parameter == "0.weight" and call.call.phase == "backward"]
         self.assertEqual(names, ["accumulate"] * 2)
+        is_undivided = not divided and not options
+        self.assertEqual(("undivided micro-batches", "3", "loss_factor") in run.made[0].settings, is_undivided)
         return steps, losses
 
     def test_accumulation_of_means(self):

@@ -256,6 +256,11 @@ std::string clipping(const Program& program, double norm) {
                      program.scales_loss ? "scaler.unscale_(optimizer)\n" : "", norm);
 }
 
+std::string divided_loss(const Program& program) {
+  const std::optional<double> factor = number(find(program, Kind::loss_factor));
+  return factor ? fmt::format("loss = loss / {:.12g}  # of each micro-batch, before backward()", *factor) : "";
+}
+
 constexpr std::string_view kWarmup = R"(warmup = torch.optim.lr_scheduler.LinearLR(
     optimizer, start_factor=0.01, total_iters=100
 )
@@ -346,6 +351,8 @@ std::string torch_code_of_change(const SettingChange& change, const Sentences& a
       return momentum(program);
     case Kind::master_weights:
       return master_weights(program);
+    case Kind::loss_factor:
+      return change.way == Way::lower ? divided_loss(program) : "";
     case Kind::clip_norm:
       return change.way == Way::set ? clipping(program, parse_number<double>(change.value).value_or(1)) : "";
     case Kind::warmup:

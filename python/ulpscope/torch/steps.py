@@ -228,6 +228,10 @@ class Steps:
         if self.accumulate is None:
             self.accumulate = "sum" if all(loss.divisor == micro_batches_of(group) for loss in group) else "mean"
         self.recorder.note(f"The loss of a step is the {self.accumulate} of the losses of its micro-batches.")
+        # Gradients are as many times as long as those of the mean.
+        is_undivided = self.accumulate == "mean" and all(loss.divisor is None for loss in group)
+        if is_undivided and self.at.step == self.first_step:
+            self.recorder.setting("undivided micro-batches", str(micro_batches_of(group)), "loss_factor", True)
 
 
 def _peak_memory() -> int:
