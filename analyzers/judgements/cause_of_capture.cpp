@@ -10,6 +10,7 @@
 #include "ulpscope/analyzers/judgements/cause_text.h"
 #include "ulpscope/analyzers/judgements/domain_advice.h"
 #include "ulpscope/analyzers/judgements/origin_facts.h"
+#include "ulpscope/analyzers/judgements/range_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/wide_scope.h"
 #include "ulpscope/analyzers/subject/output_slots.h"
@@ -319,13 +320,32 @@ NonfiniteExplanation explain_normalization(const OriginFacts& origin) {
   return {};
 }
 
+// The name of the op that adds up logarithms of probabilities, those that the mask took to 0 too, and was infinite in that step.
+std::optional<Name> adds_masked_logarithms(const OriginFacts& origin) {
+  const Snapshot& trace = origin.facts.context.trace;
+  for (const GraphEdge& logarithms : trace.graph().uses(origin.made.op)) {
+    if (trace.ops()[logarithms.consumer].function != OpFunction::log_softmax) continue;
+    for (const GraphEdge& use : trace.graph().uses(logarithms.consumer)) {
+      const OpFunction function = trace.ops()[use.consumer].function;
+      const auto sum = origin.recorded(use.consumer, 0);
+      if (!sum || (function != OpFunction::sum && function != OpFunction::mean)) continue;
+      const auto first = origin.facts.ranges().nonfinite(*sum).first;
+      if (first && first->step == origin.origin.position.step) return Name{NameKind::op, trace.ops()[use.consumer].name};
+    }
+  }
+  return std::nullopt;
+}
+
 NonfiniteExplanation explain_operands(const OriginFacts& origin) {
   const CaptureRow& element = origin.capture->element();
   const std::vector<const CaptureRow*> operands = origin.capture->operands(element);
   if (operands.empty() || operands.size() > 3) return {};
   const double filled = attribute(origin.op, "value").value_or(kUnknown);
-  if (origin.op.function == OpFunction::masked_fill && !std::isfinite(filled) && element.value == filled)
+  if (origin.op.function == OpFunction::masked_fill && !std::isfinite(filled) && element.value == filled) {
+    if (const auto sum = adds_masked_logarithms(origin))
+      return {.story = words::kAddsLogarithms({{"value", filled}, {"reader", *sum}}), .help = Advice(words::kLeaveOutOfSum())};
     return {.story = words::kPutsInfinity({{"value", filled}}), .help = Advice(words::kFillFinite())};
+  }
   if (origin.op.function == OpFunction::where) {
     for (const CaptureRow* const operand : operands) {
       const bool is_taken = operand->value == element.value || (std::isnan(operand->value) && std::isnan(element.value));
