@@ -190,9 +190,9 @@ inline constexpr Template kCastTooLarge{"cause.cast_too_large", "{at}{expression
 
 // Infinities on purpose.
 inline constexpr Template kPutsInfinity{"cause.puts_infinity", "It puts {value:special} in place of elements."};
-inline constexpr Template kAddsLogarithms{
-    "cause.adds_logarithms_of_masked",
-    "It puts {value:special} in place of elements, and `{reader}` adds up the logarithms of all probabilities, which are -Inf of these."};
+inline constexpr Template kAddsLogarithms{"cause.adds_logarithms_of_masked",
+                                          "It puts {value:special} in place of elements, and `{reader}` adds up the logarithms of "
+                                          "all probabilities, which are -Inf of these."};
 inline constexpr Template kLeaveOutOfSum{
     "advice.leave_out_of_sum",
     "Leave these elements out of that sum. The one of label smoothing is over all classes: set it to 0, or smooth over the classes "
