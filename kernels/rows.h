@@ -118,28 +118,49 @@ struct RowOp {
   explicit RowOp(const Attributes&) {}
 };
 
-// y = softmax(x); y may be x.
-template <class L>
-ULPSCOPE_LANE_FUNCTION void softmax_of(const L& loops, int64_t n, const typename L::Value* x, typename L::Value* y) {
-  loops.map(ExponentialFrom(loops.largest(n, x)), n, y, x);
-  loops.map(DividedBy(loops.sum(Itself(), n, y)), n, y, y);
-}
+// x / divisor, and 0 in a row of nothing but -Inf.
+template <class T>
+struct DividedOrZero : Narrow {
+  T divisor, largest;
+  ULPSCOPE_LANE_FUNCTION DividedOrZero(T divisor_, T largest_) : divisor(divisor_), largest(largest_) {}
+  template <class V>
+  ULPSCOPE_LANE_FUNCTION V operator()(V x) const {
+    return select(constant<V>(largest) == constant<V>(-kInfinity), constant<V>(0), x / constant<V>(divisor));
+  }
+};
 
-struct Softmax : RowOp {
+// Ops that compute y = softmax(x); y may be x. With the attribute `safe` a row of nothing but -Inf has only zeros, as PyTorch's
+// _safe_softmax makes them; else it is NaN.
+struct SoftmaxOp {
+  bool safe;
+  explicit SoftmaxOp(const Attributes& attributes) : safe(attributes.value_or("safe", 0) != 0) {}
+  template <class L>
+  ULPSCOPE_LANE_FUNCTION void weigh(const L& loops, int64_t n, const typename L::Value* x, typename L::Value* y) const {
+    const auto largest = loops.largest(n, x);
+    loops.map(ExponentialFrom(largest), n, y, x);
+    const auto sum = loops.sum(Itself(), n, y);
+    if (safe)
+      loops.map(DividedOrZero(sum, largest), n, y, y);
+    else
+      loops.map(DividedBy(sum), n, y, y);
+  }
+};
+
+struct Softmax : SoftmaxOp {
   static constexpr const char* kName = "softmax";
   static constexpr RowOperand kInputs[] = {RowOperand::row}, kOutputs[] = {RowOperand::row};
-  using RowOp::RowOp;
+  using SoftmaxOp::SoftmaxOp;
   template <class L>
   ULPSCOPE_LANE_FUNCTION void operator()(const L& loops, const RowCall<typename L::Value>& row) const {
-    softmax_of(loops, row.n, row.inputs[0], row.outputs[0]);
+    weigh(loops, row.n, row.inputs[0], row.outputs[0]);
   }
 };
 
 // The softmax of the elements whose mask is 0; the others are 0. Nothing infinite is stored on the way.
-struct MaskedSoftmax : RowOp {
+struct MaskedSoftmax : SoftmaxOp {
   static constexpr const char* kName = "masked_softmax";
   static constexpr RowOperand kInputs[] = {RowOperand::row, RowOperand::row}, kOutputs[] = {RowOperand::row};
-  using RowOp::RowOp;
+  using SoftmaxOp::SoftmaxOp;
   struct Masked : Narrow {
     template <class V>
     ULPSCOPE_LANE_FUNCTION V operator()(V x, V mask) const {
@@ -150,7 +171,7 @@ struct MaskedSoftmax : RowOp {
   ULPSCOPE_LANE_FUNCTION void operator()(const L& loops, const RowCall<typename L::Value>& row) const {
     auto* y = row.outputs[0];
     loops.map(Masked(), row.n, y, row.inputs[0], row.inputs[1]);
-    softmax_of(loops, row.n, y, y);
+    weigh(loops, row.n, y, y);
   }
 };
 

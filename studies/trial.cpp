@@ -10,6 +10,7 @@
 #include "ulpscope/base/text.h"
 #include "ulpscope/core/data/data_files.h"
 #include "ulpscope/core/nn/model.h"
+#include "ulpscope/core/run/build_model.h"
 #include "ulpscope/studies/guessing.h"
 
 namespace ulpscope {
@@ -30,6 +31,7 @@ Experiment experiment_in(const std::string& capsule, const std::string& text) {
 Experiment experiment_of(const Trial& trial, const CheckpointInfo& start) {
   Experiment experiment = trial.experiment ? *trial.experiment : experiment_in(trial.capsule, start.experiment);
   experiment.given = {};  // the text of a checkpoint has all keys
+  if (trial.by_op) keep_attention(experiment);
   for (const Override& change : trial.changes) apply_override(experiment, change);
   for (const char* key : {"training.steps", "training.epochs", "training.batch_size"}) {
     if (const auto given = experiment.given.overrides.find(key); given != experiment.given.overrides.end())

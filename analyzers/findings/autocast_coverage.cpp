@@ -10,10 +10,12 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/subject/matrix_products.h"
+#include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_rounding.h"
 #include "ulpscope/base/text.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope::findings {
 
@@ -53,6 +55,26 @@ struct Place {
   uint64_t calls = 0;
 };
 
+// The softmax of PyTorch's math path of attention, which computes in FP32 whatever autocast says.
+bool is_safe_softmax(const OpInfo& op) {
+  return has_trait(op.function, kWeighsRow) && (op.name == "_safe_softmax" || attribute(op, "safe").value_or(0) != 0);
+}
+
+// Such a softmax reads the product, with a mask added or not, or the product reads what that gave.
+bool is_of_math_path(const RunFacts& facts, uint32_t product) {
+  const Snapshot& trace = facts.context.trace;
+  const auto inputs = trace.graph().inputs(product), uses = trace.graph().uses(product);
+  const auto is_safe = [&](uint32_t op) { return is_safe_softmax(trace.ops()[op]); };
+  const auto is_read = [&](const GraphEdge& use) {
+    const auto behind = trace.graph().uses(use.consumer);
+    return is_safe(use.consumer) ||
+           (trace.ops()[use.consumer].function == OpFunction::add &&
+            std::any_of(behind.begin(), behind.end(), [&](const GraphEdge& each) { return is_safe(each.consumer); }));
+  };
+  return std::any_of(inputs.begin(), inputs.end(), [&](const GraphEdge& edge) { return is_safe(edge.producer); }) ||
+         std::any_of(uses.begin(), uses.end(), is_read);
+}
+
 // The bytes that casts read and wrote.
 double bytes_of_casts(const RunFacts& facts) {
   double bytes = 0;
@@ -89,7 +111,7 @@ void find_coverage(const RunFacts& facts, Findings& found) {
   std::map<std::string, Place> places;
   double all = 0, all_wide = 0;
   for (const MatrixProduct& product : forward_products(facts.context)) {
-    if (product.shape.k == ProductShape::kUnknown) continue;
+    if (product.shape.k == ProductShape::kUnknown || is_of_math_path(facts, selection.tensor(product.tensor).op)) continue;
     const TensorInfo& made = selection.tensor(product.tensor);
     const uint64_t calls = calls_of(facts, product.tensor).count;
     const double flop = static_cast<double>(calls) * flop_of(facts.context, product);
@@ -139,7 +161,9 @@ extern constinit const FindingRule autocast_coverage{
     .code = "autocast.coverage",
     .part = Part::tensor_cores,
     .raised =
-        "A run multiplied matrices in 16 bits or FP8 in its forward pass, and at least 1% of its matmul FLOPs in a wider type.",
+        "A run multiplied matrices in 16 bits or FP8 in its forward pass, and at least 1% of its matmul FLOPs in a wider type. The "
+        "math "
+        "path of attention, which computes in FP32 on purpose, is left out.",
     .meaning = "Tensor cores multiply 16 bits 8 to 16 times as fast as FP32, so that 1% of the FLOPs may take 7% of the time.",
     .help = "Call these modules under autocast, unless they need the wider type.",
     .is_about_run = false,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <set>
 #include <span>
 #include <string>
@@ -22,6 +23,7 @@ struct TensorRows {
   uint32_t first_sequence = 0;
   uint64_t count = 0;
   double scale = 1, sum_of_squares = NAN;  // of the last one
+  double first_sum_of_squares = NAN;
 };
 
 class LookedAtStep {
@@ -32,10 +34,13 @@ class LookedAtStep {
   void add(const TensorRow& row) {
     const auto [at, is_new] = rows_.try_emplace(row.tensor);
     TensorRows& rows = at->second;
-    if (is_new || row.sequence < rows.first_sequence) rows.first_sequence = row.sequence;
+    rows.sum_of_squares = row.known == StatisticsLevel::values ? row.statistics.sum_of_squares : NAN;
+    if (is_new || row.sequence < rows.first_sequence) {
+      rows.first_sequence = row.sequence;
+      rows.first_sum_of_squares = rows.sum_of_squares;
+    }
     ++rows.count;
     rows.scale = row.scale;
-    rows.sum_of_squares = row.known == StatisticsLevel::values ? row.statistics.sum_of_squares : NAN;
   }
 
   // The gradients that updates of the step read; nothing where one is not known.
@@ -69,10 +74,10 @@ class LookedAtStep {
     std::vector<uint32_t> found;
     for (const auto& [sum, rows] : rows_) {
       const TensorInfo& info = tensor(sum);
-      if (facts_.selection.op(sum).function != OpFunction::accumulate || !updated_before.contains(info.parameter)) continue;
-      const auto edges = facts_.context.trace.graph().inputs(info.op, step_.graph);
-      const auto is_earlier = [&](const GraphEdge& edge) { return is_of_earlier_step(edge, info, rows); };
-      if (std::any_of(edges.begin(), edges.end(), is_earlier) && is_updated_by(sum)) found.push_back(sum);
+      if (!is_sum(sum) || !updated_before.contains(info.parameter)) continue;
+      const std::set<uint32_t> sums = sums_of(info.parameter);
+      const bool is_kept = count_of(sums) > 1 ? all_were_added(sums) : read_earlier(info, rows);
+      if (is_kept && is_updated_by(sum)) found.push_back(sum);
     }
     return found;
   }
@@ -100,17 +105,60 @@ class LookedAtStep {
 
   const TensorInfo& tensor(uint32_t index) const { return facts_.selection.tensor(index); }
 
+  bool is_of_optimizer(const GraphEdge& edge) const { return facts_.context.trace.ops()[edge.producer].phase == Phase::optimizer; }
+
+  bool is_sum(uint32_t made) const { return facts_.selection.op(made).function == OpFunction::accumulate; }
+
+  // Edges are those of all calls of the step, so that of several sums of a parameter it is not known which read what. Where the
+  // first gradient of the step began anew there are fewer sums than gradients, and where it was added to zeros the sum is what it
+  // was.
+  bool all_were_added(const std::set<uint32_t>& sums) const {
+    std::set<uint32_t> gradients;
+    for (const uint32_t sum : sums) {
+      for (const GraphEdge& edge : facts_.context.trace.graph().inputs(tensor(sum).op, step_.graph)) {
+        if (is_of_optimizer(edge)) return false;
+        for (const uint32_t made : facts_.context.graph.made_by(edge.producer, edge.slot))
+          if (rows_.contains(made) && !is_sum(made) && is_gradient(tensor(made).role)) gradients.insert(made);
+      }
+    }
+    if (gradients.empty()) return false;
+    const auto first = [&](const std::set<uint32_t>& made) {
+      return rows_
+          .at(*std::min_element(made.begin(), made.end(),
+                                [&](uint32_t a, uint32_t b) { return rows_.at(a).first_sequence < rows_.at(b).first_sequence; }))
+          .first_sum_of_squares;
+    };
+    const double sum = first(sums), gradient = first(gradients);
+    return count_of(sums) >= count_of(gradients) && std::isfinite(sum) && std::isfinite(gradient) && sum != gradient;
+  }
+
+  std::set<uint32_t> sums_of(const std::string& parameter) const {
+    std::set<uint32_t> sums;
+    for (const auto& [made, rows] : rows_)
+      if (is_sum(made) && is_gradient(tensor(made).role) && tensor(made).parameter == parameter) sums.insert(made);
+    return sums;
+  }
+  uint64_t count_of(const std::set<uint32_t>& tensors) const {
+    return std::accumulate(tensors.begin(), tensors.end(), uint64_t{0},
+                           [&](uint64_t sum, uint32_t made) { return sum + rows_.at(made).count; });
+  }
+
+  // The one sum of the step began with what an earlier step had made.
+  bool read_earlier(const TensorInfo& sum, const TensorRows& rows) const {
+    const auto edges = facts_.context.trace.graph().inputs(sum.op, step_.graph);
+    return std::any_of(edges.begin(), edges.end(), [&](const GraphEdge& edge) { return is_of_earlier_step(edge, sum, rows); });
+  }
+
   // The sum read a gradient of its parameter along the edge that was made in a step before. Passes of several losses have the same
   // ops, whose outputs may be several tensors: it read the last one before it, where there is one.
   bool is_of_earlier_step(const GraphEdge& edge, const TensorInfo& sum, const TensorRows& rows) const {
-    if (facts_.context.trace.ops()[edge.producer].phase == Phase::optimizer) return false;
+    if (is_of_optimizer(edge)) return false;
     bool is_of_parameter = false, is_of_step = false;
     for (const uint32_t made : facts_.context.graph.made_by(edge.producer, edge.slot)) {
       const auto at = rows_.find(made);
       if (at == rows_.end() || !is_gradient(tensor(made).role)) continue;
       is_of_parameter = is_of_parameter || tensor(made).parameter == sum.parameter;
-      // Only the first of several sums of a step can have begun so, and the others have read it.
-      is_of_step = is_of_step || (edge.producer == sum.op ? rows.count > 1 : at->second.first_sequence < rows.first_sequence);
+      is_of_step = is_of_step || (edge.producer != sum.op && at->second.first_sequence < rows.first_sequence);
     }
     return is_of_parameter && !is_of_step;
   }

@@ -194,7 +194,7 @@ void Namer::name_value(Output& output, size_t index) const {
   if (made_by.kind == OpKind::source && !output.part.empty()) output.what.clear();
 }
 
-// "head.weight (FP16)"
+// "head.weight (FP16)"; of several of parts of a value, "qkv linear (query, FP32)"
 void Namer::name_holder(Output& output, size_t index) const {
   const bool is_scale = op(index).kind == OpKind::quantize && tensor(index).slot > 0;
   const size_t quantized = is_scale ? find(op(index).id, 0) : kNone;
@@ -204,7 +204,8 @@ void Namer::name_holder(Output& output, size_t index) const {
   output.tells_phase = !is_parameter && outputs_[output.root].tells_phase && op(output.root).phase == op(index).phase;
   output.what = is_scale               ? join("quantization", output_words(index))
                 : is_plain_copy(index) ? "copy"
-                                       : fmt::format("({})", type_text(info.dtype));
+                : info.name.empty()    ? fmt::format("({})", type_text(info.dtype))
+                                       : fmt::format("({}, {})", info.name, type_text(info.dtype));
 }
 
 void Namer::name_gradients(const Members& members) {

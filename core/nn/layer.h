@@ -49,7 +49,11 @@ struct LayerSurroundings {
   std::optional<int64_t> smallest_batch = {};         // samples in the smallest batch of the training, where that is known
   std::shared_ptr<const EncoderOutput> encoded = {};  // within a decoder
   std::shared_ptr<const Fp8Layers> fp8 = {};          // nullptr: no layer does
+  AttentionKind attention = AttentionKind::sdpa;      // of layers that do not say their own
 };
+
+// The kind that an attention layer says, or that of the precision where it leaves that open.
+AttentionKind attention_kind(const LayerSpec& spec, AttentionKind of_precision);
 
 // What a layer is built from.
 struct LayerArguments {

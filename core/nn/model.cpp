@@ -3,8 +3,8 @@
 namespace ulpscope {
 
 Model::Model(std::span<const LayerSpec> specs, SampleShape input, std::optional<int64_t> smallest_batch, int64_t indices,
-             std::shared_ptr<const Fp8Layers> fp8)
-    : Layer("", {.smallest_batch = smallest_batch, .encoded = {}, .fp8 = std::move(fp8)}) {
+             std::shared_ptr<const Fp8Layers> fp8, AttentionKind attention)
+    : Layer("", {.smallest_batch = smallest_batch, .encoded = {}, .fp8 = std::move(fp8), .attention = attention}) {
   for (const LayerSpec& spec : specs) {
     input = add_layer(spec, std::move(input), indices).output_shape();
     indices = 0;

@@ -15,7 +15,7 @@ class Model : public Layer {
   // Error (usage) that names the first layer that does not fit, what came and what it expects.
   // Samples are values, or where `indices` is not 0 indices below it.
   Model(std::span<const LayerSpec> layers, SampleShape input, std::optional<int64_t> smallest_batch = {}, int64_t indices = 0,
-        std::shared_ptr<const Fp8Layers> fp8 = {});
+        std::shared_ptr<const Fp8Layers> fp8 = {}, AttentionKind attention = AttentionKind::sdpa);
 
   // Is shown what each of the layers gives in a forward pass, by its place among them.
   using Watch = std::function<void(size_t layer, const Tensor& output)>;

@@ -76,11 +76,22 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& weight, const T
 Tensor gather(const Tensor& x, int dim, const Tensor& indices);
 Tensor index_select(const Tensor& x, int dim, const Tensor& indices);
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& indices, const Tensor& values);
-// softmax(query key^T / sqrt(E)) value for query [..., L, E], key [..., S, E] and value [..., S, V]. Where `masked`, which
-// broadcasts to [..., L, S], is given and not 0, the score is -Inf, or has mask_value added to it in its own type. Every op of it
-// is recorded.
-Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& masked = {},
-                                    std::optional<double> mask_value = {});
+// Where attention divides its scores by sqrt(E), and which type it keeps them in.
+enum class AttentionKind : uint8_t {
+  sdpa,            // the math path of PyTorch's scaled_dot_product_attention: both factors are multiplied by E^-1/4, and from there
+                   // to the result all is FP32 of 16-bit inputs; a query whose keys are all masked gets zeros
+  mha,             // as torch.nn.MultiheadAttention: the query is divided, and each op has its type of autocast
+  explicit_scores  // the scores are divided, and each op has its type of autocast
+};
+const char* name_of(AttentionKind kind);  // "sdpa", "mha", "explicit"
+struct AttentionOptions {
+  AttentionKind kind = AttentionKind::sdpa;
+  Tensor masked = {};                     // broadcasts to [..., L, S]: where it is not 0, the score is -Inf,
+  std::optional<double> mask_value = {};  // or has this added to it, in its own type; of sdpa, in the query's
+};
+// softmax(query key^T / sqrt(E)) value for query [..., L, E], key [..., S, E] and value [..., S, V]. Every op of it is recorded.
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                                    const AttentionOptions& options = {});
 // One step of a recurrent network, gates in PyTorch's order: from what the input and the hidden state give to the gates, their
 // products with the weights, [N, gates H] both.
 struct LstmState {

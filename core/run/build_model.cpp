@@ -94,12 +94,24 @@ std::shared_ptr<const Fp8Layers> fp8_layers(const Experiment& experiment) {
   return layers;
 }
 
+void keep_attention_of(std::vector<LayerSpec>& layers, AttentionKind of_precision) {
+  for (LayerSpec& layer : layers) {
+    for (std::vector<LayerSpec>& within : layer.lists) keep_attention_of(within, of_precision);
+    const std::vector<LayerOption>& options = layer.type->options;
+    const bool has_kind =
+        std::any_of(options.begin(), options.end(), [](const LayerOption& option) { return option.key == "kind"; });
+    if (has_kind) layer.set("kind", std::string(name_of(attention_kind(layer, of_precision))));
+  }
+}
+
 }  // namespace
+
+void keep_attention(Experiment& experiment) { keep_attention_of(experiment.model.layers, row_of(experiment.precision).attention); }
 
 std::unique_ptr<Model> build_model(const Experiment& experiment, const Dataset& dataset) {
   const auto make = [&] {
     return std::make_unique<Model>(experiment.model.layers, dataset.input_shape(), smallest_batch(experiment, dataset),
-                                   dataset.input_indices(), fp8_layers(experiment));
+                                   dataset.input_indices(), fp8_layers(experiment), row_of(experiment.precision).attention);
   };
   // A layer's message begins with its own place.
   const std::string of_samples = experiment.overrides_of(

@@ -194,6 +194,8 @@ void check_masks(const Experiment& experiment, const std::vector<LayerSpec>& lay
     for (const std::vector<LayerSpec>& within : layer.lists) check_masks(experiment, within, name + '.', changed);
     if (layer.type->name != "attention" || !layer.has("mask_value") || layer.dtype) continue;
     const double value = layer.number("mask_value");
+    const bool is_safe = attention_kind(layer, row_of(experiment.precision).attention) == AttentionKind::sdpa;
+    if (is_safe && value < 0) continue;
     if (std::isfinite(value) && std::isinf(round_to_format(format, round_to_f32(value))))
       changed.add("mask_value = {:g} of {} is Inf in {} (largest number {:.6g}): softmax gives NaN for a row in which {} masked",
                   value, name, upper_case(format.name), format.largest_finite(), value < 0 ? "every place is" : "a place is");

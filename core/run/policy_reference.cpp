@@ -54,15 +54,32 @@ their inputs as they are. `autocast.ops`, `autocast.modules` and a layer's `dtyp
 
 )";
 
-constexpr std::string_view kEnd = R"(
+constexpr std::string_view kAttentionText = R"(
 - **own**: the type that the inputs have; mixed inputs go to the widest.
 - **16 bits**: FP16 or BF16. **FP32**: FP32.
 - **inferred**: 16 bits where an input comes in 16 bits and none was kept in FP32, else FP32 or what came.
 - **error**: refused, with a message that says what to use.
 
+## Attention
+
+The layers `attention` and `cross_attention` divide scores, the products of queries and keys, by sqrt(E), E the features of a head. Where they
+do, and in which type scores are kept, is their `kind`; `auto`, the default, takes that of the precision. Every op of them is recorded.
+
+| kind | scores | of FP16 scores, Inf from | of the precisions |
+|---|---|---|---|
+)";
+
+constexpr std::string_view kEnd = R"(
+- `sdpa` is the math path of PyTorch's `scaled_dot_product_attention` (2.13): query and key, FP32 from here on, are multiplied by E^-1/4 each,
+  and what the softmax weighs is rounded to 16 bits once. What is added where `mask_value` masks is rounded to the query's type first. A query
+  whose keys are all at -Inf gets zeros.
+- `mha` is the order of `torch.nn.MultiheadAttention` (with `need_weights`) and of Keras' and GluonNLP's layers. Autocast, or the type of the
+  model, rounds each op. A query whose keys are all masked gets NaN.
+- `explicit` is how attention is often written by hand.
+
 ## What differs from the libraries
 
-- **PyTorch**: the CUDA lists. Attention is recorded as the ops that it is made of.
+- **PyTorch**: the CUDA lists.
 - **Keras**: a layer casts its inputs to its compute type, and all within it is of that type: softmax too, unless the layer says
   `dtype = "fp32"`. Layers that normalize widen their input and round their output; here layer_norm, rms_norm and group_norm hand on
   FP32, and what takes it rounds it. The loss is FP32.
@@ -175,12 +192,32 @@ std::string class_table() {
   return text;
 }
 
+std::string attention_table() {
+  struct Kind {
+    AttentionKind kind;
+    std::string_view scores, overflow;
+  };
+  static constexpr Kind kKinds[] = {
+      {AttentionKind::sdpa, "(q E^-1/4) (k E^-1/4), FP32 of 16-bit inputs", "none: they are FP32"},
+      {AttentionKind::mha, "(q / sqrt(E)) k, in the type of `matmul`", "q k of 65,520 sqrt(E)"},
+      {AttentionKind::explicit_scores, "(q k) / sqrt(E), in the type of `matmul`", "q k of 65,520"},
+  };
+  std::string text;
+  for (const auto& [kind, scores, overflow] : kKinds) {
+    std::string names;
+    for (const PrecisionRow& row : precision_rows())
+      if (row.attention == kind) names += fmt::format("{}`{}`", names.empty() ? "" : ", ", row.name);
+    text += fmt::format("| `{}` | {} | {} | {} |\n", name_of(kind), scores, overflow, names.empty() ? "none" : names);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string policy_reference() {
   std::string text(kPoliciesIntroduction);
   for (const PrecisionRow& row : precision_rows()) text += types_row(row);
-  return text + std::string(kTypesText) + class_table() + std::string(kEnd);
+  return text + std::string(kTypesText) + class_table() + std::string(kAttentionText) + attention_table() + std::string(kEnd);
 }
 
 }  // namespace ulpscope

@@ -42,6 +42,7 @@ struct PrecisionRow {
   bool fp8 = false;              // linear layers compute in FP8, all else as `dtype` has it
   bool narrow_loss = false;      // the loss and floating-point targets are rounded to `dtype`
   const char* scaler = nullptr;  // the preset of its gradient scaler; nullptr: none
+  AttentionKind attention = AttentionKind::sdpa;  // of attention layers that do not say their own
 
   ParameterTypes parameter_types() const;
 };

@@ -307,11 +307,11 @@ TEST_F(ChangedConstantsTest, AScaleThatIsInfiniteInTheTypeOfTheLossIsSaid) {
 
 // Each optimizer is called as its table in the experiment.
 TEST_F(ChangedConstantsTest, AMaskThatIsInfiniteInTheTypeOfTheScoresIsSaid) {
-  const auto said = [&](const char* precision, const char* mask, const char* keys = "") {
+  const auto said = [&](const char* precision, const char* mask, const char* keys = "", const char* kind = "explicit") {
     const Experiment experiment = parse_experiment(fmt::format(R"(precision = "{}"
 model.layers = [{{ type = "residual", name = "block", layers = [
-  {{ type = "attention", name = "heads", heads = 1, causal = true, mask_value = {}{} }} ] }}])",
-                                                               precision, mask, keys),
+  {{ type = "attention", name = "heads", heads = 1, causal = true, mask_value = {}{}, kind = "{}" }} ] }}])",
+                                                               precision, mask, keys, kind),
                                                    "test");
     return changed_constants(experiment, {}, nullptr);
   };
@@ -320,6 +320,9 @@ model.layers = [{{ type = "residual", name = "block", layers = [
   EXPECT_THAT(said("fp16", "-65519"), IsEmpty());  // rounds to -65504
   EXPECT_EQ(said("fp16", "-65520").size(), 1u);
   EXPECT_THAT(said("bf16", "-1e9"), IsEmpty());
+  EXPECT_THAT(said("fp16", "-1e9", "", "auto"), IsEmpty()) << "a query without keys gets zeros";
+  EXPECT_EQ(said("fp16", "1e9", "", "auto").size(), 1u) << "Inf - Inf";
+  EXPECT_EQ(said("mixed_float16", "-1e9", "", "auto").size(), 1u) << "as Keras, whose softmax gives NaN";
   EXPECT_THAT(said("fp32", "-1e9"), IsEmpty());
   EXPECT_THAT(said("fp16", "-1e9", ", dtype = \"fp32\""), IsEmpty());
 }

@@ -16,7 +16,9 @@
 namespace ulpscope {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::IsNan;
 
 // A layer as a file has it, and the shape of a sample that it takes.
 struct LayerRow {
@@ -308,6 +310,44 @@ TEST_F(LayerTest, HoldsLayers) {
         error.what(),
         "block (residual): first (linear): expected samples of [features] or [places, features] (put a flatten before it), "
         "got [5, 2, 2]");
+  }
+}
+
+// Scores of 102,400 in a head of 64 features, by the formulas of torch 2.13's scaled_dot_product_attention (math path) and
+// MultiheadAttention: FP16 holds them behind a division only, and then each query weighs its equal keys alike.
+TEST_F(LayerTest, KindsOfAttentionScaleTheirScoresWhereTheirLibrariesDo) {
+  Autocast fp16({DType::f16, nullptr, {}, {}});
+  const AutocastScope scope(&fp16);
+  const int64_t shape[] = {1, 1, 3, 64};
+  const Tensor x = from_host(*context().backend, DType::f16, shape, std::vector<double>(3 * 64, 40));
+  const auto attend = [&](AttentionKind kind) { return to_host(scaled_dot_product_attention(x, x, x, {.kind = kind})); };
+  EXPECT_THAT(attend(AttentionKind::sdpa), Each(40));
+  EXPECT_THAT(attend(AttentionKind::mha), Each(40));
+  EXPECT_THAT(attend(AttentionKind::explicit_scores), Each(IsNan()));
+  // 64 * 300 * 300 / 8 is Inf in FP16 wherever it is divided, and FP32 holds it.
+  const Tensor larger = from_host(*context().backend, DType::f16, shape, std::vector<double>(3 * 64, 300));
+  const auto of_larger = [&](AttentionKind kind) {
+    return to_host(scaled_dot_product_attention(larger, larger, x, {.kind = kind}));
+  };
+  EXPECT_THAT(of_larger(AttentionKind::sdpa), Each(40));
+  EXPECT_THAT(of_larger(AttentionKind::mha), Each(IsNan()));
+}
+
+// torch 2.13: _safe_softmax in the math path of scaled_dot_product_attention, softmax in MultiheadAttention.
+TEST_F(LayerTest, AQueryWithoutKeysGetsZerosOrNan) {
+  const Tensor x = random(DType::f32, {1, 1, 3, 4}, 3), none = attention_mask(3, 3, true, 2);
+  for (const std::optional<double> value : {std::optional<double>(), std::optional(-1e9)}) {
+    SCOPED_TRACE(value.has_value());
+    Autocast fp16({DType::f16, nullptr, {}, {}});
+    const AutocastScope scope(&fp16);  // in which -1e9 is -Inf
+    const auto first_query = [&](AttentionKind kind) {
+      std::vector<double> values = to_host(scaled_dot_product_attention(x, x, x, {kind, none, value}));
+      values.resize(4);
+      return values;
+    };
+    EXPECT_THAT(first_query(AttentionKind::sdpa), Each(0));
+    EXPECT_THAT(first_query(AttentionKind::mha), Each(IsNan()));
+    EXPECT_THAT(first_query(AttentionKind::explicit_scores), Each(IsNan()));
   }
 }
 

@@ -170,7 +170,7 @@ precision = "fp16"
 [model]
 layers = [
   { type = "reshape", shape = [16, 24] },
-  { type = "attention", name = "heads", heads = 2 },
+  { type = "attention", name = "heads", heads = 2, kind = "explicit" },
   { type = "lstm", name = "rnn", hidden_size = 20, return_sequences = false },
   { type = "linear", name = "head", out_features = 10 },
 ]

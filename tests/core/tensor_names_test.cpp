@@ -199,10 +199,12 @@ TEST_F(TensorNamesOfRuns, GradientsThatMeetAreToldFromTheirSum) {
   EXPECT_EQ(function_of("blocks.1.feed_forward.norm layer_norm input gradient"), OpFunction::layer_norm_backward);
   EXPECT_EQ(function_of("blocks.1.feed_forward.norm layer_norm gradient"), OpFunction::matmul);
   EXPECT_EQ(function_of("blocks.1.attention.heads masked_softmax gradient"), OpFunction::matmul);
-  EXPECT_EQ(function_of("blocks.1.attention.heads scale gradient"), OpFunction::softmax_backward);
-  // Queries, keys and values are parts of one value.
-  for (const char* part : {"first matmul first", "first matmul second", "second matmul second"})
-    EXPECT_EQ(function_of(fmt::format("blocks.1.attention.heads {} input gradient", part)), OpFunction::matmul);
+  EXPECT_EQ(function_of("blocks.1.attention.heads first matmul gradient"), OpFunction::softmax_backward);
+  // Queries, keys and values are parts of one value, each cast for itself.
+  for (const char* part : {"query", "key", "value"})
+    EXPECT_EQ(function_of(fmt::format("blocks.1.attention.heads.qkv linear ({}, FP32)", part)), OpFunction::cast);
+  for (const char* part : {"first scale", "second scale", "second matmul second"})
+    EXPECT_EQ(function_of(fmt::format("blocks.1.attention.heads {} input gradient (FP16)", part)), OpFunction::cast);
   EXPECT_EQ(function_of("blocks.1.attention.heads.qkv linear gradient"), OpFunction::cat);
 }
 

@@ -118,12 +118,15 @@ def attention(run, layer, path, x):
 
 
 def attended(run, q, k, v, masked):
+    """The math path of scaled_dot_product_attention: autocast casts what comes in, and from there to the result all is FP32."""
     places, size = k.value.shape[-2:]
-    product = lambda a, b, terms: run.op("lower", torch.matmul, a, b, terms=terms, backward=terms + places)
-    scores = run.op("input", lambda t: t / math.sqrt(size), product(q, k.view(lambda t: t.transpose(-1, -2)), size))
+    q, k, v = (run.op("lower", lambda t: t, x) for x in (q, k, v))
+    product = lambda a, b, terms: run.op("fp32", torch.matmul, a, b, terms=terms, backward=terms + places)
+    q, k = (run.op("fp32", lambda t: t * math.sqrt(1 / math.sqrt(size)), x) for x in (q, k))
+    scores = product(q, k.view(lambda t: t.transpose(-1, -2)), size)
     weights = run.op("fp32", lambda t: (t if masked is None else t.masked_fill(masked, -math.inf)).softmax(-1), scores,
                      terms=places, backward=places)
-    return product(weights, v, places)
+    return run.op("lower", lambda t: t, product(weights, v, places))
 
 
 def cross_attention(run, layer, path, x):

@@ -54,7 +54,11 @@ const std::map<std::string, Function, std::less<>>& functions() {
       {"softmax_along", [](In in, A a) { return Tensors{softmax(in[0], dim(a))}; }},
       {"log_softmax_along", [](In in, A a) { return Tensors{log_softmax(in[0], dim(a))}; }},
       {"attention",
-       [](In in, A) { return Tensors{scaled_dot_product_attention(in[0], in[1], in[2], in.size() > 3 ? in[3] : Tensor())}; }},
+       [](In in, A a) {
+         const AttentionOptions options{.kind = static_cast<AttentionKind>(whole(a, "kind")),
+                                        .masked = in.size() > 3 ? in[3] : Tensor()};
+         return Tensors{scaled_dot_product_attention(in[0], in[1], in[2], options)};
+       }},
   };
   return table;
 }

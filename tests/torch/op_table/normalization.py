@@ -1,5 +1,6 @@
 """Ops on rows, normalizations and attention."""
 
+import functools
 import math
 
 import numpy as np
@@ -237,11 +238,14 @@ def torch_group_norm(x, w, b, groups, eps):
     return torch.group_norm(x, int(groups), w, b, eps)
 
 
-def draw_attention(d):
+KINDS = ("sdpa", "mha", "explicit")  # of attention, by their numbers in ours
+
+
+def draw_attention(d, kind):
     batch, queries, keys, width = d.shape(0, 2, 4), d.between(1, 6), d.between(1, 6), d.choice([1, 4, 5, 16])
     batch = tuple(max(extent, 1) for extent in batch)
     specs = [Spec((*batch, queries, width)), Spec((*batch, keys, width)), Spec((*batch, keys, d.between(1, 5)))]
-    return specs + ([Spec((queries, keys), mask=True, gradient=False)] if d.chance(0.5) else []), {}
+    return specs + ([Spec((queries, keys), mask=True, gradient=False)] if d.chance(0.5) else []), {"kind": KINDS.index(kind)}
 
 
 def product(a, b):
@@ -255,7 +259,7 @@ def turned(x):
     return x.moved(lambda v: np.swapaxes(v, -1, -2))
 
 
-def attention(c):
+def explicit_attention(c):
     q, k, v = c.x[:3]
     c.factor = 1 / math.sqrt(q.v.shape[-1])
     scores = (product(q, turned(k)).store() * c.factor).store()
@@ -263,20 +267,55 @@ def attention(c):
     return [product(c.weights, v).store()]
 
 
-def attention_gradient(c):
+def explicit_attention_gradient(c):
     (q, k, v), g = c.x[:3], c.g[0]
     scores = softmax_gradient(product(g, turned(v)).store(), c.weights).store()
     products = (scores * c.factor).store()
     return [product(products, k).store(), product(turned(products), q).store(), product(turned(c.weights), g).store(), None][:len(c.x)]
 
 
-def exact_attention(q, k, v, mask=None):
-    """PyTorch's own adds -Inf to masked scores, and gives 0 for a query without keys."""
+def multi_head_attention(c):
+    q, k, v = c.x[:3]
+    c.factor = 1 / math.sqrt(q.v.shape[-1])
+    c.query = (q * c.factor).store()
+    scores = product(c.query, turned(k)).store()
+    c.weights = softmax(masked(scores, c.x[3]) if len(c.x) > 3 else scores).store()
+    return [product(c.weights, v).store()]
+
+
+def multi_head_attention_gradient(c):
+    (q, k, v), g = c.x[:3], c.g[0]
+    scores = softmax_gradient(product(g, turned(v)).store(), c.weights).store()
+    query = (product(scores, k).store() * c.factor).store()
+    return [query, product(turned(scores), c.query).store(), product(turned(c.weights), g).store(), None][:len(c.x)]
+
+
+def math_path(c):
+    """From FP32 of the inputs to the output all is FP32; a query without keys gets 0."""
+    q, k, v = c.x[:3]
+    c.factor = math.sqrt(1 / math.sqrt(q.v.shape[-1]))
+    c.query, c.key = (q * c.factor).wide(), (k * c.factor).wide()
+    scores = product(c.query, turned(c.key)).wide()
+    scores = masked(scores, c.x[3]) if len(c.x) > 3 else scores
+    has_none = np.all(scores.v == -np.inf, axis=-1, keepdims=True)
+    c.weights = softmax(scores).where(~has_none, ball(0)).wide()
+    return [product(c.weights, v).store()]
+
+
+def math_path_gradient(c):
+    (q, k, v), g = c.x[:3], c.g[0]
+    scores = softmax_gradient(product(g, turned(v)).wide(), c.weights).wide()
+    query, key = product(scores, c.key).wide(), product(turned(scores), c.query).wide()
+    return [(query * c.factor).store(), (key * c.factor).store(), product(turned(c.weights), g).store(), None][:len(c.x)]
+
+
+def exact_attention(q, k, v, mask=None, kind=None):
+    """PyTorch's own gives 0 for a query without keys."""
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     return (scores if mask is None else scores.masked_fill(mask, -math.inf)).softmax(-1) @ v
 
 
-def torch_attention(q, k, v, mask=None):
+def torch_attention(q, k, v, mask=None, kind=None):
     return functional.scaled_dot_product_attention(q, k, v, attn_mask=None if mask is None else ~mask)
 
 
@@ -303,5 +342,10 @@ NORMALIZATIONS = [
     Row("batch_norm", torch_batch_norm, draw_batch_norm, batch_norm, batch_norm_gradient, wide=(False, True, True),
         slots=lambda a: (0, 3, 4) if a["training"] else (0,), truth=exact_batch_norm, formula_decides=True),
     Row("group_norm", torch_group_norm, draw_group_norm, group_norm, group_norm_gradient, formula_decides=True),
-    Row("attention", torch_attention, draw_attention, attention, attention_gradient, truth=exact_attention, formula_decides=True),
+    Row("attention", torch_attention, functools.partial(draw_attention, kind="explicit"), explicit_attention,
+        explicit_attention_gradient, truth=exact_attention, variant="explicit", formula_decides=True),
+    Row("attention", torch_attention, functools.partial(draw_attention, kind="mha"), multi_head_attention,
+        multi_head_attention_gradient, truth=exact_attention, variant="mha", formula_decides=True),
+    Row("attention", torch_attention, functools.partial(draw_attention, kind="sdpa"), math_path, math_path_gradient, variant="sdpa",
+        formula_decides=True),
 ]
