@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -185,6 +187,7 @@ struct CallRecorder::State {
     if (!in_step) throw usage_error("{}: expected a step that began", what);
   }
   std::span<const int64_t> shape_of_output(const Output& output) const { return {extents.data() + output.shape, output.rank}; }
+  void find_loss(StepRow& row);
   void write_calls();
   void clear_step();
 
@@ -193,6 +196,7 @@ struct CallRecorder::State {
   std::deque<Text> texts;
   std::unordered_map<std::string_view, TextNumber> by_text;
   std::unordered_map<uint64_t, Identity> identities;  // by id
+  std::unordered_set<uint64_t> loss_ops;              // by id: an output of theirs was a loss
   CallCounters counters;
   std::optional<uint64_t> last_step;
   bool in_step = false, settings_closed = false;
@@ -696,10 +700,31 @@ void CallRecorder::State::clear_step() {
   settings_closed = true;
 }
 
-void CallRecorder::end_step(const StepRow& row) {
+// A loop may give up a step because its loss is not finite, so that no backward pass tells the loss: what was the loss of another step
+// has its value.
+void CallRecorder::State::find_loss(StepRow& row) {
+  for (const Call& call : calls)
+    if (std::any_of(call.outputs.begin(), call.outputs.end(), [](const Output& each) { return each.label.role == Role::loss; }))
+      loss_ops.insert(call.id);
+  if (row.loss_known) return;
+  for (const Call& call : calls) {
+    if (call.progress != Progress::ended || passes[call.pass].phase == Phase::evaluation || !loss_ops.contains(call.id)) continue;
+    for (const Output& output : call.outputs) {
+      const HealthCounts& counts = output.record.health();
+      if (counts.count != 1 || output.record.nonfinite() == 0) continue;
+      constexpr double kInf = std::numeric_limits<double>::infinity();
+      row.loss = counts.nan > 0 ? std::nan("") : counts.positive_infinity > 0 ? kInf : -kInf;
+      row.loss_known = true;
+      return;
+    }
+  }
+}
+
+void CallRecorder::end_step(const StepRow& told) {
   State& state = *state_;
   const std::lock_guard lock(state.mutex);
   state.require_step("the end of a step");
+  StepRow row = told;
   if (const std::string problem = problem_of(row); !problem.empty()) throw usage_error("step {}: {}", *state.last_step, problem);
   size_t open = 0;
   std::string first;
@@ -712,6 +737,7 @@ void CallRecorder::end_step(const StepRow& row) {
       for (const State::Batch& batch : pass.batches)
         state.recorder.add_batch(pass.phase == Phase::evaluation ? Phase::evaluation : Phase::forward, pass.micro_batch,
                                  batch.source, batch.samples);
+    state.find_loss(row);
     state.write_calls();
     state.recorder.end_step(row);
   } catch (const std::exception& error) {

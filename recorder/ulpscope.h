@@ -168,7 +168,7 @@ enum {
 typedef struct {
   uint32_t size;
   uint32_t known; /* ULPSCOPE_KNOWS_..., added */
-  double loss;    /* unscaled */
+  double loss;    /* unscaled; where it is not known, and an op whose output was a loss before gave NaN or Inf, that is it */
   double learning_rate;
   double scale_before, scale_after;            /* the loss scale; it may be 0 or infinite */
   double gradient_norm, clipped_gradient_norm; /* of the unscaled gradients, before and after clipping */

@@ -23,7 +23,7 @@ constexpr Template kBadSample{"data.nonfinite.sample", "{kind} in the data: {sam
 constexpr Template kBadBatchesHold{"data.nonfinite.batches_hold", "{batches} batches of {place} hold NaN or Inf."};
 constexpr Template kBadBatches{"data.nonfinite", "{kind} in the data: {batches} batches of {place}, first in step {step}{rank}."};
 constexpr Template kBadBatch{"data.nonfinite.one_batch", "{kind} in the data: one batch of {place}, in step {step}{rank}."};
-constexpr Template kHarmless{"data.nonfinite.harmless", "None of it reached a loss or a weight."};
+constexpr Template kHarmless{"data.nonfinite.harmless", "None of it reached a weight."};
 constexpr Template kFixBadSample{"advice.fix_sample", "Fix or drop the sample: no format and no loss scale helps."};
 constexpr Template kFixBadSamples{"advice.fix_samples", "Fix or drop the samples: no format and no loss scale helps."};
 

@@ -36,6 +36,7 @@ constexpr Template kBecomesNonfinite{"range.nonfinite.becomes",
 constexpr Template kCameOutInStep{"range.nonfinite.came_out_in_step",
                                   "It came in step {step}{rank}, in {elements} of {count:count element}."};
 constexpr Template kFilledIn{"range.nonfinite.filled_in", "{place} fills in the Inf that this NaN comes from."};
+constexpr Template kGivenUp{"range.nonfinite.given_up", "The program gave up step {step}, the last one, before an update."};
 constexpr Template kNonfiniteHarmless{"range.nonfinite.harmless", "None of it reached a weight."};
 
 // An earlier one did none.
@@ -85,6 +86,7 @@ void tell_nonfinite(const RunFacts& facts, const NonfiniteOrigin& origin, Findin
     extent.value = {"tensors", count_cell(tensors), Unit::count};
   Sentences title = nonfinite_title(facts, origin, explanation);
   if (ranges.harm() == Severity::info && !ranges.is_filtered()) title += kNonfiniteHarmless();
+  if (ranges.gave_up_last_step()) title += kGivenUp({{"step", ordinal(facts.steps().last.step)}});
   if (origin.filled) title += kFilledIn({{"place", tensor_place(facts.selection, *origin.filled)}});
   title += further_harm(facts, origin);
   title += nonfinite_tensors(facts);

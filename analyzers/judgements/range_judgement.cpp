@@ -42,6 +42,8 @@ RangeJudgement::RangeJudgement(const AnalysisContext& context, const StepFacts& 
   nonfinite_in_order_ = find_nonfinite();
   reached_weights_ = find_in_weights(context.selection);
   harm_ = judge_harm(context.selection, whole);
+  gave_up_last_step_ = harm_ == Severity::info && find_given_up(whole);
+  if (gave_up_last_step_) harm_ = Severity::warning;
   harm_done_ = harm_done(whole, steps.broken_from());
   if (harm_ == Severity::info && divides_by_nonfinite()) {
     uint64_t most = 0;
@@ -145,6 +147,24 @@ Severity RangeJudgement::judge_harm(const Selection& selection, const StepTotals
     if (is_gradient_of_parameters(role) && nonfinite(tensor.index).rows > 0) return Severity::warning;
   }
   return harms_losses(steps) ? Severity::warning : Severity::info;
+}
+
+bool RangeJudgement::find_given_up(const StepTotals& steps) const {
+  if (is_filtered_ || steps.count == 0 || steps.last.skipped || steps.last.level == RecordLevel::off) return false;
+  if (context_.settings.with_value(SettingKind::optimizer).empty() || context_.trace.ranks().size() != 1) return false;
+  bool holds = false, is_updated = false;
+  context_.trace.visit_rows_without_histograms({steps.last.step, steps.last.step + 1}, [&](std::span<const TensorRow> rows) {
+    for (const TensorRow& row : rows) {
+      const TensorInfo& made = context_.selection.tensor(row.tensor);
+      const OpInfo& op = context_.selection.op(row.tensor);
+      is_updated = is_updated || op.kind == OpKind::update;
+      const bool may_be_loss = op.phase == Phase::loss && row.statistics.count == 1;
+      const bool is_harmful = is_gradient(made.role) ? op.phase == Phase::backward : may_be_loss;
+      holds = holds || (is_harmful && !is_mask(row.tensor) && stored_nonfinite(row, made.dtype) > 0);
+    }
+    return !is_updated;
+  });
+  return holds && !is_updated;
 }
 
 // Where the run broke, what reached a loss or a weight did the harm; where no step was taken to its end, what reached a gradient of

@@ -63,6 +63,8 @@ class RangeJudgement {
   // where steps were taken or wasted with them or an op divided by them, a note where ops or the scaler took them away.
   Severity harm() const { return harm_; }
   bool reached_weights() const { return reached_weights_; }
+  // The last step ended before an update, with NaN or Inf in a gradient or a loss, and no scaler skipped it: the program gave it up.
+  bool gave_up_last_step() const { return gave_up_last_step_; }
   // Some tensors were not asked for, or not recorded: what became of the others is not known.
   bool is_filtered() const { return is_filtered_; }
 
@@ -73,6 +75,7 @@ class RangeJudgement {
   std::vector<uint32_t> find_nonfinite() const;
   bool find_in_weights(const Selection& selection) const;
   Severity judge_harm(const Selection& selection, const StepTotals& steps) const;
+  bool find_given_up(const StepTotals& steps) const;
   bool divides_by_nonfinite() const;
   // NaN and infinities that no overflow made, which a smaller loss scale keeps no step from.
   void find_skipped_for_nan(uint64_t steps);
@@ -89,7 +92,7 @@ class RangeJudgement {
   std::vector<Tensor> tensors_;
   std::vector<bool> is_mask_;
   std::vector<uint32_t> nonfinite_in_order_;
-  bool broke_ = false, reached_weights_, is_filtered_;
+  bool broke_ = false, reached_weights_, is_filtered_, gave_up_last_step_;
   Severity harm_;
   uint64_t steps_ = 0;                                         // of the run
   bool had_nonfinite_losses_ = false, wastes_losses_ = false;  // some of them were not finite, and many

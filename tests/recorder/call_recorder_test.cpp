@@ -205,6 +205,25 @@ TEST_F(Calls, OutputsThatComeLaterKeepTheTensorsThatWere) {
   EXPECT_THAT(rows, ElementsAre("0 f32", "0 f64", "0 f32", "1 f32", "0 f64", "0 f64", "1 f64"));
 }
 
+// A loop that gives a step up before the backward pass tells no loss of it; the op that made the others has it.
+TEST_F(Calls, ALossThatIsNotFiniteAndWasNotToldIsThatOfTheLossesOp) {
+  const auto loss_of = [&](uint64_t step, float value, bool is_told, Phase phase = Phase::forward) {
+    recorder_.begin_step(step);
+    recorder_.begin_pass(phase, 0, 0);
+    record(call("other"), {NAN});
+    record(call("mean"), {value}, is_told ? CallLabel{.role = Role::loss} : CallLabel{});
+    recorder_.end_step(is_told ? StepRow{.loss = value, .loss_known = true} : StepRow{});
+    return sink_.steps.back();
+  };
+  EXPECT_FALSE(loss_of(0, INFINITY, false).loss_known) << "no op is known to make losses yet";
+  EXPECT_EQ(loss_of(1, 2, true).loss, 2);
+  EXPECT_FALSE(loss_of(2, 3, false).loss_known) << "a finite one may belong to anything";
+  EXPECT_FALSE(loss_of(3, INFINITY, false, Phase::evaluation).loss_known);
+  EXPECT_EQ(loss_of(4, -INFINITY, false).loss, -INFINITY);
+  const StepRow broken = loss_of(5, NAN, false);
+  EXPECT_TRUE(broken.loss_known && std::isnan(broken.loss));
+}
+
 TEST_F(Calls, AnOpWhoseInputsWereNotToldIsNoOrigin) {
   sink_.keep_rows = true;
   recorder_.begin_step(0);
