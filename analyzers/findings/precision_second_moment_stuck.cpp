@@ -9,6 +9,7 @@
 #include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
+#include "ulpscope/analyzers/subject/tensor_rounding.h"
 #include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope::findings {

@@ -69,6 +69,33 @@ class LookedAtStep {
     return scale >= kLeastScaleTold && squares > 0 && std::isfinite(squares) && is_in_norm ? std::optional(scale) : std::nullopt;
   }
 
+  // What was unscaled in a step whose scale was put on some loss, of gradients that had none of it.
+  struct Unscaled {
+    std::vector<uint32_t> never_scaled;
+    bool is_all = true;
+  };
+  Unscaled unscaled() const {
+    Unscaled found;
+    const auto has_scale = [&](const auto& each) {
+      return tensor(each.first).role == Role::loss && each.second.scale == step_.scale_before;
+    };
+    if (step_.scale_before < kLeastScaleTold || std::none_of(rows_.begin(), rows_.end(), has_scale)) return found;
+    for (const auto& [made, rows] : rows_) {
+      if (facts_.selection.op(made).function != OpFunction::unscale || tensor(made).role != Role::unscaled_gradient) continue;
+      bool reads_values = false, reads_scaled = false;
+      const auto look_for_scale = [&](uint32_t, const TensorRows& read) { reads_scaled = reads_scaled || read.scale != 1; };
+      for_each_gradient(tensor(made).op, [&](uint32_t gradient, const TensorRows& read) {
+        reads_values = reads_values || (std::isfinite(read.sum_of_squares) && read.sum_of_squares > 0);
+        look_for_scale(gradient, read);
+        // Gradients of several losses add up, of which one may have been scaled.
+        if (is_sum(gradient)) for_each_gradient(tensor(gradient).op, look_for_scale);
+      });
+      if (reads_values && !reads_scaled) found.never_scaled.push_back(made);
+      found.is_all = found.is_all && !reads_scaled;
+    }
+    return found;
+  }
+
   // Gradients of parameters that an update had read before, which began with what was made in a step before this one.
   std::vector<uint32_t> began_with_earlier(const std::set<std::string>& updated_before) const {
     std::vector<uint32_t> found;
@@ -237,18 +264,24 @@ std::vector<LookedAtStep> first_taken_steps(const RunFacts& facts) {
 GradientsRead gradients_read(const RunFacts& facts) {
   GradientsRead read;
   GradientsRead::Kept kept;
+  GradientsRead::NeverScaled never_scaled;
   std::set<std::string> updated;
   for (const LookedAtStep& step : first_taken_steps(facts)) {
     ++read.steps;
     if (!read.scaled)
       if (auto gradients = step.read_by_updates())
         if (const auto scale = step.scale_in(*gradients)) read.scaled = {step.row().step, *scale, std::move(*gradients)};
+    if (LookedAtStep::Unscaled unscaled = step.unscaled(); !unscaled.never_scaled.empty()) {
+      if (never_scaled.steps++ == 0)
+        never_scaled = {step.row().step, 1, step.row().scale_before, unscaled.is_all, std::move(unscaled.never_scaled)};
+    }
     if (std::vector<uint32_t> earlier = step.began_with_earlier(updated); !earlier.empty()) {
       if (kept.steps++ == 0) kept = {step.row().step, 1, std::move(earlier)};
     }
     updated.merge(step.updated_parameters());
   }
   if (kept.steps > 0) read.kept = std::move(kept);
+  if (never_scaled.steps > 0) read.never_scaled = std::move(never_scaled);
   return read;
 }
 

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 
-from ._formats import NAMES
+from ._formats import NAMES, counted
 from ._library import Error
 
 
@@ -52,7 +52,7 @@ class Scaler(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """All that was found; `files` are those that were read, and `left_out` says of others in the folder why they were not. `groups` are
+    """All that was found; `files` are those that were read, and `left_out` says of others in the folder, and of tensors, why they were not. `groups` are
     weights, `others` what is none beside them, as a list of losses."""
 
     path: str
@@ -89,7 +89,7 @@ def read(path: str, model: Optional[torch.nn.Module] = None) -> Checkpoint:
         prefix = os.path.basename(file) if len(files) > 1 else ""
         try:
             if file.endswith(_SAFE_ENDING):
-                found.groups.append(Group(prefix, _floating(_load_safetensors(file)), ordered=False))
+                found.groups.append(Group(prefix, _floating(_load_safetensors(file), found.left_out), ordered=False))
             else:
                 _walk(load_torch(file), prefix, found)
         except Error as error:
@@ -197,7 +197,7 @@ def _walk(item: Any, path: str, found: Checkpoint) -> None:
     elif _is_scaler(item):
         found.scalers.append(Scaler(path, item))
     else:
-        tensors = _floating(item)
+        tensors = _floating(item, found.left_out)
         if tensors:
             found.groups.append(Group(path, tensors))
         for key, value in item.items():
@@ -205,17 +205,35 @@ def _walk(item: Any, path: str, found: Checkpoint) -> None:
                 _walk(value, f"{path}/{key}" if path else str(key), found)
 
 
-def _floating(item: Dict[Any, Any]) -> Dict[str, torch.Tensor]:
-    seen, tensors = set(), {}
+def _kept_otherwise(tensor: torch.Tensor) -> str:
+    """How a tensor of numbers is kept, where that is not as an array of real ones; else nothing."""
+    if tensor.is_nested:
+        return "nested"
+    if tensor.is_quantized:
+        return "quantized"
+    if tensor.dtype.is_complex:
+        return "complex"
+    return "" if tensor.layout is torch.strided else "sparse"
+
+
+def _floating(item: Dict[Any, Any], left_out: List[str]) -> Dict[str, torch.Tensor]:
+    """Tensors in floating point, each once; of those that are kept otherwise a line goes to `left_out`."""
+    seen, tensors, others = set(), {}, {}
     for name, value in item.items():
-        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.dtype not in NAMES:
+        if not isinstance(value, torch.Tensor):
             continue
-        if value.is_meta or value.numel() == 0:
+        if how := _kept_otherwise(value):
+            others[str(name)] = how
+            continue
+        if value.dtype not in NAMES or value.is_meta or value.numel() == 0:
             continue
         memory = (value.data_ptr(), value.dtype, tuple(value.shape), value.stride())
         if memory not in seen:  # tied weights are one parameter, under two names
             seen.add(memory)
             tensors[str(name)] = value
+    if others:
+        more = f" and {counted(len(others) - 1, 'more tensor', 'more tensors')}" if len(others) > 1 else ""
+        left_out.append(f"`{next(iter(others))}`{more}: tensors that are {' or '.join(dict.fromkeys(others.values()))} are not looked at.")
     return tensors
 
 

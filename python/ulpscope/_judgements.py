@@ -72,8 +72,9 @@ def _others(count: int, what: str, plural: str) -> str:
     return "" if count == 0 else f" {counted(count, 'more ' + what, 'more ' + plural)}"
 
 
-def _is_mask(name: str, found: Magnitudes) -> bool:
-    return "mask" in name and found.nan == 0 and found.inf > 0 and found.zeros > 0 and found.nonzero == 0
+def _is_mask(name: str, tensor: torch.Tensor, found: Magnitudes) -> bool:
+    """Of zeros and infinities alone, as what is added to scores of attention; a vector may be a bias that was never trained."""
+    return (tensor.dim() > 1 or "mask" in name) and found.nan == 0 and found.inf > 0 and found.zeros > 0 and found.nonzero == 0
 
 
 def _rows(tensors: List[Tuple[str, Magnitudes]]) -> List[Dict[str, Any]]:
@@ -82,8 +83,8 @@ def _rows(tensors: List[Tuple[str, Magnitudes]]) -> List[Dict[str, Any]]:
 
 def _nonfinite_weights(held: List[Tuple[str, torch.Tensor, Magnitudes]], others: List[Tuple[str, torch.Tensor, Magnitudes]]) -> List[Finding]:
     nonfinite = [(name, tensor, found) for name, tensor, found in held if found.nan or found.inf]
-    masks = [(name, found) for name, _, found in nonfinite if _is_mask(name, found)]
-    bad = [(name, found) for name, tensor, found in nonfinite if not _is_mask(name, found) and tensor.dim() > 0]
+    masks = [(name, found) for name, tensor, found in nonfinite if _is_mask(name, tensor, found)]
+    bad = [(name, found) for name, tensor, found in nonfinite if not _is_mask(name, tensor, found) and tensor.dim() > 0]
     beside = [(name, found) for name, tensor, found in nonfinite if tensor.dim() == 0]  # as the best value of a metric, which begins as Inf
     beside += [(name, found) for name, _, found in others if found.nan or found.inf]
     findings = []

@@ -392,9 +392,54 @@ TEST(RunFindings, UpdatesThatReadScaledGradientsAreToldByTheNorm) {
   }
 }
 
-// A sum that reads itself: of two sums in a step the second one reads the first one, a single one what an earlier step left.
+// A scaler that multiplied a loss from which nothing went back, one from which all did, and a program that scales by itself.
+TEST(RunFindings, GradientsThatNeverHadTheScaleAreToldWhereALossHasIt) {
+  struct Case {
+    double of_loss, of_gradient;
+    bool is_told;
+  };
+  for (const auto& [of_loss, of_gradient, is_told] : {Case{0x1p10, 1, true}, Case{0x1p10, 0x1p10, false}, Case{1, 1, false}}) {
+    SCOPED_TRACE(fmt::format("{} {}", of_loss, of_gradient));
+    SyntheticTrace trace;
+    TensorInfo loss, gradient, unscaled;
+    loss.role = Role::loss;
+    gradient.role = Role::weight_gradient;
+    unscaled.role = Role::unscaled_gradient;
+    gradient.parameter = unscaled.parameter = "fc.weight";
+    const uint32_t scaled = trace.add_output({1, 0, "scale", "", Phase::scaling, "", {}}, loss);
+    const uint32_t read = trace.add_output({2, 0, "matmul", "fc", Phase::backward, "", {}}, gradient);
+    const uint32_t made = trace.add_output({3, 0, "unscale", "fc", Phase::scaling, "", {}}, unscaled);
+    trace.sink().add_edge({0, 2, 0, 1, 0});
+    for (int step = 0; step < 12; ++step) {
+      TensorRow of_scaled = make_row({1024}, DType::f32), of_read = make_row({0.5}, DType::f32);
+      of_scaled.scale = of_loss;
+      of_read.scale = of_gradient;
+      trace.add(scaled, of_scaled);
+      trace.add(read, of_read);
+      trace.add(made, make_row({0x1p-11}, DType::f32));
+      trace.end_step(SyntheticTrace::default_step(1.0 + step, 0x1p10));
+    }
+    const Report report = analyze_all(trace.read(), {});
+    const Finding* const found = find_finding(report, "updates.never_scaled");
+    ASSERT_EQ(found != nullptr, is_told) << report.verdict_text;
+    if (!is_told) continue;
+    EXPECT_EQ(found->title.front().text(),
+              "Gradients were divided by the loss scale, and no loss that they come from had been multiplied by it: in 12 of the "
+              "first 12 steps, `fc.weight` (unscaled gradient) was 1,024x too small.");
+    EXPECT_EQ(found->severity, Severity::error);
+  }
+}
+
+// A sum that reads itself reads what an earlier step left, unless one gradient more was made in the step than was added, which the
+// first sum read, or the first sum is what was added to zeros.
 TEST(RunFindings, GradientsOfEarlierStepsAreToldOfSumsThatBeginWithThem) {
-  for (const int sums : {1, 2}) {
+  struct Case {
+    int gradients, sums;
+    bool begins_with_zeros, is_told;
+  };
+  for (const auto& [gradients, sums, begins_with_zeros, is_told] :
+       {Case{1, 1, false, true}, Case{3, 2, false, false}, Case{2, 2, false, true}, Case{2, 2, true, false}}) {
+    SCOPED_TRACE(fmt::format("{} {} {}", gradients, sums, begins_with_zeros));
     SyntheticTrace trace;
     TensorInfo gradient, sum, weight;
     gradient.role = Role::weight_gradient;
@@ -408,17 +453,17 @@ TEST(RunFindings, GradientsOfEarlierStepsAreToldOfSumsThatBeginWithThem) {
     trace.sink().add_edge({0, 1, 1, 0, 0});
     trace.sink().add_edge({0, 2, 1, 1, 0});
     for (int step = 0; step < 12; ++step) {
-      for (int i = 0; i < sums; ++i) {
+      for (int i = 0; i < gradients; ++i) {
         trace.add(made, make_row({1.0}, DType::f32));
-        trace.add(added, make_row({1.0 + step}, DType::f32));
+        if (i >= gradients - sums) trace.add(added, make_row({begins_with_zeros && i == 0 ? 1.0 : 2.0 + step}, DType::f32));
       }
       trace.add(updated, make_row({1.0}, DType::f32));
       trace.end_step(SyntheticTrace::default_step(1.0 + step, 1));
     }
     const Report report = analyze_all(trace.read(), {});
     const Finding* const found = find_finding(report, "updates.gradients_kept");
-    ASSERT_EQ(found != nullptr, sums == 1) << report.verdict_text;
-    if (sums == 2) continue;
+    ASSERT_EQ(found != nullptr, is_told) << report.verdict_text;
+    if (!is_told) continue;
     EXPECT_EQ(found->severity, Severity::error);
     EXPECT_NE(found->title.text().find("in 11 of the first 12 steps"), std::string::npos) << found->title.text();
   }

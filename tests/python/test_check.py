@@ -187,6 +187,8 @@ class Files(unittest.TestCase):
     def test_a_mask_is_no_fault(self):
         made = self.check({"weight": torch.ones(2, 2), "attention.mask": torch.full((4, 4), -math.inf).triu(1)})
         self.assertEqual((made.verdict, self.codes(made)), ("ok", {"weights.mask": "info"}))
+        made = self.check({"weight": torch.ones(2, 2), "causal_bias": torch.full((4, 4), -math.inf).triu(1)})
+        self.assertEqual((made.verdict, self.codes(made)), ("ok", {"weights.mask": "info"}))
         for weights in ({"bias": torch.tensor([0.0, math.inf])}, {"mask.weight": torch.full((2,), math.inf)}):
             self.assertEqual(self.codes(self.check(weights)), {"weights.nonfinite": "error"})
 
@@ -435,6 +437,16 @@ class Files(unittest.TestCase):
         made = ulpscope.check(self.folder)
         self.assertEqual((self.codes(made)["updates.lost"], len(made.facts["left_out"])), ("warning", 1))
         self.assertIn("Left out ", made.text)
+
+    def test_tensors_that_are_no_arrays_of_real_numbers_are_named(self):
+        whole = torch.full((2, 2), math.nan)
+        for tensor, how in ((torch.complex(whole, whole), "complex"), (whole.to_sparse(), "sparse"),
+                            (torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "nested"),
+                            (torch.quantize_per_tensor(torch.ones(2, 2), 0.5, 0, torch.qint8), "quantized")):
+            with self.subTest(how):
+                made = self.check({"weight": torch.ones(2, 2), "other": tensor})
+                self.assertEqual((made.verdict, made.facts["left_out"]), ("ok", [f"`other`: tensors that are {how} are not looked at."]))
+                self.assertIn("Left out ", made.text)
 
     def test_several_models(self):
         """Optimizers belong to the weights in their own file or dict, also where two models have one shape."""

@@ -312,6 +312,13 @@ def still_scaled(case, said):
     return Claim({"scale": f.rows.scale[gradient][-1]}, it_is_a_scale=f.rows.scale[gradient][-1] >= 4)
 
 
+def never_scaled(case, said):
+    f = case.f
+    made = f.rows_of(case.first_tensor) & (f.rows.step == f.steps.step[0])
+    return Claim({"scale": float(f.steps.scale_before[0])}, it_was_unscaled_so_often=numpy.count_nonzero(f.rows_of(case.first_tensor)) >= said["kept"],
+                 it_is_there=bool(made.any()))
+
+
 def gradients_kept(case, said):
     sums = numpy.count_nonzero(case.f.rows_of(case.first_tensor))
     return Claim(it_was_added_up_so_often=sums >= said["kept"], in_half_of_them=2 * said["kept"] >= said["steps"] - 1)
@@ -398,6 +405,7 @@ SAID = {
     "updates.clipped_away": clipped_away,
     "updates.clipped_away.loss_stayed": loss_stayed,
     "updates.still_scaled": still_scaled,
+    "updates.never_scaled": never_scaled,
     "updates.gradients_kept": gradients_kept,
     "updates.clipped_while_scaled": clipped_while_scaled,
     "updates.clipped_while_scaled.shortens": lambda case, said: {"ratio": floored(clipping(case)[1].min()), "steps": len(clipping(case)[0])},
@@ -440,6 +448,10 @@ RULES = {
     ),
     "updates.still_scaled": Rule(
         values={"loss_scale": lambda case, tensor, place: float(case.f.rows.scale[first_gradient(case, tensor)])},
+        place=lambda case, tensor, _: first_gradient(case, tensor),
+    ),
+    "updates.never_scaled": Rule(
+        values={"loss_scale": lambda case, tensor, place: float(case.f.steps.scale_before[0])},
         place=lambda case, tensor, _: first_gradient(case, tensor),
     ),
     "updates.gradients_kept": Rule(
