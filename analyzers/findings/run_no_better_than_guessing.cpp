@@ -36,6 +36,9 @@ constexpr Template kAllClassesAlike{"run.no_better_than_guessing.smoothed_labels
 constexpr Template kLossesOfGuessing{"loss.of_guessing",
                                      "its last {losses} losses are {least:.4g} or more, and guessing among {classes} classes "
                                      "gives log({classes}) = {guessing:.4g}"};
+constexpr Template kMedianOfGuessing{"loss.median_of_guessing",
+                                     "the median of its last {losses} losses is {median:.4g}, and guessing among {classes} classes "
+                                     "gives log({classes}) = {guessing:.4g}"};
 constexpr Template kNoBetterThanGuessing{"run.no_better_than_guessing", "The run is no better than guessing: {comparison}."};
 constexpr Template kWorseThanGuessing{"run.no_better_than_guessing.worse", "The run ended worse than guessing: {comparison}."};
 constexpr Template kHardlyBetterThanGuessing{"run.no_better_than_guessing.hardly_better",
@@ -62,6 +65,9 @@ constexpr Template kTrainLonger{"advice.train_longer", "Train for more steps."};
 constexpr Template kNoUpdate{"advice.no_update_recorded",
                              "A gradient came to `{parameter}`, and no update was recorded: check that the optimizer has the "
                              "parameters that the model has."};
+constexpr Template kBeginSmaller{"advice.begin_with_smaller_weights",
+                                 "Begin with smaller weights, in the last layer above all: the first loss, before any update, was "
+                                 "{first:.4g}."};
 constexpr Template kLookAtRate{"advice.look_at_rate", "Check the learning rate{rate:brackets} and its schedule."};
 constexpr Template kNormalizeInputs{"advice.normalize_inputs",
                                     "Normalize the inputs: {place} has mean {mean:.3g} and standard deviation {deviation:.3g}."};
@@ -127,10 +133,11 @@ Advice advice_on_learning(const RunFacts& facts) {
       look};
 }
 
+constexpr uint64_t kShort = 200;  // steps
+
 // A short run whose losses still fall, by more than batches differ, has not failed: what it says and nothing that keeps updates
 // short.
 Sentence losses_still_fall(const RunFacts& facts) {
-  constexpr uint64_t kShort = 200;      // steps
   constexpr double kDeviations = 2.5;   // of Mann and Whitney's U: one in 160 by chance
   constexpr double kLeastFall = 0.005;  // of the loss, in a third of the run
   const std::vector<StepLoss> losses = losses_of(facts, facts.judged_range());
@@ -174,6 +181,12 @@ void find_mean(const RunFacts& facts, Findings& found) {
   }
   found.add(Severity::error, (guess->run_loss > kWorse * guess->loss ? kWorseThanGuessing : kNoBetterThanGuessing)({comparison}),
             std::move(evidence), guess->lies_far() ? Advice() : advice_on_learning(facts));
+}
+
+// Its first loss, which no update had a part in yet, is so many times that of guessing that the logits are far too large.
+bool begins_far(const StepTotals& steps, double guess) {
+  constexpr double kFar = 10;
+  return steps.first.step == 0 && steps.first.loss_known && steps.first.loss > kFar * guess && !was_thrown_up(steps);
 }
 
 void find_guessing(const RunFacts& facts, Findings& found) {
@@ -235,8 +248,9 @@ void find_guessing(const RunFacts& facts, Findings& found) {
   const bool hardly_better =
       (is_as_bad && guesses) || ((is_as_bad || (is_nearly_as_bad && guesses)) && !why_updates_are_short(facts).text.empty());
   if (!hardly_better && !(accuracy && is_worse)) return;
-  const Sentence comparison =
-      kLossesOfGuessing({{"losses", kEndLosses}, {"least", least}, {"classes", classes}, {"guessing", guess}});
+  const Argument losses{"losses", kEndLosses}, of_classes{"classes", classes}, of_guessing{"guessing", guess};
+  const Sentence comparison = least < guess ? kMedianOfGuessing({losses, {"median", median(last)}, of_classes, of_guessing})
+                                            : kLossesOfGuessing({losses, {"least", least}, of_classes, of_guessing});
   std::vector<Evidence> evidence{{last_step, {{"least_loss", least}, {"loss_of_guessing", guess}}}};
   if (const Sentence falls = losses_still_fall(facts); !falls.empty() && !is_worse && !is_smoothed_far) {
     Sentences title{(least < guess || accuracy ? kHardlyYet : kNotYet)({{"comparison", comparison}}), falls};
@@ -244,14 +258,18 @@ void find_guessing(const RunFacts& facts, Findings& found) {
     found.add(Severity::info, std::move(title), std::move(evidence), kTrainLonger());
     return;
   }
-  const bool is_hardly_better = accuracy || (is_smoothed_far && least < guess);
+  const bool is_hardly_better = accuracy || median(last) < guess;
   Sentences title = (is_worse           ? kWorseThanGuessing
                      : is_hardly_better ? kHardlyBetterThanGuessing
                                         : kNoBetterThanGuessing)({{"comparison", comparison}});
   if (accuracy) title += (guesses ? kAccuracyAllTheSame : kWrongByFar)({{"accuracy", {*accuracy, Unit::share}}});
   if (is_smoothed_far) title += kSmoothedFar({{"least", guessing->least}, {"guessing", guess}});
-  found.add(guesses ? Severity::error : Severity::warning, std::move(title), std::move(evidence),
-            is_smoothed_far ? Advice(kSmoothLabelsLess()) : advice_on_learning(facts));
+  // What began to learn in a short run may go on to.
+  const bool may_learn = steps.count < kShort && median(last) < guess && why_updates_are_short(facts).text.empty();
+  found.add(guesses && !may_learn ? Severity::error : Severity::warning, std::move(title), std::move(evidence),
+            is_smoothed_far            ? Advice(kSmoothLabelsLess())
+            : begins_far(steps, guess) ? Advice(kBeginSmaller({{"first", steps.first.loss}}))
+                                       : advice_on_learning(facts));
 }
 
 }  // namespace

@@ -152,6 +152,12 @@ inline constexpr Template kKeepLog1p{
     "advice.keep_log1p",
     "Keep the argument of log1p above -1: clamp it. Of a probability made by sigmoid, compute the log from its logit: "
     "log1p(-sigmoid(x)) is logsigmoid(-x)."};
+inline constexpr Template kKeepWithinOne{"advice.keep_within_one",
+                                         "Keep the argument of `{function}` between -1 and 1, a little inside: clamp it."};
+inline constexpr Template kKeepAboveOne{"advice.keep_above_one", "Keep the argument of `{function}` above 1: clamp it."};
+inline constexpr Template kKeepAboveZero{"advice.keep_above_zero",
+                                         "Keep the argument of `{function}` above 0: clamp it, or add an eps."};
+inline constexpr Template kBoundArgument{"advice.bound_argument", "Bound the argument of `{function}`, which grows as exp does."};
 inline constexpr Template kKeepProbability{"advice.keep_probability",
                                            "Keep the argument of logit between 0 and 1: clamp it, or pass eps."};
 inline constexpr Template kRaiseLogitEps{"advice.raise_logit_eps",

@@ -51,6 +51,24 @@ bool divides_by_sum(const OriginFacts& origin) {
   return false;
 }
 
+// Of functions that the table of ops has no row for: where they are finite.
+Sentences advice_by_name(const OpInfo& op) {
+  struct Row {
+    std::string_view name;
+    const Template* words;
+  };
+  static constexpr Row kRows[] = {
+      {"acos", &cause_words::kKeepWithinOne},    {"asin", &cause_words::kKeepWithinOne}, {"atanh", &cause_words::kKeepWithinOne},
+      {"erfinv", &cause_words::kKeepWithinOne},  {"acosh", &cause_words::kKeepAboveOne}, {"lgamma", &cause_words::kKeepAboveZero},
+      {"digamma", &cause_words::kKeepAboveZero}, {"cosh", &cause_words::kBoundArgument}, {"sinh", &cause_words::kBoundArgument},
+      {"expm1", &cause_words::kBoundArgument},   {"exp2", &cause_words::kBoundArgument},
+  };
+  if (op.phase == Phase::backward || op.function != OpFunction::other) return {};
+  for (const Row& row : kRows)
+    if (row.name == plain_name(op)) return Sentences((*row.words)({{"function", Name{NameKind::op, std::string(row.name)}}}));
+  return {};
+}
+
 }  // namespace
 
 Sentences domain_advice(const OriginFacts& origin, NonfiniteCause cause) {
@@ -99,7 +117,7 @@ Sentences domain_advice(const OriginFacts& origin, NonfiniteCause cause) {
           return Sentences(cause_words::kKeepDivisor()) + smallest_eps(origin);
       }
     default:
-      return {};
+      return advice_by_name(origin.op);
   }
 }
 

@@ -236,6 +236,13 @@ std::string times(const SettingChange& change, const Program& program, std::stri
   return in_groups(setting, key, fmt::format("= {}", python_number(is_lower ? *now / kFactor : *now * kFactor)));
 }
 
+// A schedule raised the rate: it is held where it went wrong less.
+std::string capped_rate(double largest) {
+  return fmt::format(
+      "# behind each scheduler.step():\nfor group in optimizer.param_groups:\n    group[\"lr\"] = min(group[\"lr\"], {:.3g})",
+      largest / 10);
+}
+
 std::string epsilon(const SettingChange& change, const Program& program) {
   constexpr double kUsual = 1e-8, kRaised = 1e-6;  // PyTorch's; and one that BF16 and FP16 hold
   if (!change.module.empty()) return "";           // a constant of the module's code
@@ -275,9 +282,10 @@ constexpr Lines kLines[] = {
     {"advice.log_softmax", "x = torch.log_softmax(x, dim=-1)  # in place of torch.log(torch.softmax(x, dim=-1))"},
     {"advice.log_softmax_or_cross_entropy", "loss = torch.nn.functional.cross_entropy(logits, targets)"},
     {"advice.end_with_sigmoid", "loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, targets)"},
-    {"advice.leave_one_value", "x = x.masked_fill(mask, torch.finfo(x.dtype).min)  # in place of float(\"-inf\")"},
-    {"advice.fill_finite", "x = x.masked_fill(mask, torch.finfo(x.dtype).min)  # .max in place of Inf"},
-    {"advice.keep_divisor", "x = x / y.clamp_min(torch.finfo(y.dtype).eps)  # where y is not negative"},
+    // Half of the largest number leaves room for what is added to it.
+    {"advice.leave_one_value", "x = x.masked_fill(mask, torch.finfo(x.dtype).min / 2)  # in place of -Inf"},
+    {"advice.fill_finite", "x = x.masked_fill(mask, torch.finfo(x.dtype).min / 2)  # max / 2 in place of Inf"},
+    {"advice.keep_divisor", "x = x / y.clamp_min(torch.finfo(x.dtype).eps)  # where y is not negative"},
     {"advice.standardize_targets", "y = (y - mean) / deviation  # of the targets of all training data"},
     {"advice.leave_targets", R"(counted = targets != -100
 loss = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
@@ -342,6 +350,7 @@ std::string torch_code_of_change(const SettingChange& change, const Sentences& a
       return cap ? cap_of_scale(*cap) : "";
     }
     case Kind::learning_rate:
+      if (const auto most = number_in(advice, {{"advice.lower_risen_rate", "largest"}})) return capped_rate(*most);
       return "# before a scheduler is made, which goes by the rate that it finds:\n" + times(change, program, "lr");
     case Kind::weight_decay:
       return times(change, program, "weight_decay");

@@ -251,6 +251,11 @@ def guessing_loss(case, said):
     return {"losses": len(last_losses(case)), "least": float(last_losses(case).min()), "classes": classes, "guessing": math.log(classes)}
 
 
+def median_of_guessing(case, said):
+    classes = number_of_classes(case)
+    return {"losses": len(last_losses(case)), "median": float(numpy.median(last_losses(case))), "classes": classes, "guessing": math.log(classes)}
+
+
 def is_worse(case):
     return bool(last_losses(case).min() > 2 * math.log(number_of_classes(case)))
 
@@ -617,6 +622,8 @@ SAID = {
     "run.no_better_than_guessing.hardly_better": nothing,
     "run.no_better_than_guessing.accuracy": accuracy_all_the_same,
     "loss.of_guessing": guessing_loss,
+    "loss.median_of_guessing": median_of_guessing,
+    "advice.begin_with_smaller_weights": lambda case, said: {"first": float(case.f.steps.loss[0])},
     "advice.lower_rate_of_peak": rate_of_peak,
     "advice.features_saturate": nothing,  # 1, near which features are meant to lie
     "run.overfits": overfits,
