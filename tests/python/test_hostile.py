@@ -225,6 +225,17 @@ class Hostile(Case):
         self.assertEqual([step.result.loss for step in run.made[0].steps], losses)
         self.assertTrue(any(call.call.location.startswith("test_hostile.py:") for call in run.made[0].steps[0].calls))
 
+    def test_what_another_thread_calls_is_counted(self):
+        with recording(self.model, self.optimizer) as run:
+            train(self.model, self.optimizer, 2)
+            thread = threading.Thread(target=lambda: train(self.model, self.optimizer, 3))
+            thread.start()
+            thread.join()
+            train(self.model, self.optimizer, 1)
+        modules = sum(1 for _ in self.model.modules())
+        self.assertEqual(run.made[0].coverage["calls_of_other_threads"], 3 * modules)
+        self.assertEqual(len(run.made[0].steps), 3)
+
     def test_another_thread_evaluates_and_closes(self):
         with recording(self.model, self.optimizer) as run:
             train(self.model, self.optimizer, 2)

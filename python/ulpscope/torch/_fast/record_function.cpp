@@ -577,7 +577,8 @@ const ulpscope_aten_tensor* Recording::describe_handles(const uint64_t* handles,
 bool Recording::begin_inner_module(uint32_t name, bool is_compiled) {
   if (aten_ == nullptr) return false;  // in a step between those that are looked into, the session knows when the next one comes
   const Lock lock(*this);
-  if (state_->is_stopped != 0 || state_->muted > 0 || state_->paused > 0 || is_of_others()) return true;
+  if (is_of_others()) return false;  // the session counts what other threads call
+  if (state_->is_stopped != 0 || state_->muted > 0 || state_->paused > 0) return true;
   return functions_.begin_inner_module(aten_, name, is_compiled, torch::autograd::get_current_graph_task_id(), 0) ==
          ULPSCOPE_ATEN_INNER;
 }
