@@ -3,6 +3,7 @@ package or is compiled at the first use."""
 
 import contextlib
 import ctypes
+import fcntl
 import functools
 import hashlib
 import os
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from array import array
-from typing import Any, List, Optional, Sequence
+from typing import Any, BinaryIO, List, Optional, Sequence
 
 import torch
 
@@ -70,29 +71,62 @@ def _compiler() -> str:
 
 
 def build(output: str) -> None:
-    """Compiles the library for the PyTorch that is installed. Raises Unavailable where that does not work."""
+    """Compiles the library for the PyTorch that is installed, or takes what another process compiled meanwhile. Raises Unavailable where
+    that does not work."""
     compiler = _compiler()
     if not compiler:
         raise Unavailable("no C++ compiler was found")
     folder = os.path.dirname(output)
     try:
         os.makedirs(folder, exist_ok=True)
-        handle, made = tempfile.mkstemp(suffix=".so", dir=folder)
-        os.close(handle)
+        lock = open(output + ".lock", "ab")
     except OSError as error:
         raise Unavailable(f"{folder} cannot be written: {error.strerror}") from error
+    with lock:
+        _wait_for(lock)
+        if not os.path.exists(output):
+            print(f"ulpscope: compiling callbacks for torch {_version()} into {folder}, once", file=sys.stderr)
+            _compile(compiler, output)
+
+
+def _wait_for(lock: BinaryIO) -> None:
+    """Waits until no other process compiles. The system takes the lock from one that is killed; where a file system has no locks, each
+    process compiles for itself."""
+    with contextlib.suppress(OSError):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"ulpscope: waiting for another process, which compiles callbacks for torch {_version()}", file=sys.stderr)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+def _compile(compiler: str, output: str) -> None:
+    # Not in the cache, where a process that is killed would leave what it has: temporary files are cleared away by the system.
     try:
-        done = subprocess.run(_command(compiler, made), capture_output=True, text=True, errors="replace", check=False)
-        if done.returncode != 0:
-            said = next((line for line in done.stderr.splitlines() if "error" in line), f"it ended with {done.returncode}")
-            raise Unavailable(f"{compiler} could not compile it: {said.strip()}")
-        os.chmod(made, 0o755)
-        os.replace(made, output)  # at once, where several processes compile it
+        with tempfile.TemporaryDirectory(prefix="ulpscope") as scratch:
+            made = os.path.join(scratch, os.path.basename(output))
+            done = subprocess.run(_command(compiler, made), capture_output=True, text=True, errors="replace", check=False)
+            if done.returncode != 0:
+                said = next((line for line in done.stderr.splitlines() if "error" in line), f"it ended with {done.returncode}")
+                raise Unavailable(f"{compiler} could not compile it: {said.strip()}")
+            _put(made, output)
     except OSError as error:
-        raise Unavailable(f"{compiler} cannot be run: {error.strerror}") from error
+        raise Unavailable(f"it could not be compiled: {error}") from error
+
+
+def _put(made: str, output: str) -> None:
+    """Others find the whole file under its name, or none."""
+    handle, private = tempfile.mkstemp(suffix=".so", dir=os.path.dirname(output))
+    try:
+        with open(made, "rb") as source, open(handle, "wb") as file:
+            shutil.copyfileobj(source, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(private, 0o755)
+        os.replace(private, output)
     finally:
         with contextlib.suppress(OSError):
-            os.unlink(made)
+            os.unlink(private)
 
 
 def find() -> str:
@@ -100,10 +134,8 @@ def find() -> str:
     prebuilt = os.path.join(_FOLDER, f"libulpscope_torch_{_version()}.so")
     if os.path.exists(prebuilt):
         return prebuilt
-    compiler = _compiler()
-    path = os.path.join(_cache(), f"libulpscope_torch_{_version()}_{_key(compiler)}.so")
+    path = os.path.join(_cache(), f"libulpscope_torch_{_version()}_{_key(_compiler())}.so")
     if not os.path.exists(path):
-        print(f"ulpscope: compiling callbacks for torch {_version()} into {_cache()}, once", file=sys.stderr)
         build(path)
     return path
 
