@@ -1,12 +1,15 @@
 """Reports and tables of traces, from the program `ulpscope`. A trace is a file, or a folder with one of each rank."""
 
+import contextlib
 import functools
 import html
 import importlib
 import json
 import math
 import os
+import shlex
 import subprocess
+import sys
 from typing import Any, Dict, List, Union
 
 from ._library import Error, find_program
@@ -49,6 +52,17 @@ def named(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value
+
+
+def recorded(trace: str, given: str) -> str:
+    """That a trace is written, and how it is read. `given`: the name that the user gave, which is the folder where several ranks record."""
+    return f"recorded {trace}; python -m ulpscope report {shlex.quote(given)} explains it"
+
+
+def tell(text: str) -> None:
+    """A line on stderr, which the program may have closed."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        print(f"ulpscope: {text}", file=sys.stderr)
 
 
 def difference(candidate: str, reference: str, exact: str, number_format: str) -> Dict[str, Any]:

@@ -11,10 +11,11 @@ import os
 import runpy
 import sys
 import types
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Type
 
 from ._library import Error, load_library
 from ._options import ACCUMULATIONS, COMPILES, LEVELS, PRECISIONS, STOPS, Options, may_be_trace
+from ._report import recorded, tell
 
 if TYPE_CHECKING:
     from .torch.automatic import Automatic
@@ -36,11 +37,32 @@ def main(arguments: Sequence[str]) -> int:
         print(f"ulpscope record: {error}", file=sys.stderr)
         return _NO_LIBRARY
     with _recorded(given.output, _options(given)):
-        if given.m:
-            _run_module(given.script, given.arguments)
-        else:
-            _run_script(given.script, given.arguments)
+        try:
+            if given.m:
+                _run_module(given.script, given.arguments)
+            else:
+                _run_script(given.script, given.arguments)
+        except BaseException:
+            _show_from_script()
+            raise
     return 0
+
+
+def _show_from_script() -> None:
+    """Tracebacks are shown from here on as they are without `record`."""
+    show, own = sys.excepthook, (__file__, runpy.run_module.__code__.co_filename)
+
+    def show_rest(kind: Type[BaseException], error: BaseException, traceback: Optional[types.TracebackType]) -> None:
+        rest = traceback
+        while rest is not None and rest.tb_frame.f_code.co_filename != __file__:
+            rest = rest.tb_next
+        if rest is not None:
+            while rest is not None and rest.tb_frame.f_code.co_filename in own:
+                rest = rest.tb_next
+            error, traceback = error.with_traceback(rest), rest
+        show(kind, error, traceback)
+
+    sys.excepthook = show_rest
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -139,14 +161,13 @@ def _recorded(path: str, options: Dict[str, Any]) -> Iterator[None]:
         if os.getpid() == process:
             if automatic is not None:
                 automatic.close(error)
-            with contextlib.suppress(OSError, ValueError):  # the script may have closed it
-                print(_result(automatic, failures), file=sys.stderr)
+            tell(_result(path, automatic, failures))
 
 
-def _result(automatic: Optional["Automatic"], failures: List[str]) -> str:
+def _result(path: str, automatic: Optional["Automatic"], failures: List[str]) -> str:
     recording = None if automatic is None else automatic.recording
     if recording is not None and not recording.refusal:
-        return f"ulpscope: recorded {recording.path}"
+        return recording.lost or recorded(recording.path, path)
     why = "no module was called for training whose parameters an optimizer of torch.optim has"
     if automatic is None:
         why = failures[0] if failures else "the script did not import torch"
@@ -154,7 +175,7 @@ def _result(automatic: Optional["Automatic"], failures: List[str]) -> str:
         why = recording.refusal
     elif automatic.failure:
         why = automatic.failure
-    return f"ulpscope: nothing was recorded: {why}"
+    return f"nothing was recorded: {why}"
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):

@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
 import tempfile
+import textwrap
 import unittest
 
 from recorded import NEEDS_TORCH, torch
@@ -196,7 +198,7 @@ class Record(Scratch):
         self.assertEqual(self.run_python("by_hand.py").returncode, 0)
         done = self.record("--output", "run.h5", "script.py")
         self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
-        self.assertEqual(done.stderr.splitlines()[-1], f"ulpscope: recorded {self.folder}/run.h5")
+        self.assertEqual(done.stderr.splitlines()[-1], f"ulpscope: recorded {self.folder}/run.h5; python -m ulpscope report run.h5 explains it")
         traces = [ulpscope.load(os.path.join(self.folder, name)) for name in ("by_hand.h5", "run.h5")]
         measured = {"seconds", "peak_memory", "time", "run_id", "location"}
         for table in ("steps", "ops", "stats"):
@@ -217,6 +219,54 @@ class Record(Scratch):
         done = self.record("script.py")
         self.assertEqual(done.returncode, 3)
         self.assertEqual(len(ulpscope.load(os.path.join(self.folder, "run.h5")).table("steps")), 4)
+
+    def test_tracebacks_begin_with_the_scripts_frames(self):
+        self.write("chained.py", "def fails():\n    raise ValueError(1)\ntry:\n    fails()\nexcept ValueError as error:\n"
+                                 "    raise KeyError(2) from error\n")
+        self.write("wrong.py", "a b")
+        self.write("hooked.py", "import sys\nsys.excepthook = lambda kind, error, traceback: print(kind, traceback.tb_lineno)\n1 / 0\n")
+        for name in ("chained.py", "wrong.py", "hooked.py"):
+            with self.subTest(name=name):
+                plain = self.run_python(os.path.join(self.folder, name))
+                first, rest = self.both(os.path.join(self.folder, name)).stderr.split("\n", 1)
+                self.assertEqual((first, rest), ("ulpscope: nothing was recorded: the script did not import torch", plain.stderr))
+
+    @unittest.skipIf(torch is None, NEEDS_TORCH)
+    def test_where_the_trace_is_stands_before_the_traceback(self):
+        recorded = f"ulpscope: recorded {self.folder}/run.h5; python -m ulpscope report run.h5 explains it\n"
+        fails = "    if step == 3:\n        raise ValueError('why')\n"
+        self.write("script.py", TRAINS + fails)
+        done = self.record("script.py")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, f'(?s)\n{recorded}Traceback [^\n]*\n  File "{self.folder}/script.py", .*\nValueError: why\n$')
+        block = TRAINS + ("import ulpscope\nwith ulpscope.record('run.h5', model, optimizer, scaler, overwrite=True):\n"
+                          "    model(torch.ones(1, 8)).sum().backward()\n    raise ")
+        for exception, said in (("ValueError('why')", recorded), ("KeyboardInterrupt", recorded), ("SystemExit(3)", "")):
+            with self.subTest(exception=exception):
+                lines = self.run_python("-c", block + exception).stderr.splitlines(keepends=True)
+                self.assertEqual("".join(line for line in lines if line.startswith("ulpscope: recorded")), said, lines)
+                self.assertFalse(lines[-1].startswith("ulpscope: recorded"))
+
+    @unittest.skipIf(torch is None, NEEDS_TORCH)
+    def test_a_trace_that_is_deleted_meanwhile_is_said_once_at_the_end(self):
+        block = "import ulpscope\nwith ulpscope.record('out/run.h5', model, optimizer, scaler):\n"
+        body = TRAINS[TRAINS.index("for step"):]
+        for name, does in (("deleted", "os.unlink('out/run.h5')"), ("folder", "shutil.rmtree('out')"),
+                           ("moved", "os.rename('out/run.h5', 'out/other.h5')"),
+                           ("replaced", "os.unlink('out/run.h5'), open('out/run.h5', 'w').close()")):
+            does = f"    if step == 3:\n        import os, shutil\n        {does}\n"
+            end = "print(float(loss.detach()))\n"
+            self.write("script.py", TRAINS + does + end)
+            self.write("block.py", TRAINS.replace(body, block + textwrap.indent(body + does, "  ") + end))
+            for run in (["-m", "ulpscope", "record", "--output", "out/run.h5", "script.py"], ["block.py"]):
+                with self.subTest(name=name, run=run):
+                    shutil.rmtree(os.path.join(self.folder, "out"), ignore_errors=True)
+                    os.mkdir(os.path.join(self.folder, "out"))
+                    done = self.run_python(*run)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertGreater(float(done.stdout), 0)
+                    self.assertEqual(done.stderr.splitlines()[1:], [
+                        f"ulpscope: there is no trace at {self.folder}/out/run.h5: it was deleted, moved or replaced while it was written"])
 
     @unittest.skipIf(torch is None, NEEDS_TORCH)
     def test_the_environment_that_a_script_sets_is_there_when_torch_is_imported(self):

@@ -87,6 +87,7 @@ class Automatic:
         try:
             models = models_of(module, wanted)
             self.recording = self._begin(self._path, models, optimizers, scalers[-1] if scalers else None, **self._options)
+            self.recording.tells_end = False  # the last line of the script does
         except Exception as error:  # the script goes on
             self.failure = f"{type(error).__name__}: {error}"
             warn(f"ulpscope records nothing: {self.failure}")

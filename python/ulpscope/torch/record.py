@@ -20,6 +20,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from .._library import Recorder, load_library
 from .._options import METRIC_KINDS, Options, may_be_trace
+from .._report import recorded, tell
 from .choice import choose
 from .given import listed_optimizers, named_models, unwrapped
 from .sampling import Sampling
@@ -32,6 +33,8 @@ _shared: "Counter[str]" = Counter()  # recordings that began, by the names of th
 
 class Recording:
     """A recording that goes on until its block is left, or close() is called."""
+
+    tells_end = True  # what became of the trace is told here, and not by who began the recording
 
     def __init__(self, path: Union[str, "os.PathLike[str]"], model: Any, optimizer: Any = None, scaler: Any = None, *,
                  make_recorder: Callable[..., Any] = Recorder, **options: Any) -> None:
@@ -47,6 +50,7 @@ class Recording:
         if not isinstance(named, str) or not named or "\0" in named:
             raise ValueError(f"path is no name of a file: {named!r}")
         path, run = _of_rank(os.path.abspath(named))
+        self._given = named
         if make_recorder is Recorder:
             load_library()
         folder = os.path.dirname(os.path.abspath(path))
@@ -167,7 +171,10 @@ class Recording:
                  traceback: Optional[TracebackType]) -> None:
         if kind is not None and not self._closed:
             self.trigger(f"{kind.__name__} left the recording")
+        writes = self._session.recorder is not None  # else it is closed or another process's
         self.close()
+        if writes and self.tells_end and not self.lost and kind is not None and not issubclass(kind, (SystemExit, GeneratorExit)):
+            tell(recorded(self.path, self._given))
 
     def close(self) -> None:
         """Ends the recording; the file then has all that was recorded. Called by a signal's handler in the middle of what records, it takes
@@ -199,6 +206,8 @@ class Recording:
         except Exception as error:  # the program goes on
             if not session.failed:
                 warn(f"ulpscope could not close {self.path}: {type(error).__name__}: {error}")
+        if self.tells_end and self.lost:
+            tell(self.lost)
 
     def step(self) -> None:
         """Ends the step, in loops whose weights no torch.optim.Optimizer changes."""
@@ -222,6 +231,11 @@ class Recording:
     def refusal(self) -> str:
         """Why nothing was recorded at all, or an empty text."""
         return self._session.refusal
+
+    @property
+    def lost(self) -> str:
+        """Why no trace is there that was written, or an empty text."""
+        return self._session.lost
 
     def leave(self) -> None:
         """The process is about to end: the file has all that was recorded, and a step that did not end is left out."""

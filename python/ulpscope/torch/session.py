@@ -4,6 +4,7 @@ import ctypes
 import fnmatch
 import json
 import math
+import os
 import sys
 import threading
 import warnings
@@ -82,6 +83,8 @@ class Session:
         self.recorder: Any = None
         self.thread = threading.get_ident()  # whose calls of the model are recorded
         self.failed = self.refusal = ""
+        self.lost = ""  # where the trace went that was written
+        self._file: Optional[Tuple[int, int]] = None  # which file is the trace
         self.is_told_steps = False  # the program ends steps itself
         self.stop_reason = ""  # of what stop_on names
         self._trigger = ""  # before the file was open
@@ -263,6 +266,7 @@ class Session:
         except Refused as refusal:
             self.refuse(str(refusal))
             return
+        self._file = _file_at(self._options["path"])
         self.steps.recorder = self.recorder
         self.tracker.state.hashes_bits = self._options["level"].endswith(",bits")
         self.tracker.record(self.recorder)
@@ -318,6 +322,9 @@ class Session:
             if not self.steps.is_behind_the_last():
                 self.end_step()
             self._tell()
+        path = self._options["path"]
+        if self._file not in (None, _file_at(path)):  # before it is closed: some file systems number files anew then
+            self.lost = f"there is no trace at {path}: it was deleted, moved or replaced while it was written"
         recorder, self.recorder = self.recorder, None
         recorder.close()
 
@@ -748,6 +755,15 @@ class Session:
                 update.state_names, update.states_count = self._state_names(names), len(names)
                 tracker.updated(update, skipped, before, after)
         return before.value, after.value
+
+
+def _file_at(path: str) -> Optional[Tuple[int, int]]:
+    """Which file has that name, if one has."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _calls_itself() -> bool:
