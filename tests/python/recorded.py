@@ -17,6 +17,7 @@ except ImportError:
     torch = None
 
 from ulpscope._library import Refused, load_library
+from ulpscope.torch.signals import holds_signals
 
 NEEDS_TORCH = "torch is not installed"
 
@@ -339,6 +340,7 @@ class Calls(ctypes.Structure):
         by_text = {"": 0}
 
         def guarded(body):
+            @holds_signals
             def call(_, *arguments):
                 try:
                     body(*arguments)

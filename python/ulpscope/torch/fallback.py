@@ -10,9 +10,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from . import backward, device
 from .adapter import Adapter, Described
 from .leaves import tensors_in
+from .signals import holds_signals
 from .tracker import (
-    _ASK, _FUNCTION_OF, _IS_CAPTURING, _IS_EXPIRED, _KEEP, _MEASURE, _RETAIN, _ROW, _WAIT, INTEGER, INTEGERS, NOTHING, OTHER, REAL,
-    TENSOR, TENSORS, TEXT, AdapterStruct, ArgumentStruct, EdgeStruct, OpStruct, ParameterStruct, SchemaStruct, TensorStruct)
+    INTEGER, INTEGERS, NOTHING, OTHER, REAL, TENSOR, TENSORS, TEXT, AdapterStruct, ArgumentStruct, EdgeStruct, OpStruct,
+    ParameterStruct, SchemaStruct, TensorStruct)
 
 # Numbers of c10::ScalarType.
 _TYPES = {
@@ -113,11 +114,10 @@ class Fallback(Adapter):
     versions_behind = 1
 
     def __init__(self) -> None:
-        self.structure = AdapterStruct(
-            None, _RETAIN(self._retain), _IS_EXPIRED(self._is_expired), _RETAIN(self._release_storage),
-            _IS_CAPTURING(lambda _, __: int(device.is_capturing())), _MEASURE(self._measure), _WAIT(self._wait),
-            _ROW(lambda _, row: self._device.row(row)), _KEEP(self._keep), _ASK(self._ask),
-            _RETAIN(lambda _, handle: self._kept.pop(handle, None)), _FUNCTION_OF(self._function_of))
+        functions = (
+            self._retain, self._is_expired, self._release_storage, lambda _, __: int(device.is_capturing()), self._measure, self._wait,
+            lambda _, row: self._device.row(row), self._keep, self._ask, lambda _, handle: self._kept.pop(handle, None), self._function_of)
+        self.structure = AdapterStruct(None, *(kind(holds_signals(function)) for function, (_, kind) in zip(functions, AdapterStruct._fields_[1:])))
         self._device = device.DeviceStatistics()
         self._overloads: Dict[Any, _Overload] = {}
         self._storages: Dict[int, Any] = {}  # seen since the library was called
@@ -286,6 +286,7 @@ class Fallback(Adapter):
         known = self._overloads[func] = _Overload(number, names, tensors, defaults, any(each.is_written for each in parameters))
         return known
 
+    @holds_signals
     def before(self, func: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Optional[_Op]:
         tracker = self.tracker
         tracker.state.muted += 1
@@ -326,6 +327,7 @@ class Fallback(Adapter):
         finally:
             tracker.state.muted -= 1
 
+    @holds_signals
     def after(self, op: _Op, result: Any) -> None:
         tracker = self.tracker
         tracker.state.muted += 1
@@ -384,6 +386,7 @@ class Fallback(Adapter):
         sequence = node._sequence_nr()
         name = node.name().encode() if isinstance(node, torch._C._FunctionBase) else None
 
+        @holds_signals
         def after(gradients: Any, arrived: Any) -> None:
             tracker = self.tracker
             if tracker.state.is_stopped or tracker.state.muted:

@@ -19,6 +19,7 @@ import torch
 
 from . import device
 from .adapter import Adapter, Described, Unavailable
+from .signals import holds_signals
 from .tracker import INTERFACE, AdapterStruct, State
 
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_fast")
@@ -149,7 +150,7 @@ class _Functions(ctypes.Structure):
 
 # The address that the library knows a tensor by. The descriptor raises TypeError for anything that is no tensor.
 _handle_of: Any = getattr(torch._C, "TensorBase")._cdata.__get__
-_is_capturing = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: device.is_capturing())
+_is_capturing = ctypes.CFUNCTYPE(ctypes.c_int)(holds_signals(lambda: device.is_capturing()))
 
 
 _SIGNATURES = {

@@ -22,6 +22,7 @@ from .leaves import tensors_in
 from .reached import Reached
 from .samples import Samples
 from .sampling import Sampling, reaches
+from .signals import holds_signals
 from .steps import Steps
 from .tracker import BACKWARD, ENDED, OUTER, REPEATED, BackwardStruct, CoverageStruct, Tracker, UpdateStruct
 
@@ -50,11 +51,13 @@ class Guard:
     def __init__(self, session: "Session") -> None:
         self._session = session
 
+    @holds_signals
     def __enter__(self) -> None:
         tracker = self._session.tracker
         tracker.lock()
         tracker.state.muted += 1
 
+    @holds_signals
     def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
                  traceback: Optional[TracebackType]) -> bool:
         session = self._session
@@ -550,6 +553,7 @@ class Session:
 
     # Modules.
 
+    @holds_signals
     def module_begins(self, number: int, is_compiled: bool, args: Any, kwargs: Any) -> None:
         """A module whose name has that number is called."""
         if self.is_over:
@@ -580,6 +584,7 @@ class Session:
                 tracker.inputs(given.address, given.count)
             tracker.begin_module(number, evaluating, is_compiled, task)
 
+    @holds_signals
     def module_ends(self, number: int, module: torch.nn.Module, args: Any, output: Any) -> None:
         if self.failed or not self.sampling.is_looking:
             return
@@ -675,6 +680,7 @@ class Session:
             return True
         return any(self.name_of(parameter) is not None for parameter, _ in updates.parameters_of(optimizer))
 
+    @holds_signals
     def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self.is_over:
             return
@@ -710,6 +716,7 @@ class Session:
         given = self.adapter.describe(self._local(pairs))
         self.tracker.keep(given.address, given.count // 2, not updates.leaves_gradients(optimizer))
 
+    @holds_signals
     def optimizer_ends(self, optimizer: Any) -> None:
         if self.is_over:
             return

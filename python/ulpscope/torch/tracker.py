@@ -6,6 +6,7 @@ import os
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from .._library import Error, Recorder, load_library
+from .signals import holds_signals
 
 _u8, _u32, _u64, _i32, _i64, _double = (
     ctypes.c_uint8, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64, ctypes.c_double)
@@ -210,7 +211,7 @@ class Tracker:
         self._functions: List[str] = []  # that were asked for
         self._names: Dict[str, int] = {"": 0}
         # The library calls these as long as the tracker is open.
-        self._kept = (adapter, calls, [kind(getattr(session, "on_" + name)) for name, kind in _SESSION.items()])
+        self._kept = (adapter, calls, [kind(holds_signals(getattr(session, "on_" + name))) for name, kind in _SESSION.items()])
         described = _SessionStruct(None, *self._kept[2])
         self.handle = _pointer()
         given = None if calls is None else ctypes.addressof(calls)
