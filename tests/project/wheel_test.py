@@ -99,7 +99,7 @@ class Wheel(unittest.TestCase):
         package = self.site / "ulpscope"
         files = [package / "bin/ulpscope", package / "libulpscope.so", *sorted((package / "lib/ulpscope").iterdir())]
         self.assertEqual(len(files), 4)
-        for file in files:
+        for file in (*files, *(package / "torch/prebuilt").glob("*.so")):
             self.assertLessEqual(elf.Elf(file).newest_glibc(), elf.version_number(GLIBC), file)
         shown = run("nm", "--dynamic", "--defined-only", "--extern-only", package / "libulpscope.so")
         names = [line.split()[-1] for line in shown.stdout.splitlines()]
@@ -150,6 +150,10 @@ class Wheel(unittest.TestCase):
                 report = self.python_run("-m", "ulpscope", "report", "run.h5")
                 self.assertEqual(report.returncode, 0, report.stderr)
                 self.assertIn("3 steps", report.stdout)
+        for file in (self.site / "ulpscope/torch/prebuilt").glob("*.so"):  # for the PyTorch of the tests no compiler is needed
+            done = run(self.python, "-m", "ulpscope", "record", "--overwrite", "train.py", cwd=SCRATCH, env={"PATH": "/", "XDG_CACHE_HOME": "/proc"})
+            self.assertEqual((done.returncode, done.stdout), (0, ""), done.stderr)
+            self.assertEqual(done.stderr.splitlines()[0], "ulpscope: recording through prebuilt callbacks in C++", file)
         refused = self.python_run("-c", "import ulpscope, torch\nwith ulpscope.record('run.h5', torch.nn.Linear(2, 2)): pass")
         self.assertEqual(refused.returncode, 1)
         self.assertRegex(refused.stderr, r"\nFileExistsError: [^\n]*run\.h5 exists; overwrite=True replaces it\n$")

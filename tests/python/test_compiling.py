@@ -1,6 +1,8 @@
-"""The callbacks in C++ are compiled once, also where several processes need them at once, or one was killed while it compiled them."""
+"""The callbacks in C++ are compiled once, also where several processes need them at once, or one was killed while it compiled them, and
+not at all where the package has them."""
 
 import contextlib
+import io
 import os
 import shutil
 import signal
@@ -9,11 +11,14 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 from recorded import NEEDS_TORCH, torch
 
+from ulpscope._library import find_library
+
 if torch is not None:
-    from ulpscope.torch import fast
+    from ulpscope.torch import choice, fast
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(fast.__file__)))) if torch is not None else ""
 
@@ -125,6 +130,73 @@ class Compiling(unittest.TestCase):
         out, err = process.communicate()
         self.assertEqual(process.returncode, 0, err)
         self.assertRegex(out, r"^it could not be compiled: [^\n]*No such file or directory: [^\n]*compiler'\n$")
+
+
+@unittest.skipIf(torch is None, NEEDS_TORCH)
+@unittest.skipIf(torch is not None and not fast._compiler(), "needs a C++ compiler")
+class Prebuilt(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.library = fast.find()
+        for name, value in (("_PREBUILT", folder.name), ("find", self.find)):
+            patched = mock.patch.object(fast, name, value)
+            patched.start()
+            self.addCleanup(patched.stop)
+        self.path = fast._prebuilt(folder.name)
+        self.found = []
+
+    def find(self):
+        self.found.append(self.library)
+        return self.library
+
+    def name(self):
+        adapter = fast.Fast()
+        adapter.close()
+        return adapter.name
+
+    def test_those_for_the_exact_torch_are_taken(self):
+        self.assertIn(f"callbacks-{torch.__version__}-cxx11abi", self.path)
+        shutil.copy(self.library, self.path)
+        self.assertEqual((self.name(), self.found), ("prebuilt callbacks in C++", []))
+        with mock.patch.object(choice, "_told", False), mock.patch("sys.stderr", io.StringIO()) as said:
+            adapter, sentence = choice.choose("callbacks")
+        adapter.close()
+        self.assertEqual(said.getvalue(), "ulpscope: recording through prebuilt callbacks in C++\n")
+        self.assertEqual(sentence, "Ops of PyTorch were seen by prebuilt callbacks in C++.")
+
+    def test_others_are_left(self):
+        def damaged():
+            with open(self.path, "wb") as file:
+                file.write(b"\x7fELF")
+
+        def of_another_torch():
+            shutil.copy(self.library, self.path.replace(torch.__version__, torch.__version__ + "0"))
+
+        def of_another_kind():
+            shutil.copy(find_library(), self.path)
+
+        for make in (damaged, of_another_torch, of_another_kind):
+            with self.subTest(make.__name__):
+                make()
+                self.assertEqual((self.name(), self.found), ("callbacks in C++", [self.library]))
+                self.found.clear()
+                shutil.rmtree(os.path.dirname(self.path))
+                os.mkdir(os.path.dirname(self.path))
+
+    def test_of_another_version_of_the_package(self):
+        shutil.copy(self.library, self.path)
+        with mock.patch.object(fast, "INTERFACE", fast.INTERFACE + 1), self.assertRaises(fast.Unavailable):
+            fast.Fast()
+        self.assertEqual(self.found, [self.library])
+
+    def test_a_package_gets_them_by_prebuild(self):
+        def compiled(compiler, output):
+            shutil.copy(self.library, output)
+
+        with mock.patch.object(fast, "_compile", compiled):
+            fast.prebuild(os.path.dirname(self.path))
+        self.assertEqual((self.name(), self.found), ("prebuilt callbacks in C++", []))
 
 
 if __name__ == "__main__":

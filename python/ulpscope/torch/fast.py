@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from array import array
-from typing import Any, BinaryIO, List, Optional, Sequence
+from typing import Any, BinaryIO, List, Sequence, Tuple
 
 import torch
 
@@ -23,6 +23,7 @@ from .signals import holds_signals
 from .tracker import INTERFACE, AdapterStruct, State
 
 _FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_fast")
+_PREBUILT = os.path.join(os.path.dirname(_FOLDER), "prebuilt")
 _SOURCE = os.path.join(_FOLDER, "record_function.cpp")
 _REPOSITORY = os.path.join(_FOLDER, os.pardir, os.pardir, os.pardir, os.pardir, "recorder")
 _pointer, _u32, _u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
@@ -130,11 +131,18 @@ def _put(made: str, output: str) -> None:
             os.unlink(private)
 
 
+def _prebuilt(folder: str) -> str:
+    return os.path.join(folder, f"callbacks-{torch.__version__}-cxx11abi{int(torch._C._GLIBCXX_USE_CXX11_ABI)}.so")
+
+
+def prebuild(folder: str) -> None:
+    """Compiles the library for a package, which has that folder as torch/prebuilt."""
+    os.makedirs(folder, exist_ok=True)
+    _compile(_compiler(), _prebuilt(folder))
+
+
 def find() -> str:
-    """The path of the library for this version of PyTorch, which is compiled where it has to be."""
-    prebuilt = os.path.join(_FOLDER, f"libulpscope_torch_{_version()}.so")
-    if os.path.exists(prebuilt):
-        return prebuilt
+    """The path of the library for this version of PyTorch in the cache, where it is compiled if it has to be."""
     path = os.path.join(_cache(), f"libulpscope_torch_{_version()}_{_key(_compiler())}.so")
     if not os.path.exists(path):
         build(path)
@@ -170,6 +178,29 @@ _SIGNATURES = {
 }
 
 
+def _load(path: str) -> ctypes.PyDLL:
+    try:
+        # Python's lock is kept over its functions, which are short; one that has to wait for another thread leaves it.
+        library = ctypes.PyDLL(path)
+        for name, (arguments, result) in _SIGNATURES.items():
+            function = getattr(library, "ulpscope_fast_" + name)
+            function.argtypes, function.restype = arguments, result
+    except (OSError, AttributeError) as error:
+        raise Unavailable(f"it could not be loaded: {error}") from error
+    if library.ulpscope_fast_interface() != INTERFACE:
+        raise Unavailable("it is of another version of this package")
+    return library
+
+
+def _load_any() -> Tuple[ctypes.PyDLL, bool]:
+    """The library, and whether it came with the package. One that came and does not fit is left."""
+    prebuilt = _prebuilt(_PREBUILT)
+    if os.path.exists(prebuilt):
+        with contextlib.suppress(Unavailable):
+            return _load(prebuilt), True
+    return _load(find()), False
+
+
 _OF_MODULES = ("begin_inner_module", "end_module")
 
 
@@ -178,17 +209,10 @@ class Fast(Adapter):
 
     name = "callbacks in C++"
 
-    def __init__(self, path: Optional[str] = None) -> None:
-        try:
-            # Python's lock is kept over its functions, which are short; one that has to wait for another thread leaves it.
-            library = ctypes.PyDLL(path or find())
-        except OSError as error:
-            raise Unavailable(f"it could not be loaded: {error}") from error
-        for name, (arguments, result) in _SIGNATURES.items():
-            function = getattr(library, "ulpscope_fast_" + name)
-            function.argtypes, function.restype = arguments, result
-        if library.ulpscope_fast_interface() != INTERFACE:
-            raise Unavailable("it is of another version of this package")
+    def __init__(self) -> None:
+        library, is_prebuilt = _load_any()
+        if is_prebuilt:
+            self.name = f"prebuilt {self.name}"
         self._library = library
         self._handle = library.ulpscope_fast_open()
         if not self._handle:
