@@ -342,12 +342,16 @@ class Calls(ctypes.Structure):
         def guarded(body):
             @holds_signals
             def call(_, *arguments):
+                # A model that was compiled in place is called just now: this code is no part of it.
+                compiles = torch._C._dynamo.eval_frame.set_eval_frame(None)
                 try:
                     body(*arguments)
                     return 0
                 except Exception as problem:  # nothing may be raised into the library
                     error.value = str(problem).encode()[:999]
                     return 1 if isinstance(problem, Refused) else 2
+                finally:
+                    torch._C._dynamo.eval_frame.set_eval_frame(compiles)
 
             return call
 
