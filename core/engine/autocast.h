@@ -24,6 +24,8 @@ struct AutocastLists {
   // By the ops' own classes.
   AutocastClass input_type, lower_precision, fp32, fp32_unless_dtype, loss, forbidden;
   std::span<const Row> ops = {};
+  bool casts_once =
+      true;  // a parameter in a forward pass; else at each use, so that the gradients of its uses add up in its own type
 
   AutocastClass of_class(AutocastClass own) const;
   AutocastClass class_of(const Op& op) const;
@@ -48,10 +50,11 @@ class Autocast {
   // `asked` is the type that the caller asked the op for.
   std::optional<DType> input_type(const Op& op, std::span<const Tensor> inputs, std::optional<DType> asked);
   AutocastClass class_of(const Op& op) const { return policy_.lists != nullptr ? policy_.lists->class_of(op) : op.autocast; }
+  bool casts_once() const { return policy_.lists == nullptr || policy_.lists->casts_once; }
   // Whether an output of `op` counts as kept in FP32 for ops whose type is inferred.
   bool keeps_fp32(const Op& op, std::span<const Tensor> inputs) const;
 
-  // Casts of parameters are made once per forward pass, so that a weight used twice has one cast.
+  // Where lists cast once, a weight used twice has one cast in a forward pass.
   const Tensor* cached_cast(const Tensor& parameter, DType dtype) const;
   void remember_cast(const Tensor& parameter, const Tensor& cast);
   void clear_cache() { cache_.clear(); }

@@ -305,7 +305,7 @@ void mark_changed(const Tensors& inputs, Tensors& outputs, const OutputSpecs& sp
 Tensor autocast_input(const Tensor& input, DType dtype, uint64_t served, size_t index) {
   Context& context = ulpscope::context();
   const bool is_parameter = input.body()->parameter && input.dtype() == DType::f32;  // or a view of one
-  const bool is_cached = is_parameter && input.is_leaf() && context.autocast;
+  const bool is_cached = is_parameter && input.is_leaf() && context.autocast && context.autocast->casts_once();
   if (is_cached) {
     if (const Tensor* cached = context.autocast->cached_cast(input, dtype)) return *cached;
   }

@@ -82,7 +82,8 @@ constexpr std::string_view kEnd = R"(
 - **PyTorch**: the CUDA lists.
 - **Keras**: a layer casts its inputs to its compute type, and all within it is of that type: softmax too, unless the layer says
   `dtype = "fp32"`. Layers that normalize widen their input and round their output; here layer_norm, rms_norm and group_norm hand on
-  FP32, and what takes it rounds it. The loss is FP32.
+  FP32, and what takes it rounds it. The loss is FP32. A weight is cast at each use, and not once in a forward pass: the gradients of its
+  uses add up in FP32.
 - **Apex**: O1's lists know less names than PyTorch's, which came from them: what they do not name keeps the type of its inputs. O2 and O3
   cast the model's input and parameters, O2 all parameters but batch_norm's, and the model's output to FP32. Gradients that are accumulated
   over several batches add up in FP16.

@@ -19,10 +19,12 @@ constexpr AutocastLists kKeras{.input_type = Class::lower_precision,
                                .fp32_unless_dtype = Class::lower_precision,
                                .loss = Class::loss,
                                .forbidden = Class::loss,
-                               .ops = kKerasOps};
+                               .ops = kKerasOps,
+                               .casts_once = false};
 
 // Like PyTorch's, which came from it; what it has no name for runs in the type of its inputs.
-constexpr Row kApexOps[] = {{"logsumexp", Class::input_type}, {"var", Class::fp32}};
+constexpr Row kApexOps[] = {
+    {"logsumexp", Class::input_type}, {"rms_norm", Class::input_type}, {"huber", Class::input_type}, {"var", Class::fp32}};
 constexpr AutocastLists kApex{.input_type = Class::input_type,
                               .lower_precision = Class::lower_precision,
                               .fp32 = Class::fp32,

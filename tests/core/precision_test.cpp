@@ -159,6 +159,23 @@ TEST_F(PrecisionTest, KerasComputesSoftmaxInFP16UnlessALayerSaysFP32) {
   EXPECT_EQ(to_host(under(keras)), wide);
 }
 
+// Keras casts a variable where it is read, PyTorch once under autocast, whose gradients of two uses meet in FP16: 1 + 2^-12 is 1
+// there.
+TEST_F(PrecisionTest, GradientsOfTheUsesOfAWeightAddUpInTheTypeThatTheLibraryHasThemIn) {
+  const auto gradient = [&](Precision precision) {
+    Autocast autocast(policy(precision));
+    const AutocastScope scope(&autocast);
+    Tensor weight = tensor(DType::f32, {1, 1}, {1});
+    weight.set_requires_grad(true);
+    weight.body()->parameter = intern("weight");
+    const Tensor one = tensor(DType::f16, {1, 1}, {1}), small = tensor(DType::f16, {1, 1}, {0x1p-12});
+    backward(sum(add(call("linear", {one, weight}), call("linear", {small, weight}))));
+    return to_host(weight.grad())[0];
+  };
+  EXPECT_EQ(gradient(Precision::mixed_float16), 1 + 0x1p-12);
+  EXPECT_EQ(gradient(Precision::fp16), 1);
+}
+
 TEST_F(PrecisionTest, ALayersTypeHoldsForTheLayersWithinIt) {
   const Experiment experiment = parse_experiment(R"(
     model.layers = [
