@@ -700,8 +700,8 @@ void CallRecorder::State::clear_step() {
   settings_closed = true;
 }
 
-// A loop may give up a step because its loss is not finite, so that no backward pass tells the loss: what was the loss of another step
-// has its value.
+// A loop may give up a step because its loss is not finite, so that no backward pass tells the loss: what was the loss of another
+// step has its value.
 void CallRecorder::State::find_loss(StepRow& row) {
   for (const Call& call : calls)
     if (std::any_of(call.outputs.begin(), call.outputs.end(), [](const Output& each) { return each.label.role == Role::loss; }))
