@@ -463,7 +463,7 @@ class Traces:
     def __init__(self, program, folder):
         self.files = []
         (folder / "tiny.toml").write_text(EXPERIMENT)
-        for name, options in (("full", ["--record", "full"]), ("stats", ["--record", "stats", "--precision", "bf16"]),
+        for name, options in (("full", ["--record", "full"]), ("stats", ["--record", "stats,bits", "--precision", "bf16"]),
                               ("overflow", ["--record", "stats", "--set", "scaler.initial=1e30"])):
             made(program, ["train", "tiny.toml", "--steps", "4", "-o", f"{name}.h5", *options], folder)
             self.files.append(folder / f"{name}.h5")
