@@ -106,9 +106,13 @@ if torch:
             batch, places, width = x.shape
             by_head = lambda t: t.view(batch, places, self.heads, width // self.heads).transpose(1, 2)
             query, key, value = map(by_head, self.qkv(self.norm(x)).split(width, 2))
-            scores = (query @ key.transpose(-2, -1)) * (width // self.heads) ** -0.5
-            weights = scores.masked_fill(self.later, float("-inf")).softmax(-1)
-            x = x + self.out((weights @ value).transpose(1, 2).reshape(batch, places, width))
+            # The math path of scaled_dot_product_attention, whose ops are in FP32 whatever came in.
+            with torch.autocast("cpu", enabled=False):
+                factor = (width // self.heads) ** -0.25
+                scores = (query.float() * factor) @ (key.float().transpose(-2, -1) * factor)
+                weights = scores.masked_fill(self.later, float("-inf")).softmax(-1)
+                attended = (weights @ value.float()).to(query.dtype)
+            x = x + self.out(attended.transpose(1, 2).reshape(batch, places, width))
             return x + self.narrow(functional.gelu(self.wide(self.feed_forward_norm(x)), approximate="tanh"))
 
     class Gpt(nn.Module):
