@@ -704,7 +704,8 @@ void CallRecorder::State::clear_step() {
 // step has its value.
 void CallRecorder::State::find_loss(StepRow& row) {
   for (const Call& call : calls)
-    if (std::any_of(call.outputs.begin(), call.outputs.end(), [](const Output& each) { return each.label.role == Role::loss; }))
+    if (std::any_of(call.outputs.begin(), call.outputs.end(),
+                    [](const Output& each) { return each.label.role == Role::loss && each.label.scale == 1; }))
       loss_ops.insert(call.id);
   if (row.loss_known) return;
   for (const Call& call : calls) {

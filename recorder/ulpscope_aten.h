@@ -328,7 +328,7 @@ ULPSCOPE_EXPORT void ulpscope_aten_observe(ulpscope_aten *aten, ulpscope_name na
 typedef struct {
   double scale;   /* that the gradients contain */
   double loss;    /* unscaled */
-  double divisor; /* by which it was divided as a last step; NaN: by none */
+  double divisor; /* by which it was divided as a last step; 1: by none, as one op made it; NaN: not known */
   uint32_t later; /* not 0: what ulpscope_aten_loss gives for it once the step is settled, in the place of `loss` */
   uint8_t has_loss;
 } ulpscope_aten_backward;

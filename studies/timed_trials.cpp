@@ -8,7 +8,6 @@
 #include "ulpscope/analyzers/subject/trend.h"
 #include "ulpscope/base/error.h"
 #include "ulpscope/base/text.h"
-#include "ulpscope/core/run/build_model.h"
 
 namespace ulpscope {
 
@@ -114,7 +113,6 @@ bool is_narrow(const Experiment& experiment) { return is_narrow(*info(dtype_of(e
 std::optional<Experiment> wider_than(const Experiment& experiment) {
   if (dtype_of(experiment.precision) == DType::f64) return std::nullopt;
   Experiment wide = experiment;
-  keep_attention(wide);
   wide.precision = is_narrow(experiment) ? Precision::fp32 : Precision::fp64;
   wide.scaler.enabled = Switch::off;
   return wide;

@@ -111,11 +111,12 @@ void find_coverage(const RunFacts& facts, Findings& found) {
   std::map<std::string, Place> places;
   double all = 0, all_wide = 0;
   for (const MatrixProduct& product : forward_products(facts.context)) {
-    if (product.shape.k == ProductShape::kUnknown || is_of_math_path(facts, selection.tensor(product.tensor).op)) continue;
+    if (product.shape.k == ProductShape::kUnknown) continue;
     const TensorInfo& made = selection.tensor(product.tensor);
     const uint64_t calls = calls_of(facts, product.tensor).count;
     const double flop = static_cast<double>(calls) * flop_of(facts.context, product);
     all += flop;
+    if (is_of_math_path(facts, made.op)) continue;
     (is_narrow(made.dtype) ? narrow : wide)[made.dtype] += flop;
     if (is_narrow(made.dtype) || flop == 0) continue;
     all_wide += flop;

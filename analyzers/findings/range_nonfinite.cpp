@@ -36,7 +36,7 @@ constexpr Template kBecomesNonfinite{"range.nonfinite.becomes",
 constexpr Template kCameOutInStep{"range.nonfinite.came_out_in_step",
                                   "It came in step {step}{rank}, in {elements} of {count:count element}."};
 constexpr Template kFilledIn{"range.nonfinite.filled_in", "{place} fills in the Inf that this NaN comes from."};
-constexpr Template kGivenUp{"range.nonfinite.given_up", "The program gave up step {step}, the last one, before an update."};
+constexpr Template kGivenUp{"range.nonfinite.given_up", "Step {step}, the last one, ended before an update."};
 constexpr Template kNonfiniteHarmless{"range.nonfinite.harmless", "None of it reached a weight."};
 
 // An earlier one did none.

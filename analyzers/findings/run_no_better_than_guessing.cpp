@@ -66,8 +66,7 @@ constexpr Template kNoUpdate{"advice.no_update_recorded",
                              "A gradient came to `{parameter}`, and no update was recorded: check that the optimizer has the "
                              "parameters that the model has."};
 constexpr Template kBeginSmaller{"advice.begin_with_smaller_weights",
-                                 "Begin with smaller weights, in the last layer above all: the first loss, before any update, was "
-                                 "{first:.4g}."};
+                                 "Begin with smaller weights, in the last layer above all: the loss was {first:.4g} at first."};
 constexpr Template kLookAtRate{"advice.look_at_rate", "Check the learning rate{rate:brackets} and its schedule."};
 constexpr Template kNormalizeInputs{"advice.normalize_inputs",
                                     "Normalize the inputs: {place} has mean {mean:.3g} and standard deviation {deviation:.3g}."};
@@ -183,7 +182,7 @@ void find_mean(const RunFacts& facts, Findings& found) {
             std::move(evidence), guess->lies_far() ? Advice() : advice_on_learning(facts));
 }
 
-// Its first loss, which no update had a part in yet, is so many times that of guessing that the logits are far too large.
+// The first loss is so many times that of guessing that the logits are far too large.
 bool begins_far(const StepTotals& steps, double guess) {
   constexpr double kFar = 10;
   return steps.first.step == 0 && steps.first.loss_known && steps.first.loss > kFar * guess && !was_thrown_up(steps);
@@ -258,13 +257,13 @@ void find_guessing(const RunFacts& facts, Findings& found) {
     found.add(Severity::info, std::move(title), std::move(evidence), kTrainLonger());
     return;
   }
-  const bool is_hardly_better = accuracy || median(last) < guess;
+  const bool is_hardly_better = accuracy || median(last) < guess || (is_smoothed_far && least < guess);
   Sentences title = (is_worse           ? kWorseThanGuessing
                      : is_hardly_better ? kHardlyBetterThanGuessing
                                         : kNoBetterThanGuessing)({{"comparison", comparison}});
   if (accuracy) title += (guesses ? kAccuracyAllTheSame : kWrongByFar)({{"accuracy", {*accuracy, Unit::share}}});
   if (is_smoothed_far) title += kSmoothedFar({{"least", guessing->least}, {"guessing", guess}});
-  // What began to learn in a short run may go on to.
+  // A short run that began to learn may go on to.
   const bool may_learn = steps.count < kShort && median(last) < guess && why_updates_are_short(facts).text.empty();
   found.add(guesses && !may_learn ? Severity::error : Severity::warning, std::move(title), std::move(evidence),
             is_smoothed_far            ? Advice(kSmoothLabelsLess())

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -323,14 +324,21 @@ NonfiniteExplanation explain_normalization(const OriginFacts& origin) {
 // The name of the op that adds up logarithms of probabilities, those that the mask took to 0 too, and was infinite in that step.
 std::optional<Name> adds_masked_logarithms(const OriginFacts& origin) {
   const Snapshot& trace = origin.facts.context.trace;
-  for (const GraphEdge& logarithms : trace.graph().uses(origin.made.op)) {
-    if (trace.ops()[logarithms.consumer].function != OpFunction::log_softmax) continue;
-    for (const GraphEdge& use : trace.graph().uses(logarithms.consumer)) {
+  const auto is_nonfinite_from_there = [&](uint32_t op) {
+    const auto made = origin.recorded(op, 0);
+    const auto first = made ? origin.facts.ranges().nonfinite(*made).first : std::nullopt;
+    return first && first->step == origin.origin.position.step;
+  };
+  std::vector<uint32_t> ops{origin.made.op};  // that hand the mask on, and the logarithms of it
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const bool are_logarithms = trace.ops()[ops[i]].function == OpFunction::log_softmax;
+    for (const GraphEdge& use : trace.graph().uses(ops[i])) {
       const OpFunction function = trace.ops()[use.consumer].function;
-      const auto sum = origin.recorded(use.consumer, 0);
-      if (!sum || (function != OpFunction::sum && function != OpFunction::mean)) continue;
-      const auto first = origin.facts.ranges().nonfinite(*sum).first;
-      if (first && first->step == origin.origin.position.step) return Name{NameKind::op, trace.ops()[use.consumer].name};
+      const bool adds = function == OpFunction::sum || function == OpFunction::mean;
+      if (are_logarithms && adds && is_nonfinite_from_there(use.consumer))
+        return Name{NameKind::op, trace.ops()[use.consumer].name};
+      const bool goes_on = has_trait(function, kSameValues) || function == OpFunction::log_softmax;
+      if (goes_on && std::find(ops.begin(), ops.end(), use.consumer) == ops.end()) ops.push_back(use.consumer);
     }
   }
   return std::nullopt;

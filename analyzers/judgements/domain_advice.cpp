@@ -1,6 +1,7 @@
 #include "ulpscope/analyzers/judgements/domain_advice.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "ulpscope/analyzers/judgements/cause_text.h"
@@ -51,21 +52,30 @@ bool divides_by_sum(const OriginFacts& origin) {
   return false;
 }
 
-// Of functions that the table of ops has no row for: where they are finite.
-Sentences advice_by_name(const OpInfo& op) {
+// Where functions are finite that the table of ops has no row for.
+Sentences advice_by_name(const OriginFacts& origin) {
   struct Row {
     std::string_view name;
     const Template* words;
+    bool (*is_outside)(double);  // what it read is not where it is finite
   };
+  constexpr auto kBeyondOne = [](double x) { return std::abs(x) >= 1; };
+  constexpr auto kBelowOne = [](double x) { return x < 1; };
+  constexpr auto kNotPositive = [](double x) { return x <= 0; };
   static constexpr Row kRows[] = {
-      {"acos", &cause_words::kKeepWithinOne},    {"asin", &cause_words::kKeepWithinOne}, {"atanh", &cause_words::kKeepWithinOne},
-      {"erfinv", &cause_words::kKeepWithinOne},  {"acosh", &cause_words::kKeepAboveOne}, {"lgamma", &cause_words::kKeepAboveZero},
-      {"digamma", &cause_words::kKeepAboveZero}, {"cosh", &cause_words::kBoundArgument}, {"sinh", &cause_words::kBoundArgument},
-      {"expm1", &cause_words::kBoundArgument},   {"exp2", &cause_words::kBoundArgument},
+      {"acos", &cause_words::kKeepWithinOne, kBeyondOne},      {"asin", &cause_words::kKeepWithinOne, kBeyondOne},
+      {"atanh", &cause_words::kKeepWithinOne, kBeyondOne},     {"erfinv", &cause_words::kKeepWithinOne, kBeyondOne},
+      {"acosh", &cause_words::kKeepAboveOne, kBelowOne},       {"lgamma", &cause_words::kKeepAboveZero, kNotPositive},
+      {"digamma", &cause_words::kKeepAboveZero, kNotPositive}, {"cosh", &cause_words::kBoundArgument, kBeyondOne},
+      {"sinh", &cause_words::kBoundArgument, kBeyondOne},      {"expm1", &cause_words::kBoundArgument, kBeyondOne},
+      {"exp2", &cause_words::kBoundArgument, kBeyondOne},
   };
-  if (op.phase == Phase::backward || op.function != OpFunction::other) return {};
+  const OpInfo& op = origin.op;
+  const CaptureRow* const read = origin.capture ? origin.capture->operand(0) : nullptr;
+  if (op.phase == Phase::backward || op.function != OpFunction::other || read == nullptr || !std::isfinite(read->value)) return {};
   for (const Row& row : kRows)
-    if (row.name == plain_name(op)) return Sentences((*row.words)({{"function", Name{NameKind::op, std::string(row.name)}}}));
+    if (row.name == plain_name(op) && row.is_outside(read->value))
+      return Sentences((*row.words)({{"function", Name{NameKind::op, std::string(row.name)}}}));
   return {};
 }
 
@@ -117,7 +127,7 @@ Sentences domain_advice(const OriginFacts& origin, NonfiniteCause cause) {
           return Sentences(cause_words::kKeepDivisor()) + smallest_eps(origin);
       }
     default:
-      return advice_by_name(origin.op);
+      return advice_by_name(origin);
   }
 }
 

@@ -69,29 +69,18 @@ class LookedAtStep {
     return scale >= kLeastScaleTold && squares > 0 && std::isfinite(squares) && is_in_norm ? std::optional(scale) : std::nullopt;
   }
 
-  // What was unscaled in a step whose scale was put on some loss, of gradients that had none of it.
+  // Gradients that were unscaled in a step whose scale was put on some loss, and that have none of it.
   struct Unscaled {
     std::vector<uint32_t> never_scaled;
-    bool is_all = true;
+    bool is_all = true;  // no gradient of the step has it
   };
   Unscaled unscaled() const {
     Unscaled found;
-    const auto has_scale = [&](const auto& each) {
-      return tensor(each.first).role == Role::loss && each.second.scale == step_.scale_before;
-    };
-    if (step_.scale_before < kLeastScaleTold || std::none_of(rows_.begin(), rows_.end(), has_scale)) return found;
+    if (!has_loss_with_scale()) return found;
     for (const auto& [made, rows] : rows_) {
+      if (is_gradient(tensor(made).role) && rows.scale != 1) found.is_all = false;
       if (facts_.selection.op(made).function != OpFunction::unscale || tensor(made).role != Role::unscaled_gradient) continue;
-      bool reads_values = false, reads_scaled = false;
-      const auto look_for_scale = [&](uint32_t, const TensorRows& read) { reads_scaled = reads_scaled || read.scale != 1; };
-      for_each_gradient(tensor(made).op, [&](uint32_t gradient, const TensorRows& read) {
-        reads_values = reads_values || (std::isfinite(read.sum_of_squares) && read.sum_of_squares > 0);
-        look_for_scale(gradient, read);
-        // Gradients of several losses add up, of which one may have been scaled.
-        if (is_sum(gradient)) for_each_gradient(tensor(gradient).op, look_for_scale);
-      });
-      if (reads_values && !reads_scaled) found.never_scaled.push_back(made);
-      found.is_all = found.is_all && !reads_scaled;
+      if (reads_values_without_scale(tensor(made).op)) found.never_scaled.push_back(made);
     }
     return found;
   }
@@ -134,6 +123,35 @@ class LookedAtStep {
 
   bool is_of_optimizer(const GraphEdge& edge) const { return facts_.context.trace.ops()[edge.producer].phase == Phase::optimizer; }
 
+  // A loss of the step was multiplied by the scale, and nothing was made of it but what backward passes began at: the scale of what
+  // else is made of a scaled loss is not told.
+  bool has_loss_with_scale() const {
+    if (step_.scale_before < kLeastScaleTold) return false;
+    bool has_loss = false;
+    for (const auto& [made, rows] : rows_) {
+      if (tensor(made).role != Role::loss || rows.scale != step_.scale_before) continue;
+      has_loss = true;
+      for (const GraphEdge& use : facts_.context.trace.graph().uses(tensor(made).op, step_.graph))
+        if (use.slot == tensor(made).slot && facts_.context.trace.ops()[use.consumer].phase != Phase::backward) return false;
+    }
+    return has_loss;
+  }
+
+  // The op reads gradients that are not all 0, of which none has a scale, nor has one that sums on the way added up.
+  bool reads_values_without_scale(uint32_t op) const {
+    bool reads_values = false, reads_scaled = false;
+    std::set<uint32_t> seen;
+    std::vector<uint32_t> ops{op};
+    for (size_t i = 0; i < ops.size(); ++i) {
+      for_each_gradient(ops[i], [&](uint32_t gradient, const TensorRows& read) {
+        reads_values = reads_values || (std::isfinite(read.sum_of_squares) && read.sum_of_squares > 0);
+        reads_scaled = reads_scaled || read.scale != 1;
+        if (is_sum(gradient) && seen.insert(gradient).second) ops.push_back(tensor(gradient).op);
+      });
+    }
+    return reads_values && !reads_scaled;
+  }
+
   bool is_sum(uint32_t made) const { return facts_.selection.op(made).function == OpFunction::accumulate; }
 
   // Edges are those of all calls of the step, so that of several sums of a parameter it is not known which read what. Where the
@@ -155,8 +173,10 @@ class LookedAtStep {
                                 [&](uint32_t a, uint32_t b) { return rows_.at(a).first_sequence < rows_.at(b).first_sequence; }))
           .first_sum_of_squares;
     };
+    // The same values may lie in another order in memory, which is that of the sums of squares.
+    constexpr double kSame = 1e-9;
     const double sum = first(sums), gradient = first(gradients);
-    return count_of(sums) >= count_of(gradients) && std::isfinite(sum) && std::isfinite(gradient) && sum != gradient;
+    return count_of(sums) >= count_of(gradients) && std::isfinite(gradient) && std::abs(sum - gradient) > kSame * gradient;
   }
 
   std::set<uint32_t> sums_of(const std::string& parameter) const {
@@ -243,7 +263,7 @@ std::vector<LookedAtStep> first_taken_steps(const RunFacts& facts) {
     for (const StepRow& row : rows) {
       if (steps.size() == kMostStepsLookedAt) return false;
       last = row.step + 1;
-      if (!row.skipped) steps.emplace_back(facts, row);
+      if (!row.skipped && row.level != RecordLevel::off) steps.emplace_back(facts, row);
     }
     return true;
   });

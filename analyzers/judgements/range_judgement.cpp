@@ -152,13 +152,15 @@ Severity RangeJudgement::judge_harm(const Selection& selection, const StepTotals
 bool RangeJudgement::find_given_up(const StepTotals& steps) const {
   if (is_filtered_ || steps.count == 0 || steps.last.skipped || steps.last.level == RecordLevel::off) return false;
   if (context_.settings.with_value(SettingKind::optimizer).empty() || context_.trace.ranks().size() != 1) return false;
+  const bool has_losses = !steps.last_losses.empty() || !steps.nonfinite_losses.empty();
   bool holds = false, is_updated = false;
   context_.trace.visit_rows_without_histograms({steps.last.step, steps.last.step + 1}, [&](std::span<const TensorRow> rows) {
     for (const TensorRow& row : rows) {
       const TensorInfo& made = context_.selection.tensor(row.tensor);
       const OpInfo& op = context_.selection.op(row.tensor);
       is_updated = is_updated || op.kind == OpKind::update;
-      const bool may_be_loss = op.phase == Phase::loss && row.statistics.count == 1;
+      // Where a step has a loss, it is known of this one, too.
+      const bool may_be_loss = !has_losses && op.phase == Phase::loss && row.statistics.count == 1;
       const bool is_harmful = is_gradient(made.role) ? op.phase == Phase::backward : may_be_loss;
       holds = holds || (is_harmful && !is_mask(row.tensor) && stored_nonfinite(row, made.dtype) > 0);
     }
@@ -282,7 +284,7 @@ NonfiniteStart RangeJudgement::start_of(const NonfiniteOrigin& origin) const {
   const TensorInfo& made = selection.tensor(origin.tensor);
   const bool overflowed = origin.overflowed > 0 && is_plainly_narrow(made.dtype);
   // Told with the steps that were taken with them (GradientJudgement::overflow_kept).
-  if (overflowed && harm_ == Severity::warning && is_gradient(made.role)) return NonfiniteStart::none;
+  if (overflowed && harm_ == Severity::warning && !gave_up_last_step_ && is_gradient(made.role)) return NonfiniteStart::none;
   if (!overflowed || harm_ == Severity::info || selection.op(origin.tensor).phase == Phase::optimizer) return NonfiniteStart::other;
   return is_gradient(made.role) ? NonfiniteStart::gradient_overflowed : NonfiniteStart::value_overflowed;
 }

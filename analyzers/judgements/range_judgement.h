@@ -63,8 +63,7 @@ class RangeJudgement {
   // where steps were taken or wasted with them or an op divided by them, a note where ops or the scaler took them away.
   Severity harm() const { return harm_; }
   bool reached_weights() const { return reached_weights_; }
-  // The last step ended before an update, with NaN or Inf in a gradient or a loss, and no scaler skipped it: the program gave it
-  // up.
+  // The last step ended before an update, with NaN or Inf in a gradient or what may be a loss, and no scaler skipped it.
   bool gave_up_last_step() const { return gave_up_last_step_; }
   // Some tensors were not asked for, or not recorded: what became of the others is not known.
   bool is_filtered() const { return is_filtered_; }

@@ -323,6 +323,10 @@ Tensor autocast_input(const Tensor& input, DType dtype, uint64_t served, size_t 
   return result;
 }
 
+DType type_of_inputs(const Op& op, std::span<const Tensor> inputs) {
+  return input_type(context(), op, inputs, {}).type().value_or(widest(op, inputs));
+}
+
 Tensors dispatch(const Op& op, std::span<const Tensor> arguments, const Attributes& attributes, const CallOptions& options) {
   Context& context = ulpscope::context();
   check_inputs(context, op, arguments);

@@ -27,6 +27,10 @@ struct CallOptions {
 // Throws a usage Error that names op and module where shapes or types do not fit.
 Tensors dispatch(const Op& op, std::span<const Tensor> inputs, const Attributes& attributes = {}, const CallOptions& options = {});
 
+// The type that the floating-point inputs of the op would have in the current context: that of autocast, or the widest of their
+// own.
+DType type_of_inputs(const Op& op, std::span<const Tensor> inputs);
+
 // The first output of the op called `name`.
 Tensor call(std::string_view name, std::initializer_list<Tensor> inputs, const Attributes& attributes = {},
             const CallOptions& options = {});

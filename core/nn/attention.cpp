@@ -33,7 +33,7 @@ class MultiHead : public Layer {
     const Tensor heads = permute(reshape(x, shape), kOrder);
     return parts == 1 ? Tensors{heads} : split(heads, parts, 1);
   }
-  // Of the heads' queries, keys and values.
+  // Takes queries, keys and values by head, and gives the heads' outputs together.
   Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value) const {
     const Tensor heads = scaled_dot_product_attention(query, key, value, options_);
     const int64_t shape[] = {heads.shape(0), heads.shape(2), features_};
@@ -108,7 +108,7 @@ std::vector<LayerType> attention_layers() {
   const LayerOption kind = choice("kind", {std::string(kOfPrecision), "sdpa", "mha", "explicit"},
                                   "where scores are divided by the root of a head's features, and in which type they are kept "
                                   "([policies.md](policies.md#attention)); auto: as the precision's library");
-  return {
+  std::vector<LayerType> types{
       {"attention",
        {output_extent("heads"), kind, flag("causal", false),
         integer("padding", 0, 0,
@@ -117,6 +117,8 @@ std::vector<LayerType> attention_layers() {
         std::move(mask_value), flag("bias", true)},
        make_layer<Attention>},
       {"cross_attention", {output_extent("heads"), kind, flag("bias", true)}, make_layer<CrossAttention>}};
+  for (LayerType& type : types) type.attends = true;
+  return types;
 }
 
 }  // namespace ulpscope

@@ -38,6 +38,7 @@ struct LayerType {
   std::unique_ptr<Layer> (*make)(const LayerArguments&);
   std::vector<LayerList> lists = {};  // keys that hold layers
   bool takes_indices = false;         // samples may be indices (of an embedding), and not values
+  bool attends = false;               // it has a kind of attention
 };
 
 // All types, in the order of the documentation: the tables of the families, then the elementwise ops that are layers as they are.

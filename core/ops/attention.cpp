@@ -10,7 +10,7 @@ namespace ulpscope {
 
 namespace {
 
-// What is added to scores: `mask_value` in the type, or nothing.
+// `mask_value` where scores are masked, in the type; nothing where it is not added.
 Tensor added_mask(const AttentionOptions& options, DType dtype) {
   return options.masked && options.mask_value ? scale(cast(options.masked, dtype), *options.mask_value) : Tensor();
 }
@@ -31,10 +31,9 @@ Tensor as(const Tensor& x, DType dtype, std::string_view name = "") {
 
 // PyTorch casts the three to autocast's type, which has no part in what is computed of them.
 Tensor math_path(const std::array<Tensor, 3>& inputs, const AttentionOptions& options) {
-  Autocast* const autocast = context().autocast;
-  const std::optional<DType> asked = autocast != nullptr ? autocast->input_type(find_op("matmul"), inputs, {}) : std::nullopt;
+  const DType dtype = type_of_inputs(find_op("matmul"), inputs), wide = wide_type(dtype);
   const ContextGuard<&Context::autocast> off(nullptr);
-  const DType dtype = asked.value_or(inputs[0].dtype()), wide = wide_type(dtype);
+  const ContextGuard<&Context::layer_type> in_all_precisions(wide);
   const auto widened = [&](const Tensor& x, std::string_view name) { return as(as(x, dtype, name), wide, name); };
   const double factor = std::sqrt(1 / std::sqrt(static_cast<double>(inputs[0].shape(-1))));
   const Tensor query = scale(widened(inputs[0], "query"), factor), key = scale(transpose(widened(inputs[1], "key")), factor);

@@ -97,10 +97,7 @@ std::shared_ptr<const Fp8Layers> fp8_layers(const Experiment& experiment) {
 void keep_attention_of(std::vector<LayerSpec>& layers, AttentionKind of_precision) {
   for (LayerSpec& layer : layers) {
     for (std::vector<LayerSpec>& within : layer.lists) keep_attention_of(within, of_precision);
-    const std::vector<LayerOption>& options = layer.type->options;
-    const bool has_kind =
-        std::any_of(options.begin(), options.end(), [](const LayerOption& option) { return option.key == "kind"; });
-    if (has_kind) layer.set("kind", std::string(name_of(attention_kind(layer, of_precision))));
+    if (layer.type->attends) layer.set("kind", std::string(name_of(attention_kind(layer, of_precision))));
   }
 }
 

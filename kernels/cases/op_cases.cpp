@@ -402,6 +402,10 @@ void add_row_ops(std::vector<Case>& cases) {
                    {{{6, 76}, Lay::transposed}, {{6, 76}, Lay::broadcast}, {{6, 19}, Lay::strided}},
                    {{{6, 19}}, {{6, 19}}, {{6, 76}}}});
   cases.push_back({"masked_softmax", {{{6, 5, 19}}, {{6, 5, 19}, Lay::broadcast, DType::boolean, 2}}, {{{6, 5, 19}}}});
+  // Rows that are masked throughout, as half of those of one value are, and long ones.
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{64, 1}, {64, 2}, {2, 40000}})
+    cases.push_back({"masked_softmax", {{shape}, {shape, Lay::contiguous, DType::boolean, 2}}, {{shape}}, {{"safe", 1}}});
+  cases.push_back({"softmax", {{{6, 19}}}, {{{6, 19}}}, {{"safe", 1}}});
   // Rows that do not lie together.
   cases.push_back({"softmax", {{{6, 5, 19}, Lay::transposed}}, {{{6, 5, 19}}}});
   cases.push_back({"softmax_backward", {{{6, 5, 19}, Lay::broadcast}, {{6, 5, 19}, Lay::strided}}, {{{6, 5, 19}}}});

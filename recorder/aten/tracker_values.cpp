@@ -284,6 +284,13 @@ std::optional<ulpscope_value> Tracker::target_of(const ulpscope_aten_edge& edge)
   return node->viewed ? *node->viewed : ulpscope_value{node->op, static_cast<uint32_t>(edge.slot)};
 }
 
+namespace {
+
+// A loss that one op made of all samples, so that nothing divided it.
+bool is_whole_loss(OpFunction function) { return function == OpFunction::mean || kind_of(function) == OpKind::loss; }
+
+}  // namespace
+
 ulpscope_aten_backward Tracker::begin_backward(std::span<const Tensor> roots, bool takes_losses) {
   ulpscope_aten_backward backward{1.0, 0.0, std::nan(""), 0, 0};
   std::vector<Number> losses;
@@ -294,14 +301,14 @@ ulpscope_aten_backward Tracker::begin_backward(std::span<const Tensor> roots, bo
     if (root.unreadable != nullptr) continue;
     const MadePointer made = makers_of(root).last;
     if (!is_recorded(made)) continue;
-    backward.scale = made->scale;
+    if (made->scale != 1) backward.scale = made->scale;  // of several roots some may have none
     if (!takes_losses || count_of_elements(root) != 1) continue;
     if (!made->unscaled_loss && measures_.is_capturing(root)) continue;
     losses.push_back(made->unscaled_loss ? *made->unscaled_loss : number_in(root));
     backward.has_loss = 1;
     const MadePointer loss = made->function == OpFunction::scale ? made->source : made;
     if (loss == nullptr || !is_recorded(loss)) continue;
-    backward.divisor = loss->divisor.value_or(std::nan(""));
+    backward.divisor = loss->divisor.value_or(is_whole_loss(loss->function) ? 1 : std::nan(""));
     set_label(*loss, {Role::loss, loss->parameter, loss->name, loss->scale});
   }
   if (std::all_of(losses.begin(), losses.end(), [](const Number& loss) { return loss.is_known(); })) {

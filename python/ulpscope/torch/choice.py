@@ -1,10 +1,10 @@
 """Which way ops are seen: callbacks in C++ where they can be had, else a dispatch mode."""
 
 import os
-import sys
 from typing import Optional, Tuple
 
 from .._options import WAYS
+from .._report import tell
 from .adapter import Adapter, Unavailable
 from .fallback import Fallback
 from .fast import Fast
@@ -28,7 +28,7 @@ def choose(way: Optional[str]) -> Tuple[Adapter, str]:
                 raise RuntimeError(f"the callbacks in C++ cannot be had: {reason}") from reason
             adapter, why = Fallback(), f", since the callbacks in C++ cannot be had: {reason}"
     sentence = f"Ops of PyTorch were seen by {adapter.name}{why}."
-    _tell(f"ulpscope: recording through {adapter.name}{why}")
+    _tell(f"recording through {adapter.name}{why}")
     return adapter, sentence
 
 
@@ -36,4 +36,4 @@ def _tell(line: str) -> None:
     global _told
     if not _told:
         _told = True
-        print(line, file=sys.stderr)
+        tell(line)

@@ -3,20 +3,19 @@ package or is compiled at the first use."""
 
 import contextlib
 import ctypes
-import fcntl
 import functools
 import hashlib
 import os
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 from array import array
 from typing import Any, BinaryIO, List, Sequence, Tuple
 
 import torch
 
+from .._report import tell
 from . import device
 from .adapter import Adapter, Described, Unavailable
 from .signals import holds_signals
@@ -87,18 +86,19 @@ def build(output: str) -> None:
     with lock:
         _wait_for(lock)
         if not os.path.exists(output):
-            print(f"ulpscope: compiling callbacks for torch {_version()} into {folder}, once", file=sys.stderr)
+            tell(f"compiling callbacks for torch {_version()} into {folder}, once")
             _compile(compiler, output)
 
 
 def _wait_for(lock: BinaryIO) -> None:
     """Waits until no other process compiles. The system takes the lock from one that is killed; where a file system has no locks, each
     process compiles for itself."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ImportError):
+        import fcntl  # which only POSIX has
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"ulpscope: waiting for another process, which compiles callbacks for torch {_version()}", file=sys.stderr)
+            tell(f"waiting for another process, which compiles callbacks for torch {_version()}")
             fcntl.flock(lock, fcntl.LOCK_EX)
 
 

@@ -173,7 +173,7 @@ class Recording:
             self.trigger(f"{kind.__name__} left the recording")
         writes = self._session.recorder is not None  # else it is closed or another process's
         self.close()
-        if writes and self.tells_end and not self.lost and kind is not None and not issubclass(kind, (SystemExit, GeneratorExit)):
+        if writes and self.tells_end and not self.lost and not self._session.failed and kind is not None and not issubclass(kind, (SystemExit, GeneratorExit)):
             tell(recorded(self.path, self._given))
 
     def close(self) -> None:

@@ -326,8 +326,10 @@ class Session:
                 self.end_step()
             self._tell()
         path = self._options["path"]
-        if self._file not in (None, _file_at(path)):  # before it is closed: some file systems number files anew then
-            self.lost = f"there is no trace at {path}: it was deleted, moved or replaced while it was written"
+        found = _file_at(path)  # before it is closed: some file systems number files anew then
+        if self._file not in (None, found):
+            self.lost = (f"there is no trace at {path}: it was deleted or moved while it was written" if found is None else
+                         f"the trace at {path} is not this one: another file took its place while it was written")
         recorder, self.recorder = self.recorder, None
         recorder.close()
 

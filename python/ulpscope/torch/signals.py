@@ -1,5 +1,6 @@
 """Signals while a recording goes on: those that make it write the rows that it holds, and handlers that may raise, as that of Ctrl-C."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -13,7 +14,10 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 # A process that has no handler of its own for these is not ended by them.
 _OF_USERS = (signal.SIGUSR1, signal.SIGUSR2)
 
-# What raises as one of these begins or ends leaves behind what they should have restored, as PyTorch's no_grad().
+# Handlers of these raise where a program is to end, or a part of it that takes too long.
+_MAY_RAISE = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+
+# An exception as one of these begins or ends leaves behind what they should have restored, as PyTorch's no_grad().
 _UNSAFE = ("__enter__", "__exit__", "__del__")
 
 _holding: Set[CodeType] = set()
@@ -47,9 +51,10 @@ class Signals:
     def begin(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
-        handled = {number for number in signal.valid_signals() if callable(signal.getsignal(number))}
+        handled = {number for number in _MAY_RAISE if callable(signal.getsignal(number))}
         for number in handled.union(self._numbers):
-            self._before[number] = signal.signal(number, self._received)
+            with contextlib.suppress(ValueError):  # an interpreter within another program has no signals
+                self._before[number] = signal.signal(number, self._received)
 
     def end(self) -> None:
         self._numbers = []

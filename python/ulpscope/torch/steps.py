@@ -17,7 +17,7 @@ class Loss(NamedTuple):
     number: int  # which of the step's losses
     micro_batch: int
     read: Callable[[], float]  # its value: of a device at the end of the step, when it is waited for anyway
-    divisor: Optional[float]  # where the loss was divided by a number
+    divisor: Optional[float]  # by which the loss was divided last, 1 where one op made it whole; None: not known
     in_optimizer: bool  # it was computed in a closure
 
     @property
@@ -229,7 +229,7 @@ class Steps:
             self.accumulate = "sum" if all(loss.divisor == micro_batches_of(group) for loss in group) else "mean"
         self.recorder.note(f"The loss of a step is the {self.accumulate} of the losses of its micro-batches.")
         # Gradients are as many times as long as those of the mean.
-        is_undivided = self.accumulate == "mean" and all(loss.divisor is None for loss in group)
+        is_undivided = self.accumulate == "mean" and all(loss.divisor == 1 for loss in group)
         if is_undivided and self.at.step == self.first_step:
             self.recorder.setting("undivided micro-batches", str(micro_batches_of(group)), "loss_factor", True)
 

@@ -11,7 +11,7 @@ TRUTH = {
     "module": "",
     "step": 5,
     "loss_breaks": None,
-    "says": ["The program gave up step 5, the last one, before an update"],
+    "says": ["Step 5, the last one, ended before an update"],
     "because": "sqrt(0) has the derivative 1 / 0, and the square before it multiplies that by 0",
     "fix": "sqrt of at least 1e-12",
 }
