@@ -73,7 +73,7 @@ def _others(count: int, what: str, plural: str) -> str:
 
 
 def _is_mask(name: str, tensor: torch.Tensor, found: Magnitudes) -> bool:
-    """Of zeros and infinities alone, as what is added to scores of attention; a vector may be a bias that was never trained."""
+    """A matrix of zeros and infinities alone is added to scores of attention; a vector may be a bias that was never trained."""
     return (tensor.dim() > 1 or "mask" in name) and found.nan == 0 and found.inf > 0 and found.zeros > 0 and found.nonzero == 0
 
 

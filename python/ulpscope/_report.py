@@ -55,7 +55,7 @@ def named(value: Any) -> Any:
 
 
 def recorded(trace: str, given: str) -> str:
-    """That a trace is written, and how it is read. `given`: the name that the user gave, which is the folder where several ranks record."""
+    """The line on a trace that is written. `given`: the name that the user gave, which is the folder where several ranks record."""
     return f"recorded {trace}; python -m ulpscope report {shlex.quote(given)} explains it"
 
 

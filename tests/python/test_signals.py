@@ -14,7 +14,7 @@ if torch is not None:
     from ulpscope.torch.fallback import Fallback
     from ulpscope.torch.session import Guard, Session
 
-# What the library calls in a step of `train`.
+# The library calls these in a step of `train`.
 CALLED = ("on_backward", "on_backward_ended", "on_scale_of_call", "on_unscaled", "on_scaler_updated", "on_batch", "on_line")
 
 

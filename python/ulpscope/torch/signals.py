@@ -66,7 +66,7 @@ class Signals:
                 del self._before[number]
 
     def _received(self, number: int, frame: Optional[FrameType]) -> None:
-        # Of two functions that look at a program, Python has room for one.
+        # Python has room for one function that looks at a program.
         if _is_held(frame) and (self._held or sys.getprofile() is None):
             self._held.append(number)
             sys.setprofile(self._look)
