@@ -73,6 +73,7 @@ constexpr std::string_view kEnd = R"(
 - `sdpa` is the math path of PyTorch's `scaled_dot_product_attention` (2.13): query and key, FP32 from here on, are multiplied by E^-1/4 each,
   and what the softmax weighs is rounded to 16 bits once. What is added where `mask_value` masks is rounded to the query's type first. A query
   whose keys are all at -Inf gets zeros. What autocast makes of `matmul` decides the type that comes in and out, and nothing else of it does.
+  Its FP32 products are TF32 with a GPU's name in `arithmetic.accumulate`, unless `arithmetic.tf32` is false, as it is in PyTorch at first.
 - `mha` is the order of `torch.nn.MultiheadAttention` (with `need_weights`) and of Keras' and GluonNLP's layers. Autocast, or the type of the
   model, rounds each op. A query whose keys are all masked gets NaN.
 - `explicit` is how attention is often written by hand.
