@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ulpscope/analyzers/findings/scale_text.h"
+#include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/report/report.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 

@@ -157,14 +157,15 @@ void Tracker::keep_loss_of_cast(const Schema& schema, std::span<const Read> read
   const bool copies = schema.base() == "_to_copy" || schema.base() == "clone";
   if (state_.optimizing > 0 || !copies || reads.size() != 1 || results.size() != 1) return;
   const Tensor &given = *reads[0].tensor, &result = *results[0];
-  if (!have_one_shape(given, result)) return;
+  const std::optional<TensorView> to = view_of(result);
+  if (!have_one_shape(given, result) || !to || !is_float(to->dtype)) return;  // rows have no integers
   // A wider type brings nothing back.
   if (const auto before = cast_data_.find(given.storage); before != cast_data_.end() && before->second.data == given.data)
     return keep_cast(result, before->second);
   // It is data of the step that comes next, or of a further micro-batch.
   if (!measures_value_loss(static_cast<uint64_t>(state_.step + 1))) return;
-  const std::optional<TensorView> from = view_of(given), to = view_of(result);
-  if (!from || !to || !may_round(from->dtype, to->dtype)) return;
+  const std::optional<TensorView> from = view_of(given);
+  if (!from || !may_round(from->dtype, to->dtype)) return;
   keep_cast(result, {state_.step, nullptr, measure_cast(*from, *to, samples_in(result))});
 }
 

@@ -430,6 +430,52 @@ TEST(RunFindings, GradientsThatNeverHadTheScaleAreToldWhereALossHasIt) {
   }
 }
 
+// Four outputs as a column and four targets as a row: all pairs, which draw the outputs to one number. Not told of pairs whose
+// outputs differ as the targets do, of two tensors of the model, of equal shapes, nor where the loss does not depend on it.
+TEST(RunFindings, TargetsThatBroadcastAreTold) {
+  struct Case {
+    std::vector<int64_t> pairs;
+    bool spread, of_data, goes_back, is_told;
+  };
+  const std::vector<int64_t> all{4, 4}, own{4};
+  for (const auto& [pairs, spread, of_data, goes_back, is_told] :
+       {Case{all, false, true, true, true}, Case{all, true, true, true, false}, Case{all, false, false, true, false},
+        Case{own, false, true, true, false}, Case{all, false, true, false, false}}) {
+    SCOPED_TRACE(fmt::format("{} {} {} {}", pairs.size(), spread, of_data, goes_back));
+    SyntheticTrace trace;
+    TensorInfo output, target, difference, gradient;
+    output.shape = {4, 1};
+    target.shape = {4};
+    target.role = of_data ? Role::input : Role::activation;
+    difference.shape = gradient.shape = pairs;
+    gradient.role = Role::activation_gradient;
+    const std::vector<uint32_t> tensors{
+        trace.add_output({1, 0, "linear", "head", Phase::forward, "", {}}, output),
+        trace.add_output({2, 0, of_data ? "source" : "linear", "", of_data ? Phase::data : Phase::forward, "", {}}, target),
+        trace.add_output({3, 0, "sub", "", Phase::loss, "", {}}, difference),
+        trace.add_output({4, goes_back ? 3u : 9u, "mul", "", Phase::backward, "", {}}, gradient)};
+    trace.sink().add_edge({0, 2, 0, 0, 0});
+    trace.sink().add_edge({0, 2, 1, 1, 0});
+    for (int step = 0; step < 40; ++step) {
+      trace.add(tensors[0],
+                make_row(spread ? std::vector<double>{-1, 1, -1, 1} : std::vector<double>{0.25, 0.25, 0.25, 0.25}, DType::f32));
+      trace.add(tensors[1], make_row({-1, 1, -1, 1}, DType::f32));
+      trace.add(tensors[2], make_row(std::vector<double>(4, 1.0), DType::f32));
+      trace.add(tensors[3], make_row(std::vector<double>(4, 1.0), DType::f32));
+      trace.end_step(SyntheticTrace::default_step(1.0, 1));
+    }
+    const Report report = analyze_all(trace.read(), {});
+    const Finding* const found = find_finding(report, "data.targets_broadcast");
+    ASSERT_EQ(found != nullptr, is_told) << report.verdict_text;
+    if (!is_told) continue;
+    EXPECT_EQ(
+        found->title.text(),
+        "The loss sets each of 4 outputs against 4 numbers of the data: their shapes broadcast to [4, 4] in `sub`. At the end "
+        "outputs had a standard deviation of 0, and the data 1.");
+    EXPECT_EQ(found->severity, Severity::error);
+  }
+}
+
 // A sum that reads itself reads what an earlier step left, unless one gradient more was made in the step than was added, which the
 // first sum read, or the first sum is what was added to zeros.
 TEST(RunFindings, GradientsOfEarlierStepsAreToldOfSumsThatBeginWithThem) {

@@ -564,7 +564,7 @@ class Gradients(Case):
         def odd(number):
             return number % 2 == 1
 
-        for optimizers_of, told in ((lambda model: [sgd(model)], "No gradient came to 0.weight, 0.bias in any step"),
+        for optimizers_of, told in ((lambda model: [sgd(model)], "No gradient came to 0.weight and 0.bias in any step"),
                                     (lambda model: [sgd(model[0]), sgd(model[1])], "No parameter of an optimizer (SGD) had a gradient")):
             for options in ({}, {"sample": 2}, {"pauses": odd}):
                 with self.subTest(told=told, options=options):

@@ -306,6 +306,52 @@ class Steps(Case):
         self.assertEqual([step.result.peak_memory for step in self.recorded(run)], [1500, 0, 1700, 0])
         reset.assert_not_called()
 
+    def test_optimizer_that_never_steps(self):
+        """One that a scaler held back, or that steps in a closure, did have its turn."""
+
+        def warned(train, optimizer, scaler=None):
+            with recording(self.model, optimizer, scaler) as run:
+                for x, y in batches(3):
+                    train(optimizer, self.loss(self.model(x), y))
+            return [told for told in run.made[0].warnings if "did not step" in told]
+
+        def backward_alone(optimizer, loss):
+            loss.backward()
+
+        def held_back(optimizer, loss):
+            scaler.scale(loss * float("inf")).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+        def in_a_closure(optimizer, loss):
+            optimizer.step(lambda: loss.backward() or loss.item())
+
+        optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        scaler = torch.amp.GradScaler("cpu")
+        self.assertEqual(warned(backward_alone, optimizer),
+                         ["An optimizer (SGD) did not step, though losses went back 3 times: call its step() behind backward()."])
+        self.assertEqual(warned(held_back, optimizer, scaler), [])
+        self.assertEqual(warned(in_a_closure, optimizer), [])
+
+    def test_parameters_that_nothing_updates(self):
+        """Those of a module in a list; not those that another optimizer has."""
+        hidden = [torch.nn.Linear(3, 3)]
+        optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+
+        def warned(other):
+            with recording(self.model, optimizer) as run:
+                for x, y in batches(3):
+                    self.loss(hidden[0](self.model(x)), y).backward()
+                    optimizer.step()
+                    if other is not None:
+                        other.step()
+            return [told for told in run.made[0].warnings if "nothing updates" in told]
+
+        told = warned(None)
+        self.assertEqual(len(told), 1)
+        self.assertIn("(of shapes [3], [3, 3])", told[0])
+        self.assertEqual(warned(torch.optim.SGD(hidden[0].parameters(), 0.1)), [])
+
     def test_mistakes_are_told_at_once(self):
         for options in ({"level": "all"}, {"compile": "yes"}, {"accumulate": "max"}):
             with self.assertRaisesRegex(ValueError, next(iter(options))):

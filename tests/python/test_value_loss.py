@@ -42,6 +42,7 @@ class ValueLoss(Case):
                 out = model(*(each() if callable(each) else each for each in inputs))
                 (out.float().sum() * model.weight.float().sum()).backward()
                 optimizer.step()
+        self.assertEqual(dict(run._session.refusals), {})
         return [
             {(call.call.name, name): value for call in step.calls for (_, name), value in call.measures.items()} for step in run.made[0].steps
         ]
@@ -180,6 +181,12 @@ class ValueLoss(Case):
 
         told = self.measures(lambda model, a: a.float() @ model.weight, (given,), torch.ones(4, 2), steps=4)
         self.assertEqual([measure for step in told for (_, measure), value in step.items() if measure == "features_merged" and value > 0], [])
+
+    def test_numbers_that_become_indices_again(self):
+        """Rows have no integers, so that there is nothing to tell it of."""
+        numbers = torch.arange(3000, 3512)
+        (told,) = self.measures(lambda model, a: model.weight[a], (lambda: numbers.half().long(),), torch.ones(4000))
+        self.assertEqual(told, {})
 
     def test_steps(self):
         x = torch.randn(8, 16).bfloat16()

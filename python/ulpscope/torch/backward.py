@@ -2,7 +2,7 @@
 
 import sys
 from types import FrameType
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -23,6 +23,21 @@ class Start(NamedTuple):
         roots = self.frame.f_locals.get("outputs" if self.is_grad else "tensors")
         listed = (roots,) if isinstance(roots, torch.Tensor) else roots if isinstance(roots, (list, tuple)) else ()
         return [root for root in listed if isinstance(root, torch.Tensor)]
+
+
+def leaves_below(roots: Iterable[torch.Tensor]) -> Iterator[Any]:
+    """The tensors into which a backward pass from the roots adds gradients; None for those that PyTorch does not show."""
+    pending = [root.grad_fn for root in roots if root.grad_fn is not None]
+    seen = set(pending)
+    while pending:
+        for below, _ in pending.pop().next_functions:
+            if below is None or below in seen:
+                continue
+            seen.add(below)
+            if below.name() == ACCUMULATE_GRAD:
+                yield getattr(below, "variable", None)
+            else:
+                pending.append(below)
 
 
 def find_start() -> Optional[Start]:

@@ -13,6 +13,7 @@ import torch
 
 from .._formats import FP16, FP32, BF16, all_finite, counted, power, said, share, stays
 from .._library import Error
+from .backward import leaves_below
 from .given import bare, unwrapped
 from .leaves import tensors_in
 
@@ -162,7 +163,7 @@ class Preflight:
                 raise ValueError(f"loss_fn gave {_described(loss)}; expected a tensor with one element that requires gradients")
             for handle in handles:
                 handle.remove()
-            if _reaches(loss, theirs):
+            if any(id(leaf) in theirs for leaf in leaves_below([loss])):
                 raise ValueError("loss_fn ran another model than the one that it was given: the loss depends on parameters of the original")
             step.loss = float(loss.detach())
             for parameter in model.parameters():
@@ -449,20 +450,6 @@ def _eager() -> Any:
 def _floating(item: Any) -> List[torch.Tensor]:
     """The tensors that have numbers to look at."""
     return [tensor for tensor in tensors_in(item) if tensor.is_floating_point() and tensor.layout is torch.strided]
-
-
-def _reaches(loss: torch.Tensor, parameters: Set[int]) -> bool:
-    """Whether the graph of the loss has one of the parameters, which are given by their ids."""
-    nodes, seen = [loss.grad_fn], set()
-    while nodes:
-        node = nodes.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if id(getattr(node, "variable", None)) in parameters:
-            return True
-        nodes += [following for following, _ in node.next_functions]
-    return False
 
 
 def _seen(tensor: torch.Tensor) -> _Seen:

@@ -1,17 +1,20 @@
-"""Which parameters of optimizers gradients came back to."""
+"""Which parameters gradients came back to, and which of them optimizers updated."""
 
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
 from . import updates
+from .backward import leaves_below
+
+_FEW_LOSSES = 2  # of fewer none can be said to wait for a step
 
 
 def _told(names: List[str]) -> str:
     """The first ones, and how many there are."""
-    shown = ", ".join(names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
+    shown = names if len(names) <= 3 else [*names[:3], f"{len(names) - 3} more"]
+    return " and ".join(part for part in (", ".join(shown[:-1]), shown[-1]) if part)
 
 
 class _Stepped:
@@ -35,6 +38,22 @@ class Reached:
         self._without: Dict[int, str] = {}  # names
         self._known: "weakref.WeakKeyDictionary[Any, _Stepped]" = weakref.WeakKeyDictionary()
         self._stepped: List[_Stepped] = []
+        self._turned: "weakref.WeakSet[Any]" = weakref.WeakSet()  # optimizers that stepped, or would have but for an overflow
+        self._losses = 0  # that went back
+        self._strangers: Dict[int, str] = {}  # parameters without a name that the first one reached, by address: their shapes
+
+    def loss_goes_back(self, roots: Sequence[torch.Tensor]) -> None:
+        if self._losses == 0:
+            self._strangers = {leaf._cdata: str(list(leaf.shape)) for leaf in leaves_below(roots)
+                               if isinstance(leaf, torch.nn.Parameter) and self._name_of(leaf) is None}
+        self._losses += 1
+
+    def optimizer_turns(self, optimizer: Any) -> None:
+        """An optimizer steps, or its gradients are looked at before; it may be one of no recorded model."""
+        self._turned.add(optimizer)
+        if self._strangers:
+            for parameter, _ in updates.parameters_of(optimizer):
+                self._strangers.pop(parameter._cdata, None)
 
     def module_called(self, name: str, module: torch.nn.Module) -> None:
         if name not in self._called:
@@ -58,9 +77,23 @@ class Reached:
             if parameter.requires_grad and name is not None:
                 self._without[address] = name
 
-    def warnings(self, models: List[Tuple[str, torch.nn.Module]], module_of: Callable[[str], str]) -> List[str]:
-        """Sentences on what gets no gradient and should."""
-        return [*self._of_optimizers(models), *self._of_first_modules(module_of)]
+    def warnings(self, models: List[Tuple[str, torch.nn.Module]], expected: List[Any], module_of: Callable[[str], str]) -> List[str]:
+        """Sentences on what gets no gradient, or is not updated, and should."""
+        return [*self._of_idle(expected), *self._of_optimizers(models), *self._of_strangers(), *self._of_first_modules(module_of)]
+
+    def _of_idle(self, expected: List[Any]) -> List[str]:
+        idle = [each for each in expected if isinstance(each, torch.optim.Optimizer) and each not in self._turned]
+        if not idle or self._losses < _FEW_LOSSES:
+            return []
+        kinds = ", ".join(type(each).__name__ for each in idle)
+        return [f"An optimizer ({kinds}) did not step, though losses went back {self._losses} times: call its step() behind backward()."]
+
+    def _of_strangers(self) -> List[str]:
+        if not self._strangers or not self._turned:
+            return []
+        shapes = list(self._strangers.values())
+        return [f"Gradients came to parameters (of shapes {_told(shapes)}) that neither the model nor an optimizer has, so that nothing updates them: "
+                "modules in a list or dict of Python are not registered (nn.ModuleList and nn.ModuleDict are)."]
 
     def _of_optimizers(self, models: List[Tuple[str, torch.nn.Module]]) -> List[str]:
         idle = [each for each in self._stepped if self._with.keys().isdisjoint(each.names)]
@@ -86,4 +119,5 @@ class Reached:
         if not names:
             return []
         return [f"No gradient came to {_told(names)} in any step, though an optimizer has them and their modules ran first: "
-                "nothing leads from there to the loss, as behind detach(), .data or numpy."]
+                "nothing leads from there to the loss, as behind detach(), .data, numpy, no_grad or a checkpoint with use_reentrant=True whose "
+                "inputs have no gradient."]

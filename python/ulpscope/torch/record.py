@@ -361,13 +361,13 @@ class _Hook:
 
 
 class _Begins(_Hook):
-    _was_called = False  # where gradients grow
+    _was_called = False  # in training
 
     def __call__(self, module: Any, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling() or self._module() is not module:
             return
         session = self._session
-        if not self._was_called and torch.is_grad_enabled():
+        if not self._was_called and (torch.is_grad_enabled() or session.steps.is_forward()):
             self._was_called = True
             session.reached.module_called(self._name, module)
         if not session.adapter.begin_inner_module(self._number, self._is_compiled) and self._is_seen(True):

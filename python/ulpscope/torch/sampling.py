@@ -200,21 +200,3 @@ class Sampling:
         for optimizer in steps.expected:
             if id(optimizer) in steps.overflowed:
                 steps.rate(updates.rate_of(optimizer.param_groups[0]))
-
-
-def reaches(roots: Tuple[torch.Tensor, ...], is_named: Callable[[Any], bool]) -> bool:
-    """Whether a backward pass from the roots arrives at such a parameter."""
-    pending = [root.grad_fn for root in roots if root.grad_fn is not None]
-    seen = set(pending)
-    while pending:
-        node = pending.pop()
-        for below, _ in node.next_functions:
-            if below is None or below in seen:
-                continue
-            if below.name() == backward.ACCUMULATE_GRAD:
-                if is_named(getattr(below, "variable", None)):
-                    return True
-                continue
-            seen.add(below)
-            pending.append(below)
-    return False

@@ -21,7 +21,7 @@ from .given import unwrapped
 from .leaves import tensors_in
 from .reached import Reached
 from .samples import Samples
-from .sampling import Sampling, reaches
+from .sampling import Sampling
 from .signals import holds_signals
 from .steps import Steps
 from .tracker import BACKWARD, ENDED, OUTER, REPEATED, BackwardStruct, CoverageStruct, Tracker, UpdateStruct
@@ -202,7 +202,7 @@ class Session:
         return self._modules.get(parameter, "")
 
     def reaches_parameter(self, roots: Tuple[torch.Tensor, ...]) -> bool:
-        return reaches(roots, lambda parameter: self.name_of(parameter) is not None)
+        return any(self.name_of(leaf) is not None for leaf in backward.leaves_below(roots))
 
     def is_of_thread(self) -> bool:
         return threading.get_ident() == self.thread
@@ -346,7 +346,7 @@ class Session:
                           "roundings of casts from FP64, were not kept of them.")
         if lost:
             recorder.note(f"Statistics of {lost} outputs are not known, since a CUDA graph was captured when their step ended.")
-        for told in self.reached.warnings(self._models, self.module_of):
+        for told in self.reached.warnings(self._models, self.steps.expected, self.module_of):
             recorder.warning(told)
         if self.has_loss and not self.has_scaled and self.scaler is not None and self.scaler.is_enabled():
             told = (f"The gradient scaler ({type(self.scaler).__name__}) was not seen to multiply a loss: losses and gradients are told as "
@@ -633,6 +633,8 @@ class Session:
         if len(roots) < len(given):
             described = self.adapter.describe(roots)
         takes_losses = reaches and not start.is_grad and not start.nested
+        if takes_losses:
+            self.reached.loss_goes_back(roots)
         self.tracker.begin_backward(described.address, described.count, takes_losses, began)
         if began.has_loss:
             self.has_loss = True
@@ -669,6 +671,7 @@ class Session:
             return False
         optimizer = next((found for found in (call.optimizer for call in calls) if found is not None), None)
         if optimizer is not None:
+            self.reached.optimizer_turns(optimizer)
             self.takes_turn(optimizer)
             self.steps.rate(updates.rate_of(optimizer.param_groups[0]))
             if overflowed:
@@ -689,9 +692,10 @@ class Session:
         with self.guard(), torch._C._DisableTorchDispatch():
             at = self.tracker.state
             self._rename()
+            has_closure = (args[1] if len(args) > 1 else kwargs.get("closure")) is not None
+            self.reached.optimizer_turns(optimizer)
             if not self._concerns(optimizer):
                 return
-            has_closure = (args[1] if len(args) > 1 else kwargs.get("closure")) is not None
             if not has_closure:  # else gradients come later
                 self.reached.optimizer_steps(optimizer)
             if at.paused:

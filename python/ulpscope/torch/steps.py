@@ -88,6 +88,10 @@ class Steps:
         return bool(at.is_open and at.step > self.first_step and
                     not (self.has_calls or self.losses or self.evaluations or self.stepped or self.skipped))
 
+    def is_forward(self) -> bool:
+        """Whether the model is called, and a loss may come of it: also in blocks without gradients, as reentrant checkpoints are."""
+        return bool(self.at.state == FORWARD and not self.current[0])
+
     def begin(self, keeps_norms: bool = False) -> None:
         """Begins a step where none is open."""
         at = self.at
