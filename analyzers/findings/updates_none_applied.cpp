@@ -24,6 +24,10 @@ constexpr Template kUpdatesWereZero{"updates.none_applied.were_zero", "Every upd
 constexpr Template kRoundedAway{"updates.none_applied.rounded_away", "Every nonzero update was rounded away: w + dw == w."};
 constexpr Template kZerosFrom{"updates.none_applied.zeros_from",
                               "{place} is all zero in step {step}, though the gradient that its op reads is not."};
+constexpr Template kReplaced{"updates.none_applied.replaced",
+                             "The `{op}` itself held NaN or Inf there, which the op that reads it replaces: no gradient comes back "
+                             "from that."};
+constexpr Template kMendReplaced{"advice.mend_replaced", "Find where that NaN or Inf comes from: `ulpscope nan {trace}`."};
 constexpr Template kSaturated{"updates.none_applied.saturated",
                               "The `{activation}` gave nothing but its limits: it is saturated, and its slope is 0 there."};
 constexpr Template kLossOfLogits{"advice.loss_of_logits",
@@ -78,6 +82,27 @@ const OpInfo* saturated(const RunFacts& facts, uint32_t gradient) {
   return nullptr;
 }
 
+// The op whose result the gradient is of, where that result was NaN or infinite throughout, in the first step; nullptr: it was not.
+const OpInfo* replaced(const RunFacts& facts, uint32_t gradient) {
+  const uint64_t step = facts.steps().first.step;
+  const Snapshot& trace = facts.context.trace;
+  const std::vector<OpInfo>& ops = trace.ops();
+  const uint64_t of = facts.selection.tensor(gradient).gradient_of;
+  const auto forward = std::find_if(ops.begin(), ops.end(), [&](const OpInfo& op) { return of != 0 && op.id == of; });
+  if (forward == ops.end()) return nullptr;
+  for (const uint32_t result : facts.context.graph.made_by(static_cast<uint32_t>(forward - ops.begin()), 0)) {
+    bool is_nonfinite = false;
+    trace.of_rank(trace.ranks().front()).visit_history(result, {step, step + 1}, [&](std::span<const TensorRow> rows) {
+      for (const TensorRow& row : rows)
+        is_nonfinite =
+            row.statistics.count > 0 && stored_nonfinite(row, facts.selection.tensor(result).dtype) == row.statistics.count;
+      return true;
+    });
+    if (is_nonfinite) return &*forward;
+  }
+  return nullptr;
+}
+
 // Its probabilities are those that a binary cross entropy reads.
 bool feeds_cross_entropy(const RunFacts& facts, const OpInfo& activation) {
   const std::vector<OpInfo>& ops = facts.context.trace.ops();
@@ -90,17 +115,33 @@ bool feeds_cross_entropy(const RunFacts& facts, const OpInfo& activation) {
   return false;
 }
 
-Sentences why_none(const RunFacts& facts, std::optional<uint32_t> end, const OpInfo* activation) {
+// Where the gradients end that come to no parameter, and what of the forward pass ends them.
+struct End {
+  std::optional<uint32_t> gradient;
+  const OpInfo* activation = nullptr;  // saturated
+  const OpInfo* replaced = nullptr;
+};
+
+End end_of(const RunFacts& facts) {
+  End end{where_gradients_end(facts)};
+  if (!end.gradient) return end;
+  end.activation = saturated(facts, *end.gradient);
+  end.replaced = replaced(facts, *end.gradient);
+  return end;
+}
+
+Sentences why_none(const RunFacts& facts, const End& end) {
   if (facts.judged_steps().rate_was_zero) return kRateWasZero();
   if (facts.updates().sum().all.nonzero > 0) return kRoundedAway();
   Sentences why = kUpdatesWereZero();
-  if (!end) return why;
-  why += kZerosFrom({{"place", tensor_place(facts.selection, *end)}, {"step", ordinal(facts.steps().first.step)}});
-  if (activation != nullptr) why += kSaturated({{"activation", Name{NameKind::op, activation->name}}});
+  if (!end.gradient) return why;
+  why += kZerosFrom({{"place", tensor_place(facts.selection, *end.gradient)}, {"step", ordinal(facts.steps().first.step)}});
+  if (end.activation != nullptr) why += kSaturated({{"activation", Name{NameKind::op, end.activation->name}}});
+  if (end.replaced != nullptr) why += kReplaced({{"op", Name{NameKind::op, end.replaced->name}}});
   return why;
 }
 
-Advice advice_on_none(const RunFacts& facts, const OpInfo* activation) {
+Advice advice_on_none(const RunFacts& facts, const End& end) {
   const UpdateJudgement& updates = facts.updates();
   const SettingNames& settings = facts.context.settings;
   const SettingMention rate = settings.only_now(SettingKind::learning_rate);
@@ -108,8 +149,9 @@ Advice advice_on_none(const RunFacts& facts, const OpInfo* activation) {
     if (settings.number(SettingKind::learning_rate).value_or(0) == 0) return kLargerRate({{"rate", rate}});
     return kScheduleIsZero({{"schedule", Value::list(settings.given_beside(SettingKind::warmup))}});
   }
-  const bool is_sigmoid = activation != nullptr && activation->function == OpFunction::sigmoid;
-  if (is_sigmoid && feeds_cross_entropy(facts, *activation)) return kLossOfLogits();
+  const bool is_sigmoid = end.activation != nullptr && end.activation->function == OpFunction::sigmoid;
+  if (is_sigmoid && feeds_cross_entropy(facts, *end.activation)) return kLossOfLogits();
+  if (end.replaced != nullptr) return kMendReplaced({{"trace", trace_name(facts.context.trace)}});
   if (updates.sum().all.nonzero == 0) return kWhereGradientsVanish({{"trace", trace_name(facts.context.trace)}});
   if (Advice why = why_updates_are_short(facts); !why.text.empty()) return why;
   const bool narrow = std::any_of(updates.weights().begin(), updates.weights().end(), [&](const UpdateJudgement::Weight& weight) {
@@ -125,8 +167,7 @@ Advice advice_on_none(const RunFacts& facts, const OpInfo* activation) {
 void find_none_applied(const RunFacts& facts, Findings& found) {
   const UpdateJudgement& updates = facts.updates();
   if (!updates.none_applied()) return;
-  const std::optional<uint32_t> end = updates.sum().all.nonzero == 0 ? where_gradients_end(facts) : std::nullopt;
-  const OpInfo* const activation = end ? saturated(facts, *end) : nullptr;
+  const End end = updates.sum().all.nonzero == 0 ? end_of(facts) : End();
   Extent extent{.first_step = facts.steps().first.step,
                 .value = Quantity{"recorded_updates", count_cell(updates.sum().rows), Unit::count}};
   std::vector<Evidence> evidence;
@@ -137,10 +178,10 @@ void find_none_applied(const RunFacts& facts, Findings& found) {
                           {{"updates", count_cell(weight.totals.rows), Unit::count},
                            {"nonzero_updates", count_cell(weight.totals.all.nonzero), Unit::count}}});
   }
-  found.add_judged(Severity::error,
-                   Sentences{kNoneApplied({{"updates", updates.sum().rows}, {"parameters", updates.weights().size()}})} +
-                       why_none(facts, end, activation),
-                   std::move(evidence), advice_on_none(facts, activation), std::move(extent));
+  found.add_judged(
+      Severity::error,
+      Sentences{kNoneApplied({{"updates", updates.sum().rows}, {"parameters", updates.weights().size()}})} + why_none(facts, end),
+      std::move(evidence), advice_on_none(facts, end), std::move(extent));
 }
 
 }  // namespace

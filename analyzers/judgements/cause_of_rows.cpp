@@ -73,6 +73,10 @@ NonfiniteExplanation explain_domain(const OriginFacts& origin, const TensorRow& 
       if (!has_nan && read[0].known == StatisticsLevel::values && divides_by_zero(read[0].statistics.largest, read[1]))
         return found(NonfiniteCause::division_by_zero, words::kDividedByZero({{"format", format}}));
       break;
+    case OpFunction::mean:
+      if (has_nan && read[0].statistics.count == 0)
+        return {.cause = NonfiniteCause::zero_over_zero, .story = words::kMeanOfNothing(), .help = Advice(words::kDivideSum())};
+      break;
     case OpFunction::reciprocal:
       if (!has_nan && divides_by_zero(1, read[0]))
         return found(NonfiniteCause::division_by_zero, words::kDividedByZero({{"format", format}}));

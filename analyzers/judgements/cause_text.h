@@ -63,6 +63,9 @@ inline constexpr Template kZeroMoments{
 inline constexpr Template kWhyZeroMoments{"cause.why_zero_moments",
                                           "A second moment stays 0 while its gradients are 0, or underflow when squared."};
 inline constexpr Template kNeedsEpsilon{"advice.needs_epsilon", "Set Adam's eps above 0{epsilon:brackets}; 1e-8 is its default."};
+inline constexpr Template kZeroState{
+    "cause.zero_state", "{optimizer} divides by zero at step {step}: eps = 0, and {zeros} of {count} elements of `{state}` are 0."};
+inline constexpr Template kSetEpsilon{"advice.set_epsilon", "Set eps above 0{epsilon:brackets}."};
 inline constexpr Template kSecondMoment{"cause.second_moment_overflow",
                                         "{at}(1 - beta2) g^2 = {square:.6g} {beyond}; the gradient g is {gradient:.6g}."};
 inline constexpr Template kMastersHaveMoments{"advice.masters_have_moments",
@@ -242,6 +245,9 @@ inline constexpr Template kRootsOfNegative{"cause.roots_of_negative",
 inline constexpr Template kRootsOfZero{"cause.roots_of_zero", "Its inputs were finite, and it holds Inf but no NaN: 1 / sqrt(0)."};
 inline constexpr Template kExponentials{
     "cause.exponentials", "Its inputs were finite, and it holds Inf but no NaN: exp(x) exceeded {largest} ({format} max)."};
+inline constexpr Template kMeanOfNothing{"cause.mean_of_nothing", "It is the mean of no elements, 0 / 0."};
+inline constexpr Template kDivideSum{"advice.divide_sum",
+                                     "Leave such a batch out, or divide the sum by the number of elements where that is above 0."};
 inline constexpr Template kZerosOverZero{"cause.zeros_over_zero", "Its inputs were finite, and it holds NaN: 0 / 0."};
 inline constexpr Template kDividedByZero{
     "cause.divided_by_zero",

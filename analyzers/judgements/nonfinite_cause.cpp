@@ -181,9 +181,9 @@ NonfiniteExplanation explain_opaque(const OriginFacts& origin) {
           .help = std::move(help)};
 }
 
-// ---- an update of Adam
+// ---- an update that divides by a state
 
-// Second moments in the step of the origin.
+// Elements of a state in the step of the origin.
 struct Moments {
   uint64_t zeros = 0, count = 0;
 };
@@ -199,6 +199,29 @@ Moments moments_of(const OriginFacts& origin, uint32_t tensor) {
         return true;
       });
   return moments;
+}
+
+// Of an optimizer of PyTorch whose rule is not recorded: what it divides by, plus eps.
+NonfiniteExplanation explain_divisor(const OriginFacts& origin) {
+  static constexpr std::string_view kDivisors[] = {"square_avg", "sum", "exp_inf", "exp_avg_sq"};
+  const SettingNames& settings = origin.facts.context.settings;
+  if (origin.made.role != Role::weight || settings.number(SettingKind::epsilon) != 0.0) return {};
+  for (const uint32_t state : origin.facts.context.graph.made_by(origin.made.op)) {
+    const TensorInfo& tensor = origin.facts.selection.tensor(state);
+    const bool divides = std::find(std::begin(kDivisors), std::end(kDivisors), tensor.name) != std::end(kDivisors);
+    const Moments moments = divides ? moments_of(origin, state) : Moments{};
+    if (moments.zeros == 0) continue;
+    Advice help;
+    help.text = words::kSetEpsilon({{"epsilon", help.raise(settings.now_of(SettingKind::epsilon, 0))}});
+    return {.cause = NonfiniteCause::denominator_underflow,
+            .headline = words::kZeroState({{"optimizer", Name{NameKind::op, origin.op.name}},
+                                           {"step", ordinal(origin.origin.position.step)},
+                                           {"zeros", moments.zeros},
+                                           {"count", moments.count},
+                                           {"state", Name{NameKind::parameter, tensor.name}}}),
+            .help = std::move(help)};
+  }
+  return {};
 }
 
 NonfiniteExplanation explain_second_moment(const OriginFacts& origin, double gradient, double square) {
@@ -305,6 +328,7 @@ NonfiniteExplanation find_cause(const OriginFacts& origin) {
   if (op.kind == OpKind::update) found = explain_rate(origin);
   if (!found.story.empty()) return found;
   if (op.function == OpFunction::adam_update) found = explain_adam(origin);
+  if (op.kind == OpKind::update && op.function == OpFunction::assign) found = explain_divisor(origin);
   if (op.kind == OpKind::loss && origin.made.slot == 0) found = explain_loss(origin);
   if (found.cause == NonfiniteCause::unknown && origin.capture) {
     const CaptureRow& element = origin.capture->element();

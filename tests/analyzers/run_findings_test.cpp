@@ -476,6 +476,38 @@ TEST(RunFindings, TargetsThatBroadcastAreTold) {
   }
 }
 
+// What a softmax or a sigmoid gave, also by way of a cast, is no logits; what another op gave may be.
+TEST(RunFindings, ProbabilitiesThatALossTakesForLogitsAreTold) {
+  struct Case {
+    const char *activation, *loss;
+    double least;  // NaN: nothing is told
+  };
+  for (const auto& [activation, loss, least] :
+       {Case{"softmax", "cross_entropy", std::log(1 + 3 / std::exp(1.0))},
+        Case{"softmax", "log_softmax", std::log(1 + 3 / std::exp(1.0))}, Case{"sigmoid", "bce_with_logits", std::log(2.0)},
+        Case{"tanh", "cross_entropy", NAN}, Case{"softmax", "nll", NAN}}) {
+    SCOPED_TRACE(fmt::format("{} {}", activation, loss));
+    SyntheticTrace trace;
+    TensorInfo values, scalar;
+    values.shape = {2, 4};
+    const std::vector<uint32_t> tensors{trace.add_output({1, 0, activation, "last", Phase::forward, "", {}}, values),
+                                        trace.add_output({2, 0, "cast", "", Phase::loss, "", {}}, values),
+                                        trace.add_output({3, 0, loss, "", Phase::loss, "", {}}, scalar)};
+    trace.sink().add_edge({0, 1, 0, 0, 0});
+    trace.sink().add_edge({0, 2, 0, 1, 0});
+    for (int step = 0; step < 12; ++step) {
+      for (const uint32_t tensor : tensors) trace.add(tensor, make_row({0.25}, DType::f32));
+      trace.end_step(SyntheticTrace::default_step(5.0 / (1 + step), 1));
+    }
+    const Report report = analyze_all(trace.read(), {});
+    const Finding* const found = find_finding(report, "model.probabilities_as_logits");
+    ASSERT_EQ(found != nullptr, !std::isnan(least)) << report.verdict_text;
+    if (found == nullptr) continue;
+    EXPECT_EQ(found->severity, Severity::warning);
+    EXPECT_DOUBLE_EQ(std::get<double>(found->evidence.front().values.front().value), least);
+  }
+}
+
 // A sum that reads itself reads what an earlier step left, unless one gradient more was made in the step than was added, which the
 // first sum read, or the first sum is what was added to zeros.
 TEST(RunFindings, GradientsOfEarlierStepsAreToldOfSumsThatBeginWithThem) {

@@ -12,6 +12,7 @@ TRUTH = {
     "step": 6,
     "steps": 1,
     "loss_breaks": 6,
+    "says": ["It is the mean of no elements, 0 / 0", "divide the sum by the number of elements where that is above 0"],
     "because": "the mean of an empty tensor is NaN; its gradient goes to no element, so that the weights stay finite",
     "fix": "the sum divided by the number of samples, which is at least 1",
 }

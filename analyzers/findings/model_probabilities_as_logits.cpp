@@ -1,0 +1,84 @@
+// Probabilities where a loss takes logits: from the table of the graph; no rows.
+#include <cmath>
+#include <optional>
+#include <span>
+
+#include "ulpscope/analyzers/findings/finding_rule.h"
+#include "ulpscope/analyzers/judgements/run_facts.h"
+#include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/analyzers/subject/sentence_names.h"
+#include "ulpscope/analyzers/subject/tensor_place.h"
+#include "ulpscope/analyzers/subject/training_loss.h"
+
+namespace ulpscope::findings {
+
+namespace {
+
+constexpr Template kReadsProbabilities{
+    "model.probabilities_as_logits",
+    "`{loss}` takes probabilities for logits: it reads what {place} gives, which is between 0 and 1."};
+constexpr Template kLeastOfClasses{
+    "model.probabilities_as_logits.classes",
+    "Of {classes} classes the loss of a sample cannot fall below log(1 + {others} / e) = {least:.4g}."};
+constexpr Template kLeastOfZero{"model.probabilities_as_logits.zero",
+                                "The loss of a target of 0 cannot fall below log(2) = {least:.4g}."};
+constexpr Template kHandLogits{"advice.hand_logits", "Leave out that `{activation}`: `{loss}` takes logits."};
+
+bool takes_logits(const OpInfo& op) {
+  if (op.phase != Phase::loss && op.phase != Phase::forward) return false;
+  return op.function == OpFunction::cross_entropy || op.function == OpFunction::log_softmax ||
+         op.function == OpFunction::bce_with_logits;
+}
+
+// What the op reads as values, before casts and copies.
+std::optional<uint32_t> logits_of(const AnalysisContext& context, uint32_t op) {
+  std::span<const uint32_t> read = context.graph.tensors_read_by(op, 0);
+  for (int casts = 0; casts < 4 && !read.empty(); ++casts) {
+    if (!has_trait(context.selection.op(read.front()).function, kSameValues)) return read.front();
+    read = context.graph.tensors_read_by(context.selection.tensor(read.front()).op, 0);
+  }
+  return std::nullopt;
+}
+
+void find_probabilities(const RunFacts& facts, Findings& found) {
+  const AnalysisContext& context = facts.context;
+  const std::vector<OpInfo>& ops = context.trace.ops();
+  for (uint32_t i = 0; i < ops.size(); ++i) {
+    const std::optional<uint32_t> logits = takes_logits(ops[i]) ? logits_of(context, i) : std::nullopt;
+    if (!logits) continue;
+    const OpInfo& activation = context.selection.op(*logits);
+    const TensorInfo& values = context.selection.tensor(*logits);
+    const bool is_binary = ops[i].function == OpFunction::bce_with_logits;
+    if (activation.function != OpFunction::softmax && activation.function != OpFunction::sigmoid) continue;
+    // Of classes along another dimension, as of pixels, the number is not known.
+    const double classes = values.shape.size() == 2 ? static_cast<double>(values.shape[1]) : 0;
+    if (!is_binary && !(classes >= 2)) continue;
+    const Name loss{NameKind::op, ops[i].name};
+    const double least = is_binary ? std::log(2.0) : std::log1p((classes - 1) / std::exp(1.0));
+    found.add(Severity::warning,
+              {kReadsProbabilities({{"loss", loss}, {"place", tensor_place(facts.selection, *logits)}}),
+               is_binary ? kLeastOfZero({{"least", least}})
+                         : kLeastOfClasses({{"classes", static_cast<uint64_t>(classes)},
+                                            {"others", static_cast<uint64_t>(classes) - 1},
+                                            {"least", least}})},
+              {{facts.selection.key(*logits), {{"least_loss", least}}}},
+              Advice(kHandLogits({{"loss", loss}, {"activation", Name{NameKind::op, activation.name}}})), {{*logits}});
+    return;
+  }
+}
+
+}  // namespace
+
+extern constinit const FindingRule model_probabilities_as_logits{
+    .code = "model.probabilities_as_logits",
+    .part = Part::run,
+    .raised = "A cross entropy, a log_softmax or a binary cross entropy of logits reads what a softmax or a sigmoid gave.",
+    .meaning =
+        "The loss takes a softmax of probabilities, which are nearly alike: it cannot fall far, its gradients are small, and the "
+        "model learns slowly or not at all.",
+    .help = "Hand the loss the logits, without the last activation.",
+    .explains = {"run.no_better_than_guessing", "run.loss_stayed", "updates.none_applied", "range.gradients_vanish"},
+    .find = find_probabilities,
+};
+
+}  // namespace ulpscope::findings
