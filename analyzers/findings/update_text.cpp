@@ -6,6 +6,7 @@
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope::findings {
 
@@ -19,6 +20,27 @@ constexpr Template kStochasticOps{"advice.stochastic_ops", "{ops} of the update"
 constexpr Template kStochasticOpsWithMath{"advice.stochastic_ops_with_math", "{ops} of the update, with {math}"};
 
 }  // namespace
+
+bool is_stuck_gain(const RunFacts& facts, const UpdateJudgement::Weight& weight) {
+  constexpr uint64_t kLeastUpdates = 10;
+  const TensorInfo& tensor = facts.selection.tensor(weight.tensor);
+  const UpdateTotals& totals = weight.totals;
+  if (tensor.shape.size() != 1 || totals.rows < kLeastUpdates || totals.all.nonzero == 0 || totals.all.lost < totals.all.nonzero)
+    return false;
+  const std::vector<OpInfo>& ops = facts.context.trace.ops();
+  const auto reads_it = [&](uint32_t op, uint32_t input) {
+    const std::span<const uint32_t> read = facts.context.graph.tensors_read_by(op, input);
+    return std::any_of(read.begin(), read.end(),
+                       [&](uint32_t each) { return facts.context.trace.tensors()[each].parameter == tensor.parameter; });
+  };
+  for (uint32_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].phase != Phase::forward) continue;
+    const auto gain = ops[i].kind == OpKind::normalization ? input_of(ops[i].function, Meaning::weight) : std::nullopt;
+    if (gain && reads_it(i, *gain)) return true;
+    if (ops[i].function == OpFunction::mul && (reads_it(i, 0) || reads_it(i, 1))) return true;
+  }
+  return false;
+}
 
 void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limit, Severity severity,
                        const std::function<Sentences(std::span<const UpdateJudgement::Lost>)>& title, const Advice& advice,
@@ -42,7 +64,9 @@ void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limi
   const bool has_matrix = std::any_of(lost.begin(), lost.end(), [&](const UpdateJudgement::Lost& each) {
     return facts.selection.tensor(each.weight->tensor).shape.size() >= 2;
   });
-  if (!has_matrix) severity = Severity::info;
+  const bool has_gain =
+      std::any_of(lost.begin(), lost.end(), [&](const UpdateJudgement::Lost& each) { return is_stuck_gain(facts, *each.weight); });
+  if (!has_matrix && !has_gain) severity = Severity::info;
   found.add_judged(severity, title(lost), std::move(evidence), advice, std::move(extent));
 }
 

@@ -12,6 +12,9 @@ namespace ulpscope::findings {
 // The share of a parameter's nonzero updates that may be rounded away before that is a finding.
 inline constexpr double kLostLimit = 0.5;
 
+// A vector that a normalization or a product multiplies values by, all of whose updates were rounded away.
+bool is_stuck_gain(const RunFacts& facts, const UpdateJudgement::Weight& weight);
+
 // Of the weights with that rounding, those that lost more than the limit of their nonzero updates. Nothing where no update was
 // applied at all, which is said already. `title`: what became of them.
 void tell_lost_updates(const RunFacts& facts, SmallUpdates rounding, double limit, Severity severity,

@@ -19,6 +19,10 @@ constexpr Template kParametersLost{"updates.lost.parameters",
 constexpr Template kAllParametersLost{"updates.lost.all_parameters",
                                       "All {parameters:count parameter} lost more than {limit:%} (worst: `{worst}`, "
                                       "{worst_share})."};
+constexpr Template kNeverChanged{"updates.lost.never_changed",
+                                 "{names} never changed: all of {count:either its|their} updates were rounded away."};
+constexpr Template kGain{"updates.lost.gain", "`{name}`"};
+constexpr Template kOtherGains{"updates.lost.other_gains", "{others} more"};
 constexpr Template kUlpOfFp32{"updates.lost.ulp_of_fp32", "Half an ulp of an FP32 weight is 2^-25 to 2^-24 of its magnitude."};
 constexpr Template kFittedLeftOut{"updates.lost.fitted_left_out",
                                   "{steps:count step} with a loss of about 0 {steps:either is|are} not counted."};
@@ -34,6 +38,20 @@ constexpr Template kKeepUpdates{"advice.keep_updates",
 constexpr Template kRaiseRate{
     "advice.raise_rate_or_shrink_weights",
     "Raise the learning rate{rate:brackets}, or make the weights smaller (initial values, weight decay)."};
+
+// Gains that rounding kept at what they were.
+Sentence never_changed(const RunFacts& facts, std::span<const UpdateJudgement::Lost> lost) {
+  constexpr size_t kNamed = 3;
+  Value::List names;
+  size_t count = 0;
+  for (const UpdateJudgement::Lost& each : lost) {
+    if (!is_stuck_gain(facts, *each.weight)) continue;
+    if (++count <= kNamed) names.push_back(kGain({{"name", parameter_name(facts.selection, each.weight->tensor)}}));
+  }
+  if (count == 0) return {};
+  if (count > kNamed) names.push_back(kOtherGains({{"others", count - kNamed}}));
+  return kNeverChanged({{"names", Value::list(std::move(names))}, {"count", count}});
+}
 
 Sentences lost_title(const RunFacts& facts, SmallUpdates rounding, std::span<const UpdateJudgement::Lost> lost) {
   CountedUpdates sum;
@@ -52,6 +70,7 @@ Sentences lost_title(const RunFacts& facts, SmallUpdates rounding, std::span<con
     title += kAllParametersLost({parameters, limit, worst, worst_share});
   else
     title += kParametersLost({parameters, {"all", weights.size()}, limit, worst, worst_share});
+  if (const Sentence stuck = never_changed(facts, lost); !stuck.empty()) title += stuck;
   if (rounding == SmallUpdates::fp32) title += kUlpOfFp32();
   if (const StepSet& fitted = facts.judged_steps().fitted; !fitted.empty()) title += kFittedLeftOut({{"steps", fitted.size()}});
   return title;
@@ -89,7 +108,9 @@ void find_lost(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule updates_lost{
     .code = "updates.lost",
     .part = Part::updates,
-    .raised = "More than 50% of a parameter's nonzero updates left the stored weight as it was.",
+    .raised =
+        "More than 50% of a parameter's nonzero updates left the stored weight as it was. A note where these are vectors alone, "
+        "unless one is the gain of a normalization, or multiplies values, and all of its updates, 10 or more, were lost.",
     .meaning =
         "An update below half an ulp of the weight is rounded away: w + dw == w. The run learns less than the optimizer asks for.",
     .help = "FP32 master weights, stochastic rounding, or a larger learning rate.",

@@ -7,6 +7,7 @@ import numpy
 from .facts import median
 from .range_rules import formats_of, formats_told
 from .rules import Rule, Step
+from .said import names as names_of
 from .sentences import Claim
 from .update_tables import Sums
 
@@ -100,6 +101,17 @@ def lost_updates(case, said):
         {"lost": sum(u["lost"] for u in missed.values()) / sum(u["nonzero"] for u in missed.values())},
         these_are_the_formats=said["formats"] == sorted(formats),
     )
+
+
+def never_changed(case, said):
+    """Of those that lost more than half: vectors of which no element ever changed, in ten updates or more."""
+    tensors = case.f.tables.tensors
+    names = [
+        case.f.trace.text_of(tensors["parameter"][i])
+        for i in lost_parameters(case)
+        if len(case.f.trace.shapes[i]) == 1 and updates(case)[i]["rows"] >= 10 and updates(case)[i]["lost"] == updates(case)[i]["nonzero"]
+    ]
+    return Claim({"count": len(names)}, these_are_some_of_them=set(names_of("parameter", said.values["names"])) <= set(names))
 
 
 def worst_lost(case):
@@ -395,6 +407,7 @@ SAID = {
     "updates.lost": lost_updates,
     "updates.lost.parameters": parameters_lost,
     "updates.lost.all_parameters": parameters_lost,
+    "updates.lost.never_changed": never_changed,
     "updates.lost.ulp_of_fp32": lambda case, said: Claim(they_are_FP32=kind_told(case) == "fp32"),
     "updates.lost.fitted_left_out": lambda case, said: {"steps": (case.f.steps.fitted & ~case.f.steps.broken).sum()},
     "updates.lost.stochastic": lambda case, said: {"parameters": len(lost_parameters(case)), "limit": 0.5},
