@@ -117,7 +117,7 @@ struct OpSemantics {
 };
 
 // Names of ops whose functions the table does not have: log(1 + x), log(x / (1 - x)), and products of all values up to each.
-inline constexpr std::string_view kLog1p = "log1p", kLogit = "logit", kCumulativeProduct = "cumprod";
+inline constexpr std::string_view kLog1p = "log1p", kLogit = "logit", kCumulativeProduct = "cumprod", kProduct = "prod";
 
 const OpSemantics& semantics_of(OpFunction function);
 inline std::string_view name_of(OpFunction function) { return semantics_of(function).name; }

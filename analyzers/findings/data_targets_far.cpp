@@ -42,7 +42,7 @@ extern constinit const FindingRule data_targets_far{
     .part = Part::run,
     .raised =
         "Predicting the mean of all targets would have cost no more than the mean squared error of the run. The targets' standard "
-        "deviation exceeds 100, or their mean exceeds three standard deviations.",
+        "deviation exceeds 100, or their mean exceeds three standard deviations and 3.",
     .meaning = "The model first has to learn to output such large numbers; until then its losses and gradients are as large.",
     .help = "Standardize the targets: subtract their mean and divide by their standard deviation. Undo it on the model's outputs.",
     .picture = Picture::largest_exponents,

@@ -185,7 +185,9 @@ Sentence advice_on_captures(const RunFacts& facts, const NonfiniteOrigin& origin
     return kExportListsBatch({{"trace", trace}, {"step", ordinal(origin.position.step)}});
   }
   if (explanation.capture && facts.ranges().main_origin()->tensor == origin.tensor) {
-    const bool has_operands = !explanation.capture->operands(explanation.capture->element()).empty();
+    const std::vector<const CaptureRow*> operands = explanation.capture->operands(explanation.capture->element());
+    const bool has_operands =
+        std::any_of(operands.begin(), operands.end(), [](const CaptureRow* operand) { return !operand->overwritten; });
     return (has_operands ? kNanShowsOperands : kNanShowsElement)({{"trace", trace}});
   }
   // A tensor that held them often is captured less and less often.

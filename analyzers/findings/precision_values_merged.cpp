@@ -2,6 +2,8 @@
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/tensor_evidence.h"
+#include "ulpscope/analyzers/judgements/guesses.h"
+#include "ulpscope/analyzers/judgements/loss_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/value_losses.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
@@ -41,14 +43,22 @@ void find_features(const RunFacts& facts, Findings& found) {
   }
 }
 
+// Neighbours that are one number say as little as noise does: that harms a run which is no better than guessing.
+bool is_harmful(const RunFacts& facts, const WholeNumbersLoss& loss) {
+  constexpr double kMost = 0.5;
+  const MeanGuess* const guess = facts.mean_guess();
+  const bool learned_nothing = (guess != nullptr && guess->is_not_beaten()) || ended_no_better(facts);
+  return loss.is_harmful() || (loss.merged_pairs >= kMost && facts.judged_steps().count >= kLeastJudged && learned_nothing);
+}
+
 // One finding of those that do harm, or else of the others.
 void find_whole_numbers(const RunFacts& facts, Findings& found) {
   const std::vector<WholeNumbersLoss>& all = facts.value_losses().whole_numbers;  // the largest first
-  const bool do_harm = std::any_of(all.begin(), all.end(), [](const WholeNumbersLoss& each) { return each.is_harmful(); });
+  const bool do_harm = std::any_of(all.begin(), all.end(), [&](const WholeNumbersLoss& each) { return is_harmful(facts, each); });
   const WholeNumbersLoss* worst = nullptr;
   TensorEvidence told;
   for (const WholeNumbersLoss& each : all) {
-    if (each.is_harmful() != do_harm) continue;
+    if (is_harmful(facts, each) != do_harm) continue;
     if (worst == nullptr) worst = &each;
     told.add(facts.selection, each.loss.tensor, each.loss.first_step,
              {{"rounded", each.loss.share, Unit::share},
@@ -80,7 +90,9 @@ extern constinit const FindingRule precision_values_merged{
     .raised =
         "A cast of data makes samples equal that differ, at some of the places of a sample: a warning from 10% of them on. Or a "
         "cast "
-        "rounds whole numbers: a warning where 10% of them, or of neighbours, are others, and sines or cosines are taken of them.",
+        "rounds whole numbers: a warning where 10% of them, or of neighbours, are others, and sines or cosines are taken of them, "
+        "or "
+        "where half of all neighbours become equal and the run learned nothing.",
     .meaning =
         "Numbers are further apart the larger they are. What differs by less than an ulp, as prices around 10,000, time stamps, or "
         "positions above 256 in BF16, is one number to the model.",

@@ -113,7 +113,7 @@ Advice shorten_updates(const RunFacts& facts, std::optional<uint32_t> weight, ui
   }
   const double decay = settings.number(SettingKind::weight_decay).value_or(0),
                rate = settings.number(SettingKind::learning_rate).value_or(0);
-  if (decay * rate > 1) {
+  if (decay * rate > 1 && decay > rate) {  // else the rate is what is out of place
     advice.text = kLowerDecay({{"decay", advice.lower(settings.now(SettingKind::weight_decay))},
                                {"rate", settings.now(SettingKind::learning_rate)},
                                {"product", decay * rate}});
@@ -156,7 +156,8 @@ Advice why_updates_are_short(const RunFacts& facts) {
   if (loss_factor(facts) <= 1 / kFactor && updates_follow_gradients(facts))
     why.text += kFactorShortens({{"factor", why.raise(loss_factor_now(facts))}});
   const Clipping& clipping = facts.judged_steps().clipping;
-  if (clipping.steps > 0 && clipping.least >= kFactor && uses_sgd(facts)) {
+  if (clipping.steps > 0 && clipping.least >= kFactor && uses_sgd(facts) && clips_gradients(facts) &&
+      !clipping.divides_by_scale()) {
     Advice clip = clip_less(facts);
     clip.text.begin_with(kClippingShortens,
                          {{"least", clipping.least_norm}, {"largest", clipping.largest_norm}, {"ratio", shortened_by(clipping)}});

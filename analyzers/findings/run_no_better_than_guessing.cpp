@@ -63,8 +63,8 @@ constexpr Template kLossesStillFall{"run.no_better_than_guessing.still_falls",
                                     "{last:.4g} over the last."};
 constexpr Template kTrainLonger{"advice.train_longer", "Train for more steps."};
 constexpr Template kNoUpdate{"advice.no_update_recorded",
-                             "A gradient came to `{parameter}`, and no update was recorded: check that the optimizer has the "
-                             "parameters that the model has."};
+                             "A gradient came to `{parameter}`, and no update was recorded: check that the optimizer has it, and "
+                             "finds its gradient when it steps."};
 constexpr Template kBeginSmaller{"advice.begin_with_smaller_weights",
                                  "Begin with smaller weights, in the last layer above all: the loss was {first:.4g} at first."};
 constexpr Template kLookAtRate{"advice.look_at_rate", "Check the learning rate{rate:brackets} and its schedule."};

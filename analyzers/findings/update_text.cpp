@@ -5,6 +5,7 @@
 
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
+#include "ulpscope/analyzers/subject/precision_facts.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/trace/op_semantics.h"
 
@@ -20,6 +21,15 @@ constexpr Template kStochasticOps{"advice.stochastic_ops", "{ops} of the update"
 constexpr Template kStochasticOpsWithMath{"advice.stochastic_ops_with_math", "{ops} of the update, with {math}"};
 
 }  // namespace
+
+bool clips_gradients(const RunFacts& facts) {
+  const std::vector<OpInfo>& ops = facts.context.trace.ops();
+  return std::any_of(ops.begin(), ops.end(), [](const OpInfo& op) {
+    if (op.function == OpFunction::clip_norm || clips_by_value(op)) return true;
+    const bool is_between = op.phase == Phase::scaling || op.phase == Phase::optimizer;
+    return is_between && (op.name.find("norm") != std::string::npos || op.name.find("clamp") != std::string::npos);
+  });
+}
 
 bool is_stuck_gain(const RunFacts& facts, const UpdateJudgement::Weight& weight) {
   constexpr uint64_t kLeastUpdates = 10;

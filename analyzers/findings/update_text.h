@@ -12,6 +12,9 @@ namespace ulpscope::findings {
 // The share of a parameter's nonzero updates that may be rounded away before that is a finding.
 inline constexpr double kLostLimit = 0.5;
 
+// An op between the backward pass and the update clips gradients, or takes the norm by which PyTorch does.
+bool clips_gradients(const RunFacts& facts);
+
 // A vector that a normalization or a product multiplies values by, all of whose updates were rounded away.
 bool is_stuck_gain(const RunFacts& facts, const UpdateJudgement::Weight& weight);
 

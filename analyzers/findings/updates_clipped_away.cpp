@@ -15,6 +15,18 @@ namespace {
 constexpr Template kClippedAway{
     "updates.clipped_away",
     "Clipping shrinks the gradient norm at least {ratio} in each of {steps} steps: SGD's updates are too small to train."};
+constexpr Template kDividedTwice{"updates.clipped_away.divided_twice",
+                                 "Gradients were divided by the loss scale once more: between unscaling and the update their norm "
+                                 "shrinks {ratio} in each of {steps} "
+                                 "steps, which is the loss scale. SGD's updates are too small to train."};
+constexpr Template kShrunk{"updates.clipped_away.shrunk",
+                           "Before the update the program shrinks the gradient norm at least {ratio} in each of {steps} steps, and "
+                           "does not clip: SGD's updates are too small to train."};
+constexpr Template kDivideOnce{"advice.divide_once",
+                               "Divide gradients by the loss scale once: `scaler.unscale_` and `scaler.step` do it."};
+constexpr Template kLookAtGradients{"advice.look_at_changed_gradients",
+                                    "Look for what changes gradients between the backward pass and the optimizer's step: norms are "
+                                    "{least:.4g} to {largest:.4g} before."};
 constexpr Template kLossDidNotFall{"updates.clipped_away.loss_stayed",
                                    "The loss did not fall: {first:.4g} at the start, {last:.4g} at the end (medians)."};
 constexpr Template kNormsWere{"advice.norms_of_gradients_were", "{said}: gradient norms are {least:.4g} to {largest:.4g}."};
@@ -39,11 +51,20 @@ void find_clipped_away(const RunFacts& facts, Findings& found) {
   if (!is_sgd || ends.empty() || steps.first_losses.empty()) return;
   const double first = median(steps.first_losses), last = median(ends);
   if (!(last >= 0.99 * first && last <= 1.1 * first)) return;
-  Advice advice = clip_less(facts);
-  advice.text.begin_with(kNormsWere, {{"least", clipping.least_norm}, {"largest", clipping.largest_norm}});
+  const Argument least{"least", clipping.least_norm}, largest{"largest", clipping.largest_norm};
+  const bool is_divided = clipping.divides_by_scale(), is_clipped = !is_divided && clips_gradients(facts);
+  Advice advice;
+  if (is_clipped) {
+    advice = clip_less(facts);
+    advice.text.begin_with(kNormsWere, {least, largest});
+  } else {
+    advice.text = is_divided ? kDivideOnce() : kLookAtGradients({least, largest});
+  }
   found.add_judged(
       Severity::error,
-      {kClippedAway({{"ratio", shortened_by(clipping)}, {"steps", clipping.steps}}),
+      {(is_divided   ? kDividedTwice
+        : is_clipped ? kClippedAway
+                     : kShrunk)({{"ratio", shortened_by(clipping)}, {"steps", clipping.steps}}),
        kLossDidNotFall({{"first", first}, {"last", last}})},
       {{key_of_step(facts.context.trace, steps.last.step), {{"clipped_by_at_least", floored(clipping.least), Unit::ratio}}}},
       std::move(advice), std::move(extent));
@@ -54,9 +75,11 @@ void find_clipped_away(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule updates_clipped_away{
     .code = "updates.clipped_away",
     .part = Part::updates,
-    .raised = "Clipping shrank the gradient norm more than 100x in every step, and SGD's updates with it; the loss did not fall.",
+    .raised =
+        "Clipping, or what else a program does before the update, shrank the gradient norm more than 100x in every step, and SGD's "
+        "updates with it; the loss did not fall.",
     .meaning = "The updates are too small to train.",
-    .help = "Clip to a larger norm, or to larger values.",
+    .help = "Clip to a larger norm, or to larger values; divide by the loss scale once.",
     .explains = {"run.no_better_than_guessing", "updates.none_applied", "updates.lost", "run.loss_stayed"},
     .shown_by = "experiments/failures/clipped_away.toml",
     .find = find_clipped_away,

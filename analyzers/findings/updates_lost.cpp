@@ -94,7 +94,8 @@ void find_lost(const RunFacts& facts, Findings& found) {
   if (why.text.empty()) {
     wide.text = kRaiseRate({{"rate", rate}});
     wide.note(faster);
-    wide.note({.kind = SettingKind::weight_decay, .way = SettingChange::Way::raise});
+    if (settings.number(SettingKind::weight_decay).value_or(0) > 0)
+      wide.note({.kind = SettingKind::weight_decay, .way = SettingChange::Way::raise});
   }
   for (const auto& [rounding, advice] : {std::pair(SmallUpdates::nearest, &narrow), std::pair(SmallUpdates::fp32, &wide)})
     tell_lost_updates(

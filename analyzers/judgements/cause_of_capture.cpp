@@ -212,7 +212,7 @@ void explain_underflow(const OriginFacts& origin, const CaptureRow& operand, Non
   const Selection& selection = origin.facts.selection;
   const auto made = static_cast<uint32_t>(operand.made_by);
   const OpInfo& op = selection.op(made);
-  const bool multiplies = plain_name(op) == kCumulativeProduct;
+  const bool is_product = plain_name(op) == kProduct, multiplies = is_product || plain_name(op) == kCumulativeProduct;
   const bool is_positive =
       op.function == OpFunction::exp || op.function == OpFunction::softmax || op.function == OpFunction::sigmoid;
   if ((!multiplies && !is_positive) || !op.inputs_told) return;
@@ -222,7 +222,7 @@ void explain_underflow(const OriginFacts& origin, const CaptureRow& operand, Non
   const std::optional<TensorRow> row = read.size() == 1 ? origin.last_row(read.front()) : std::nullopt;
   if (!row || row->known == StatisticsLevel::none || stored_nonfinite(*row, selection.tensor(read.front()).dtype) > 0) return;
   // Where it read more than that tensor has, the rest may be infinities that the program filled in.
-  if (row->statistics.count != result->statistics.count || (multiplies && row->statistics.zeros > 0)) return;
+  if ((!is_product && row->statistics.count != result->statistics.count) || (multiplies && row->statistics.zeros > 0)) return;
   const Value name = Name{NameKind::op, op.name};
   found.story += words::kZeroUnderflowed({{"op", name}});
   if (op.function == OpFunction::softmax)
@@ -401,6 +401,11 @@ NonfiniteExplanation explain_operands(const OriginFacts& origin) {
                          : words::kAboutTooLarge)({{"at", at}, {"expression", expression}, {"exact", *exact}, {"beyond", beyond}});
   } else {
     found.story = words::kOperation({{"at", at}, {"expression", expression}, {"result", element.value}});
+  }
+  if (origin.op.function == OpFunction::add && x == -origin.format().largest_finite() && y == x) {
+    found.story += words::kTwoMasks({{"format", format_name(origin.format())}});
+    found.help = Advice(words::kJoinMasks());
+    found.is_in_any_format = true;
   }
   const bool is_divided = found.cause == NonfiniteCause::division_by_zero || found.cause == NonfiniteCause::zero_over_zero;
   const CaptureRow* const divisor = operands[divides_by_second(origin.op.function) && operands.size() > 1 ? 1 : 0];

@@ -32,6 +32,15 @@ size_t operands_of_exact(OpFunction function) {
   return inputs.size() - semantics.optional_inputs - static_cast<size_t>(std::count(inputs.begin(), inputs.end(), Meaning::state));
 }
 
+// The divisor is a tensor, and no tensor of floating-point numbers.
+bool divides_by_integers(const OriginFacts& origin) {
+  const GraphEdge* const divisor = origin.facts.context.graph.read_by(origin.made.op, 1);
+  if (divisor == nullptr || attribute(origin.op, "other") || attribute(origin.op, "rounding_mode")) return false;
+  const std::span<const uint32_t> made = origin.facts.context.graph.made_by(divisor->producer, divisor->slot);
+  return std::none_of(made.begin(), made.end(),
+                      [&](uint32_t each) { return is_float(origin.facts.context.trace.tensors()[each].dtype); });
+}
+
 // A function that is not defined everywhere, by what its output holds. `read`: the rows of its inputs, all of them finite.
 NonfiniteExplanation explain_domain(const OriginFacts& origin, const TensorRow& made, const std::vector<TensorRow>& read) {
   const TensorStatistics& held = made.statistics;
@@ -67,6 +76,10 @@ NonfiniteExplanation explain_domain(const OriginFacts& origin, const TensorRow& 
       return found(NonfiniteCause::overflow_of_exp,
                    words::kExponentials({{"largest", origin.format().largest_finite()}, {"format", format}}));
     case OpFunction::div:
+      // Integers have no rows: the quotient of a number by one is NaN for 0 / 0 alone, and too large for none but 0.
+      if (read.size() == 1 && divides_by_integers(origin))
+        return has_nan ? found(NonfiniteCause::zero_over_zero, words::kZerosOverZero())
+                       : found(NonfiniteCause::division_by_zero, words::kDividedByIntegerZero());
       if (read.size() != 2) break;
       if (has_nan && has_zeros(read[0]) && has_zeros(read[1]))
         return found(NonfiniteCause::zero_over_zero, words::kZerosOverZero());
@@ -89,7 +102,7 @@ NonfiniteExplanation explain_domain(const OriginFacts& origin, const TensorRow& 
 
 // An input that holds infinities, with the last row of it before the origin's.
 struct ReadRow {
-  uint32_t input = 0;
+  uint32_t input = 0, tensor = 0;
   TensorRow row;
   DType dtype = DType::f32;
 };
@@ -182,9 +195,12 @@ NonfiniteExplanation explain_by_rows(const OriginFacts& origin) {
     const bool may_be_left_out = made_by.empty() && origin.facts.ranges().is_filtered();
     if (!may_be_left_out && std::none_of(made_by.begin(), made_by.end(), is_a_float)) continue;
     const auto tensor = origin.recorded(edge.producer, edge.slot);
+    // Several graphs of a run have the same edge.
+    const auto is_it = [&](const ReadRow& each) { return each.input == edge.input && each.tensor == tensor; };
+    if (tensor && std::any_of(all.begin(), all.end(), is_it)) continue;
     const std::optional<TensorRow> last = tensor ? origin.last_row(*tensor) : std::nullopt;
     if (!last) return {};
-    all.push_back({edge.input, *last, origin.facts.selection.tensor(*tensor).dtype});
+    all.push_back({edge.input, *tensor, *last, origin.facts.selection.tensor(*tensor).dtype});
   }
   if (all.empty()) return {};
   std::vector<TensorRow> read;
@@ -192,6 +208,8 @@ NonfiniteExplanation explain_by_rows(const OriginFacts& origin) {
     if (stored_nonfinite(each.row, each.dtype) > 0) return explain_infinities(origin, *row, all);
     read.push_back(each.row);
   }
+  if (const auto number = attribute(op, "other"); number && !std::isfinite(*number) && op.kind == OpKind::elementwise)
+    return {.story = words::kNumberIsSpecial({{"value", *number}}), .help = Advice(words::kCheckNumber())};
   if (NonfiniteExplanation found = explain_domain(origin, *row, read); found.cause != NonfiniteCause::unknown) return found;
 
   size_t operands = operands_of_exact(op.function);

@@ -68,6 +68,9 @@ inline constexpr Template kZeroState{
 inline constexpr Template kSetEpsilon{"advice.set_epsilon", "Set eps above 0{epsilon:brackets}."};
 inline constexpr Template kSecondMoment{"cause.second_moment_overflow",
                                         "{at}(1 - beta2) g^2 = {square:.6g} {beyond}; the gradient g is {gradient:.6g}."};
+inline constexpr Template kClipBeforeMoments{
+    "advice.clip_before_moments",
+    "Clip the gradients, or leave such a step out: with Inf in a second moment, later updates are zero."};
 inline constexpr Template kMastersHaveMoments{"advice.masters_have_moments",
                                               "Use FP32 master weights{masters:brackets}: their second moments are FP32 too."};
 
@@ -249,6 +252,15 @@ inline constexpr Template kMeanOfNothing{"cause.mean_of_nothing", "It is the mea
 inline constexpr Template kDivideSum{"advice.divide_sum",
                                      "Leave such a batch out, or divide the sum by the number of elements where that is above 0."};
 inline constexpr Template kZerosOverZero{"cause.zeros_over_zero", "Its inputs were finite, and it holds NaN: 0 / 0."};
+inline constexpr Template kDividedByIntegerZero{"cause.divided_by_integer_zero",
+                                                "Its inputs were finite, and it divides by integers: a number / 0."};
+inline constexpr Template kNumberIsSpecial{"cause.number_is_special", "The number that it takes from the program is {value}."};
+inline constexpr Template kCheckNumber{"advice.check_number",
+                                       "Check where the program gets that number, as a schedule of a weight."};
+inline constexpr Template kTwoMasks{"cause.two_masks",
+                                    "Both operands are the least number of {format}, as masks are: their sum is beyond it."};
+inline constexpr Template kJoinMasks{"advice.join_masks",
+                                     "Join the masks before they are added (a logical or), or fill with half of that number."};
 inline constexpr Template kDividedByZero{
     "cause.divided_by_zero",
     "Its inputs were finite, and no quotient of the largest numerator and the smallest nonzero denominator overflows {format}: it "

@@ -1,6 +1,7 @@
 // What guessing gives where the loss of a run is that of a classifier.
 #pragma once
 
+#include <cmath>
 #include <optional>
 
 namespace ulpscope {
@@ -31,8 +32,9 @@ struct MeanGuess {
   // The run did hardly better: its batches are the same. Nor did it in most of them, of which a few may decide the mean: no number
   // costs less in a step than its own mean, the variance.
   bool is_not_beaten() const { return loss > 0 && run_loss >= 0.98 * loss && median_loss >= 0.98 * median_variance; }
-  // By a hundred in their deviation, or by three of these: a model, whose outputs begin near 0, has to get there first.
-  bool lies_far() const { return mean * mean > 10 * loss || loss > 1e4; }
+  // By a hundred in their deviation, or by three of these, where that is more than outputs begin with: a model, whose outputs begin
+  // near 0, has to get there first.
+  bool lies_far() const { return (mean * mean > 10 * loss && std::abs(mean) > 3) || loss > 1e4; }
 };
 // Nothing where the loss is another, is multiplied by a factor, or the targets' statistics were not recorded.
 std::optional<MeanGuess> mean_guess_of(const RunFacts& facts);

@@ -227,13 +227,16 @@ NonfiniteExplanation explain_divisor(const OriginFacts& origin) {
 NonfiniteExplanation explain_second_moment(const OriginFacts& origin, double gradient, double square) {
   Advice help;
   const SettingNames& settings = origin.facts.context.settings;
-  help.text = words::kMastersHaveMoments({{"masters", help.set(settings.switched(SettingKind::master_weights, true))}});
+  if (is_narrow(origin.made.dtype))
+    help.text = words::kMastersHaveMoments({{"masters", help.set(settings.switched(SettingKind::master_weights, true))}});
+  else
+    help.text = words::kClipBeforeMoments();
   return {.cause = NonfiniteCause::second_moment_overflow,
-          .story = words::kSecondMoment({{"at", at_element(origin.capture->element())},
+          .story = words::kSecondMoment({{"at", origin.capture ? at_element(origin.capture->element()) : Sentence()},
                                          {"square", square},
                                          {"beyond", too_large(square, origin.format())},
                                          {"gradient", gradient}}),
-          .help = is_narrow(origin.made.dtype) ? std::move(help) : Advice()};
+          .help = std::move(help)};
 }
 
 // With each operation rounded eps becomes zero, and with it the divisor.
@@ -256,15 +259,23 @@ NonfiniteExplanation explain_flushed_epsilon(const OriginFacts& origin, double e
           .help = std::move(help)};
 }
 
+// That of the captured element, or else the largest one that the update read; NaN: neither is known.
+double gradient_of_update(const OriginFacts& origin) {
+  constexpr uint32_t kGradient = 1;
+  if (const CaptureRow* const captured = origin.capture ? origin.capture->operand(kGradient) : nullptr) return captured->value;
+  const auto read = origin.read_as(kGradient);
+  const std::optional<TensorRow> row = read ? origin.last_row(*read) : std::nullopt;
+  return row && row->known == StatisticsLevel::values ? row->statistics.largest : kUnknown;
+}
+
 NonfiniteExplanation explain_adam(const OriginFacts& origin) {
   const RunFacts& facts = origin.facts;
   const auto stepwise = attribute(origin.op, "stepwise"), eps = attribute(origin.op, "eps"), beta2 = attribute(origin.op, "beta2");
   const auto squares = origin.recorded(origin.made.op, *slot_of(origin.op.function, Meaning::second_moment));
   if (!eps || !beta2) return {};
-  const CaptureRow* const gradient = origin.capture ? origin.capture->operand(1) : nullptr;
-  if (gradient != nullptr && squares == origin.origin.tensor) {
-    const double square = (1 - *beta2) * gradient->value * gradient->value;
-    if (square >= origin.limit()) return explain_second_moment(origin, gradient->value, square);
+  if (squares == origin.origin.tensor) {
+    const double gradient = gradient_of_update(origin), square = (1 - *beta2) * gradient * gradient;
+    if (square >= origin.limit()) return explain_second_moment(origin, gradient, square);
   }
   if (is_narrow(origin.made.dtype) && stepwise.value_or(0) != 0 && squares) {
     const double flushed = magnitude_thresholds(origin.format(), rounding_of(origin.made)).flushed.surely_below;

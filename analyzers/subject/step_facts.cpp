@@ -14,14 +14,18 @@ void keep_higher(std::optional<LossPeak>& into, const LossPeak& later) {
 
 void Clipping::add(const StepRow& row) {
   if (row.skipped || !row.norm_known || !std::isfinite(row.gradient_norm) || !(row.clipped_gradient_norm > 0)) return;
+  constexpr double kRoundings = 0.01;  // of 16-bit gradients
   ++steps;
-  least = std::min(least, row.gradient_norm / row.clipped_gradient_norm);
+  const double ratio = row.gradient_norm / row.clipped_gradient_norm;
+  by_scale = by_scale && std::abs(ratio - row.scale_before) <= kRoundings * row.scale_before;
+  least = std::min(least, ratio);
   least_norm = std::min(least_norm, row.gradient_norm);
   largest_norm = std::max(largest_norm, row.gradient_norm);
 }
 
 void Clipping::add(const Clipping& other) {
   steps += other.steps;
+  by_scale = by_scale && other.by_scale;
   least = std::min(least, other.least);
   least_norm = std::min(least_norm, other.least_norm);
   largest_norm = std::max(largest_norm, other.largest_norm);

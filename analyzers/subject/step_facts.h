@@ -29,10 +29,13 @@ struct Clipping {
   uint64_t steps = 0;
   double least = INFINITY;                         // the norm before over that after
   double least_norm = INFINITY, largest_norm = 0;  // before
+  bool by_scale = true;                            // the ratio is the loss scale, in each step
 
   void add(const StepRow& row);
   void add(const Clipping& other);
   bool clips_much() const { return steps > 0 && least > 100; }
+  // What shrinks gradients by just the loss scale divides by it.
+  bool divides_by_scale() const { return steps > 0 && least > 1 && by_scale; }
 };
 
 // The largest finite loss, and the first step that had it.

@@ -99,10 +99,14 @@ bool matches_nothing(const RunFacts& facts, std::span<const Part> parts) {
   return sees_rows && facts.context.options.restricts_tensors() && facts.ranges().tensors().empty();
 }
 
-// Where something is at fault in the run, what its program warned of is the same told before, or matters less.
+// Where something is at fault in the run, what its program warned of is the same told before, or matters less. That a run learned
+// nothing is no such fault: what was warned of may be why.
 void lower_warnings(Report& report) {
-  const bool is_at_fault = std::any_of(report.findings.begin(), report.findings.end(), [](const Finding& finding) {
-    return finding.severity > Severity::info && finding_rule(finding.code).is_about_run;
+  constexpr std::string_view kLearnedNothing[] = {"run.no_better_than_guessing", "run.loss_stayed"};
+  const bool is_at_fault = std::any_of(report.findings.begin(), report.findings.end(), [&](const Finding& finding) {
+    const bool is_outcome =
+        std::find(std::begin(kLearnedNothing), std::end(kLearnedNothing), finding.code) != std::end(kLearnedNothing);
+    return finding.severity > Severity::info && finding_rule(finding.code).is_about_run && !is_outcome;
   });
   for (Finding& finding : report.findings)
     if (is_at_fault && finding.code == "recording.warning") finding.severity = Severity::info;

@@ -485,6 +485,9 @@ TEST(Guessing, ClippingThatShortensUpdatesIsNamed) {
     TensorInfo weight;
     weight.role = Role::weight;
     run.trace.add_output({4, 0, rule, "head", Phase::optimizer, "", {}}, weight);
+    TensorInfo clipped;
+    clipped.role = Role::unscaled_gradient;
+    run.trace.add_output({5, 0, "clip_norm", "head", Phase::scaling, "", {}}, clipped);
     for (int step = 0; step < 40; ++step) {
       StepRow row = SyntheticTrace::default_step(2.08);
       row.norm_known = true;

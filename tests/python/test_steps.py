@@ -349,8 +349,37 @@ class Steps(Case):
 
         told = warned(None)
         self.assertEqual(len(told), 1)
-        self.assertIn("(of shapes [3], [3, 3])", told[0])
+        self.assertIn("(of shapes [3] and [3, 3])", told[0])
         self.assertEqual(warned(torch.optim.SGD(hidden[0].parameters(), 0.1)), [])
+
+    def test_parameters_that_no_optimizer_has(self):
+        """Few of them were forgotten; who trains a head alone leaves out more."""
+
+        def warned(parameters):
+            optimizer = torch.optim.SGD(parameters, 0.1)
+            with recording(self.model, optimizer) as run:
+                for x, y in batches(3):
+                    self.loss(self.model(x), y).backward()
+                    optimizer.step()
+                    self.model.zero_grad()
+            return [told for told in run.made[0].warnings if "nothing updates" in told]
+
+        first, second = self.model[0], self.model[2]
+        self.assertEqual(warned([first.weight, first.bias, second.weight]),
+                         ["No optimizer that stepped has 2.bias, to which gradients came: nothing updates them."])
+        self.assertEqual(warned([second.bias]), [])
+        self.assertEqual(warned(self.model.parameters()), [])
+
+    def test_an_exception_ends_the_recording(self):
+        optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        for error, told in ((ValueError("too few\nand more"), ["An exception of the program ended the recording: ValueError: too few"]),
+                            (KeyboardInterrupt(), []), (StopIteration(), ["An exception of the program ended the recording: StopIteration"])):
+            with contextlib.suppress(type(error)), recording(self.model, optimizer) as run:
+                (x, y), = batches(1)
+                self.loss(self.model(x), y).backward()
+                optimizer.step()
+                raise error
+            self.assertEqual(run.made[0].warnings, told)
 
     def test_mistakes_are_told_at_once(self):
         for options in ({"level": "all"}, {"compile": "yes"}, {"accumulate": "max"}):

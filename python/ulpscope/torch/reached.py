@@ -1,13 +1,14 @@
 """Which parameters gradients came back to, and which of them optimizers updated."""
 
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 
 from . import updates
 from .backward import leaves_below
 
+_FEW_LEFT_OUT = 0.5  # of the parameters that are trained
 _FEW_LOSSES = 2  # of fewer none can be said to wait for a step
 
 
@@ -40,12 +41,14 @@ class Reached:
         self._stepped: List[_Stepped] = []
         self._turned: "weakref.WeakSet[Any]" = weakref.WeakSet()  # optimizers that stepped, or would have but for an overflow
         self._losses = 0  # that went back
-        self._strangers: Dict[int, str] = {}  # parameters without a name that the first one reached, by address: their shapes
+        self._first: Set[int] = set()  # addresses of the parameters that the first one reached
+        self._strangers: Dict[int, str] = {}  # those of them without a name, by address: their shapes
 
     def loss_goes_back(self, roots: Sequence[torch.Tensor]) -> None:
         if self._losses == 0:
-            self._strangers = {leaf._cdata: str(list(leaf.shape)) for leaf in leaves_below(roots)
-                               if isinstance(leaf, torch.nn.Parameter) and self._name_of(leaf) is None}
+            leaves = [leaf for leaf in leaves_below(roots) if isinstance(leaf, torch.nn.Parameter)]
+            self._first = {leaf._cdata for leaf in leaves}
+            self._strangers = {leaf._cdata: str(list(leaf.shape)) for leaf in leaves if self._name_of(leaf) is None}
         self._losses += 1
 
     def optimizer_turns(self, optimizer: Any) -> None:
@@ -79,7 +82,8 @@ class Reached:
 
     def warnings(self, models: List[Tuple[str, torch.nn.Module]], expected: List[Any], module_of: Callable[[str], str]) -> List[str]:
         """Sentences on what gets no gradient, or is not updated, and should."""
-        return [*self._of_idle(expected), *self._of_optimizers(models), *self._of_strangers(), *self._of_first_modules(module_of)]
+        return [*self._of_idle(expected), *self._of_optimizers(models), *self._of_left_out(models), *self._of_strangers(),
+                *self._of_first_modules(module_of)]
 
     def _of_idle(self, expected: List[Any]) -> List[str]:
         idle = [each for each in expected if isinstance(each, torch.optim.Optimizer) and each not in self._turned]
@@ -87,6 +91,16 @@ class Reached:
             return []
         kinds = ", ".join(type(each).__name__ for each in idle)
         return [f"An optimizer ({kinds}) did not step, though losses went back {self._losses} times: call its step() behind backward()."]
+
+    def _of_left_out(self, models: List[Tuple[str, torch.nn.Module]]) -> List[str]:
+        """Parameters that have a gradient and no optimizer, where these are few: who trains a part of a model leaves out more."""
+        of_optimizers = {address for each in self._stepped for address in each.names}
+        trained = [parameter for _, model in models for parameter in model.parameters() if parameter.requires_grad]
+        left_out = [parameter for parameter in trained if parameter._cdata in self._first - of_optimizers]
+        if not left_out or not self._with or len(left_out) > len(trained) * _FEW_LEFT_OUT:
+            return []
+        names = [str(self._name_of(parameter)) for parameter in left_out]
+        return [f"No optimizer that stepped has {_told(names)}, to which gradients came: nothing updates them."]
 
     def _of_strangers(self) -> List[str]:
         if not self._strangers or not self._turned:

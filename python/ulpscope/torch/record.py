@@ -171,6 +171,7 @@ class Recording:
                  traceback: Optional[TracebackType]) -> None:
         if kind is not None and not self._closed:
             self.trigger(f"{kind.__name__} left the recording")
+            self._session.left_by(error)
         writes = self._session.recorder is not None  # else it is closed or another process's
         self.close()
         if writes and self.tells_end and not self.lost and not self._session.failed and kind is not None and not issubclass(kind, (SystemExit, GeneratorExit)):

@@ -87,6 +87,7 @@ class Session:
         self.thread = threading.get_ident()  # whose calls of the model are recorded
         self.failed = self.refusal = ""
         self.lost = ""  # where the trace went that was written
+        self._left_by = ""  # the exception that ended the recording
         self._file: Optional[Tuple[int, int]] = None  # which file is the trace
         self.is_told_steps = False  # the program ends steps itself
         self.stop_reason = ""  # of what stop_on names
@@ -346,6 +347,8 @@ class Session:
                           "roundings of casts from FP64, were not kept of them.")
         if lost:
             recorder.note(f"Statistics of {lost} outputs are not known, since a CUDA graph was captured when their step ended.")
+        if self._left_by:
+            recorder.warning(f"An exception of the program ended the recording: {self._left_by}")
         for told in self.reached.warnings(self._models, self.steps.expected, self.module_of):
             recorder.warning(told)
         if self.has_loss and not self.has_scaled and self.scaler is not None and self.scaler.is_enabled():
@@ -391,6 +394,12 @@ class Session:
             self.stop_reason = self.recorder.stop_reason()
             if self.stop_reason:
                 self.tracker.state.is_stopped = 1
+
+    def left_by(self, error: Optional[BaseException]) -> None:
+        """An exception ends the recording, which the trace then says."""
+        if isinstance(error, Exception):  # others are meant to end programs
+            first = (str(error).strip().splitlines() or [""])[0]
+            self._left_by = f"{type(error).__name__}: {first}" if first else type(error).__name__
 
     def trigger(self, why: str) -> None:
         """Makes a recording that holds steps write them."""
