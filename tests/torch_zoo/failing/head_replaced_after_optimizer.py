@@ -10,7 +10,7 @@ TRUTH = {
     "verdict": "broken",
     "causes": ["run.no_better_than_guessing"],
     "loss_breaks": None,
-    "says": ["A gradient came to `head.", "no update was recorded", "the parameters that the model has"],
+    "says": ["A gradient came to `head.", "no update was recorded", "the parameters that the model has now"],
     "because": "the optimizer steps over parameters that are frozen or gone, and none of its has a gradient",
     "fix": "the head is replaced before the optimizer is made",
     "fixed": "ok",
