@@ -1,7 +1,9 @@
 // Probabilities where a loss takes logits: from the table of the graph; no rows.
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
@@ -24,10 +26,15 @@ constexpr Template kLeastOfZero{"model.probabilities_as_logits.zero",
                                 "The loss of a target of 0 cannot fall below log(2) = {least:.4g}."};
 constexpr Template kHandLogits{"advice.hand_logits", "Leave out that `{activation}`: `{loss}` takes logits."};
 
-bool takes_logits(const OpInfo& op) {
+// A log_softmax is a part of such a loss where an nll reads it, and may serve another purpose elsewhere.
+bool takes_logits(const AnalysisContext& context, uint32_t number) {
+  const std::vector<OpInfo>& ops = context.trace.ops();
+  const OpInfo& op = ops[number];
   if (op.phase != Phase::loss && op.phase != Phase::forward) return false;
-  return op.function == OpFunction::cross_entropy || op.function == OpFunction::log_softmax ||
-         op.function == OpFunction::bce_with_logits;
+  if (op.function == OpFunction::cross_entropy || op.function == OpFunction::bce_with_logits) return true;
+  const std::span<const GraphEdge> uses = context.trace.graph().uses(number);
+  return op.function == OpFunction::log_softmax &&
+         std::any_of(uses.begin(), uses.end(), [&](const GraphEdge& use) { return ops[use.consumer].function == OpFunction::nll; });
 }
 
 // What the op reads as values, before casts and copies.
@@ -44,7 +51,7 @@ void find_probabilities(const RunFacts& facts, Findings& found) {
   const AnalysisContext& context = facts.context;
   const std::vector<OpInfo>& ops = context.trace.ops();
   for (uint32_t i = 0; i < ops.size(); ++i) {
-    const std::optional<uint32_t> logits = takes_logits(ops[i]) ? logits_of(context, i) : std::nullopt;
+    const std::optional<uint32_t> logits = takes_logits(context, i) ? logits_of(context, i) : std::nullopt;
     if (!logits) continue;
     const OpInfo& activation = context.selection.op(*logits);
     const TensorInfo& values = context.selection.tensor(*logits);
@@ -72,7 +79,8 @@ void find_probabilities(const RunFacts& facts, Findings& found) {
 extern constinit const FindingRule model_probabilities_as_logits{
     .code = "model.probabilities_as_logits",
     .part = Part::run,
-    .raised = "A cross entropy, a log_softmax or a binary cross entropy of logits reads what a softmax or a sigmoid gave.",
+    .raised =
+        "A cross entropy, a log_softmax before nll, or a binary cross entropy of logits reads what a softmax or a sigmoid gave.",
     .meaning =
         "The loss takes a softmax of probabilities, which are nearly alike: it cannot fall far, its gradients are small, and the "
         "model learns slowly or not at all.",

@@ -205,12 +205,16 @@ Moments moments_of(const OriginFacts& origin, uint32_t tensor) {
 NonfiniteExplanation explain_divisor(const OriginFacts& origin) {
   static constexpr std::string_view kDivisors[] = {"square_avg", "sum", "exp_inf", "exp_avg_sq"};
   const SettingNames& settings = origin.facts.context.settings;
-  if (origin.made.role != Role::weight || settings.number(SettingKind::epsilon) != 0.0) return {};
+  const std::vector<double> all_eps = settings.numbers(SettingKind::epsilon);  // of groups that differ
+  const std::optional<TensorRow> row = origin.row();
+  if (origin.made.role != Role::weight || all_eps.empty() || !row) return {};
+  if (std::any_of(all_eps.begin(), all_eps.end(), [](double eps) { return eps != 0; })) return {};
+  const uint64_t nonfinite = stored_nonfinite(*row, origin.made.dtype);
   for (const uint32_t state : origin.facts.context.graph.made_by(origin.made.op)) {
     const TensorInfo& tensor = origin.facts.selection.tensor(state);
     const bool divides = std::find(std::begin(kDivisors), std::end(kDivisors), tensor.name) != std::end(kDivisors);
     const Moments moments = divides ? moments_of(origin, state) : Moments{};
-    if (moments.zeros == 0) continue;
+    if (moments.zeros < nonfinite) continue;
     Advice help;
     help.text = words::kSetEpsilon({{"epsilon", help.raise(settings.now_of(SettingKind::epsilon, 0))}});
     return {.cause = NonfiniteCause::denominator_underflow,

@@ -82,7 +82,7 @@ class Reached:
 
     def warnings(self, models: List[Tuple[str, torch.nn.Module]], expected: List[Any], module_of: Callable[[str], str]) -> List[str]:
         """Sentences on what gets no gradient, or is not updated, and should."""
-        return [*self._of_idle(expected), *self._of_optimizers(models), *self._of_left_out(models), *self._of_strangers(),
+        return [*self._of_idle(expected), *self._of_optimizers(models), *self._of_left_out(models, expected), *self._of_strangers(),
                 *self._of_first_modules(module_of)]
 
     def _of_idle(self, expected: List[Any]) -> List[str]:
@@ -92,21 +92,22 @@ class Reached:
         kinds = ", ".join(type(each).__name__ for each in idle)
         return [f"An optimizer ({kinds}) did not step, though losses went back {self._losses} times: call its step() behind backward()."]
 
-    def _of_left_out(self, models: List[Tuple[str, torch.nn.Module]]) -> List[str]:
+    def _of_left_out(self, models: List[Tuple[str, torch.nn.Module]], expected: List[Any]) -> List[str]:
         """Parameters that have a gradient and no optimizer, where these are few: who trains a part of a model leaves out more."""
         of_optimizers = {address for each in self._stepped for address in each.names}
+        of_optimizers |= {parameter._cdata for each in expected for parameter, _ in updates.parameters_of(each)}
         trained = [parameter for _, model in models for parameter in model.parameters() if parameter.requires_grad]
         left_out = [parameter for parameter in trained if parameter._cdata in self._first - of_optimizers]
         if not left_out or not self._with or len(left_out) > len(trained) * _FEW_LEFT_OUT:
             return []
         names = [str(self._name_of(parameter)) for parameter in left_out]
-        return [f"No optimizer that stepped has {_told(names)}, to which gradients came: nothing updates them."]
+        return [f"No optimizer that stepped has {_told(names)}, to which gradients came."]
 
     def _of_strangers(self) -> List[str]:
         if not self._strangers or not self._turned:
             return []
         shapes = list(self._strangers.values())
-        return [f"Gradients came to parameters (of shapes {_told(shapes)}) that neither the model nor an optimizer has, so that nothing updates them: "
+        return [f"Gradients came to parameters (of shapes {_told(shapes)}) that neither the model nor an optimizer has: "
                 "modules in a list or dict of Python are not registered (nn.ModuleList and nn.ModuleDict are)."]
 
     def _of_optimizers(self, models: List[Tuple[str, torch.nn.Module]]) -> List[str]:

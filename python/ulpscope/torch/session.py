@@ -1,5 +1,6 @@
 """A recording while it goes on: what hooks and ops tell, as steps and passes. The library makes calls of ops (tracker.py)."""
 
+import contextlib
 import ctypes
 import fnmatch
 import json
@@ -27,6 +28,8 @@ from .steps import Steps
 from .tracker import BACKWARD, ENDED, OUTER, REPEATED, BackwardStruct, CoverageStruct, Tracker, UpdateStruct
 
 COVERAGE = "recording."  # names of metrics begin so that say what was recorded
+
+_LONGEST_TEXT = 200  # of an exception
 
 _OPTIMIZER = torch.optim.Optimizer.profile_hook_step.__code__.co_filename
 
@@ -397,9 +400,12 @@ class Session:
 
     def left_by(self, error: Optional[BaseException]) -> None:
         """An exception ends the recording, which the trace then says."""
-        if isinstance(error, Exception):  # others are meant to end programs
-            first = (str(error).strip().splitlines() or [""])[0]
-            self._left_by = f"{type(error).__name__}: {first}" if first else type(error).__name__
+        if not isinstance(error, Exception):  # others are meant to end programs
+            return
+        self._left_by = type(error).__name__
+        with contextlib.suppress(Exception):  # the text of an exception is code of the program
+            first = (str(error).strip().splitlines() or [""])[0][:_LONGEST_TEXT]
+            self._left_by += f": {first}" if first else ""
 
     def trigger(self, why: str) -> None:
         """Makes a recording that holds steps write them."""
