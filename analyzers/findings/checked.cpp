@@ -28,6 +28,7 @@ constexpr Template kStepsLeftOut{"checked.steps_left_out", "tensors of {left_out
 constexpr Template kUnseen{"checked.unseen_roundings", "{unseen} of {roundings} roundings (not counted by the producer)"};
 constexpr Template kScale{"checked.loss_scale", "loss scale"};
 constexpr Template kUpdates{"checked.updates", "lost updates"};
+constexpr Template kUnknownRule{"checked.unknown_rule", "lost updates of `{optimizer}` (what it asks for is not recorded)"};
 constexpr Template kNoUpdates{"checked.no_updates", "lost updates (no update was recorded)"};
 constexpr Template kOtherUpdates{"checked.other_updates",
                                  "lost updates of {parameters:count parameter} that the program changes itself ({first})"};
@@ -117,8 +118,17 @@ Sentences what_was_checked(const RunFacts& facts, std::span<const Part> parts) {
   }
   if (has(Part::scale) && facts.scale().scaling == LossScaling::scaled) seen.push_back(kScale());
   if (has(Part::updates)) {
-    const bool any = !facts.updates().weights().empty();
-    (any ? seen : unseen).push_back((any ? kUpdates : facts.broke() ? kNoUpdatesBeforeBreak : kNoUpdates)());
+    const std::vector<UpdateJudgement::Weight>& weights = facts.updates().weights();
+    const auto has_rule = [&](const UpdateJudgement::Weight& weight) {
+      return facts.selection.op(weight.tensor).function != OpFunction::assign;
+    };
+    const auto other = std::find_if_not(weights.begin(), weights.end(), has_rule);
+    if (weights.empty())
+      unseen.push_back((facts.broke() ? kNoUpdatesBeforeBreak : kNoUpdates)());
+    else if (std::any_of(weights.begin(), weights.end(), has_rule))
+      seen.push_back(kUpdates());
+    if (other != weights.end())
+      unseen.push_back(kUnknownRule({{"optimizer", Name{NameKind::op, facts.selection.op(other->tensor).name}}}));
     if (const std::vector<std::string> others = changed_by_program(facts); !others.empty())
       unseen.push_back(kOtherUpdates({{"parameters", others.size()}, {"first", Name{NameKind::parameter, others.front()}}}));
   }

@@ -17,6 +17,7 @@
 #include "ulpscope/analyzers/judgements/run_memory.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/tensor_place.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope::findings {
 
@@ -30,8 +31,7 @@ constexpr Template kAlikeOutputs{"data.targets_broadcast.alike",
                                  "At the end outputs had a standard deviation of {outputs:.3g}, and the data {data:.3g}."};
 constexpr Template kGiveOneShape{
     "advice.give_one_shape",
-    "Give outputs and targets one shape, so that each output has its own: `outputs.squeeze(-1)` where they "
-    "are [{count}, 1], or `targets.unsqueeze(-1)`."};
+    "Give outputs and targets one shape, so that each output has its own: `squeeze(-1)` of the one that is [{count}, 1]."};
 
 // What elementwise ops of one operand made of a batch is data too, as targets that a loop standardizes.
 bool is_data(const AnalysisContext& context, uint32_t tensor) {
@@ -87,7 +87,9 @@ std::optional<Broadcast> broadcast_of(const AnalysisContext& context, uint32_t o
   const Shape& data = context.selection.tensor(found.data).shape;
   const int64_t count = count_of(outputs);
   const Shape* const pairs = shape_of_pairs(context, op);
-  if (count < 2 || pairs == nullptr || *pairs != Shape{count, count} || (count_of(data) != count && data != *pairs))
+  // PyTorch expands what a loss of its own reads.
+  const bool is_expanded = context.trace.ops()[op].kind == OpKind::loss && pairs != nullptr && data == *pairs;
+  if (count < 2 || pairs == nullptr || *pairs != Shape{count, count} || (count_of(data) != count && !is_expanded))
     return std::nullopt;
   found.count = static_cast<uint64_t>(count);
   return found;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
@@ -10,7 +11,7 @@
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_place.h"
-#include "ulpscope/analyzers/subject/training_loss.h"
+#include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope::findings {
 
@@ -30,11 +31,22 @@ constexpr Template kHandLogits{"advice.hand_logits", "Leave out that `{activatio
 bool takes_logits(const AnalysisContext& context, uint32_t number) {
   const std::vector<OpInfo>& ops = context.trace.ops();
   const OpInfo& op = ops[number];
+  const bool goes_back = std::any_of(ops.begin(), ops.end(),
+                                     [&](const OpInfo& each) { return each.phase == Phase::backward && each.forward_id == op.id; });
+  if (!goes_back) return false;
   if (op.phase != Phase::loss && op.phase != Phase::forward) return false;
   if (op.function == OpFunction::cross_entropy || op.function == OpFunction::bce_with_logits) return true;
   const std::span<const GraphEdge> uses = context.trace.graph().uses(number);
   return op.function == OpFunction::log_softmax &&
          std::any_of(uses.begin(), uses.end(), [&](const GraphEdge& use) { return ops[use.consumer].function == OpFunction::nll; });
+}
+
+bool has_class_weights(const AnalysisContext& context) {
+  constexpr uint32_t kWeights = 2;
+  const std::vector<OpInfo>& ops = context.trace.ops();
+  for (uint32_t i = 0; i < ops.size(); ++i)
+    if (ops[i].function == OpFunction::nll && context.graph.read_by(i, kWeights) != nullptr) return true;
+  return false;
 }
 
 // What the op reads as values, before casts and copies.
@@ -57,18 +69,23 @@ void find_probabilities(const RunFacts& facts, Findings& found) {
     const TensorInfo& values = context.selection.tensor(*logits);
     const bool is_binary = ops[i].function == OpFunction::bce_with_logits;
     if (activation.function != OpFunction::softmax && activation.function != OpFunction::sigmoid) continue;
-    // Of classes along another dimension, as of pixels, the number is not known.
-    const double classes = values.shape.size() == 2 ? static_cast<double>(values.shape[1]) : 0;
-    if (!is_binary && !(classes >= 2)) continue;
+    // Of classes along another dimension, as of pixels, the number is not known; nor what weights of classes do to the loss.
+    const std::span<const uint32_t> made = context.graph.made_by(i, 0);
+    const bool is_apart = ops[i].function == OpFunction::log_softmax && !made.empty();
+    const std::vector<int64_t>& shape = is_apart ? context.selection.tensor(made.front()).shape : values.shape;
+    const double classes = shape.size() == 2 && !is_binary ? static_cast<double>(shape[1]) : 0;
+    const bool is_bounded = is_binary || (classes >= 2 && !has_class_weights(context));
     const Name loss{NameKind::op, ops[i].name};
     const double least = is_binary ? std::log(2.0) : std::log1p((classes - 1) / std::exp(1.0));
-    found.add(Severity::warning,
-              {kReadsProbabilities({{"loss", loss}, {"place", tensor_place(facts.selection, *logits)}}),
-               is_binary ? kLeastOfZero({{"least", least}})
-                         : kLeastOfClasses({{"classes", static_cast<uint64_t>(classes)},
-                                            {"others", static_cast<uint64_t>(classes) - 1},
-                                            {"least", least}})},
-              {{facts.selection.key(*logits), {{"least_loss", least}}}},
+    Sentences title = kReadsProbabilities({{"loss", loss}, {"place", tensor_place(facts.selection, *logits)}});
+    if (is_binary)
+      title += kLeastOfZero({{"least", least}});
+    else if (is_bounded)
+      title += kLeastOfClasses(
+          {{"classes", static_cast<uint64_t>(classes)}, {"others", static_cast<uint64_t>(classes) - 1}, {"least", least}});
+    std::vector<Quantity> evidence;
+    if (is_bounded) evidence.push_back({"least_loss", least});
+    found.add(Severity::warning, std::move(title), {{facts.selection.key(*logits), std::move(evidence)}},
               Advice(kHandLogits({{"loss", loss}, {"activation", Name{NameKind::op, activation.name}}})), {{*logits}});
     return;
   }

@@ -90,7 +90,7 @@ void tell_nonfinite(const RunFacts& facts, const NonfiniteOrigin& origin, Findin
   if (origin.filled) title += kFilledIn({{"place", tensor_place(facts.selection, *origin.filled)}});
   title += further_harm(facts, origin);
   title += nonfinite_tensors(facts);
-  const bool overflowed = is_overflow(explanation.cause) && !explanation.is_in_any_format && ranges.harm() != Severity::info;
+  const bool overflowed = is_overflow(explanation.cause) && !explanation.is_of_constants && ranges.harm() != Severity::info;
   found.add(ranges.harm(), std::move(title), nonfinite_evidence(facts, origin),
             (overflowed ? overflow_advice(facts, origin, explanation) : explanation.help) + wide_on_gpu(facts, origin) +
                 advice_on_captures(facts, origin, explanation),

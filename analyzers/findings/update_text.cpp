@@ -25,7 +25,8 @@ constexpr Template kStochasticOpsWithMath{"advice.stochastic_ops_with_math", "{o
 bool clips_gradients(const RunFacts& facts) {
   const std::vector<OpInfo>& ops = facts.context.trace.ops();
   return std::any_of(ops.begin(), ops.end(), [](const OpInfo& op) {
-    if (op.function == OpFunction::clip_norm || clips_by_value(op)) return true;
+    // By its function a product of gradients in place is one too, whatever its factor comes from.
+    if (op.name == "clip_norm" || clips_by_value(op)) return true;
     const bool is_between = op.phase == Phase::scaling || op.phase == Phase::optimizer;
     return is_between && (op.name.find("norm") != std::string::npos || op.name.find("clamp") != std::string::npos);
   });
@@ -35,7 +36,8 @@ bool is_stuck_gain(const RunFacts& facts, const UpdateJudgement::Weight& weight)
   constexpr uint64_t kLeastUpdates = 10;
   const TensorInfo& tensor = facts.selection.tensor(weight.tensor);
   const UpdateTotals& totals = weight.totals;
-  if (tensor.shape.size() != 1 || totals.rows < kLeastUpdates || totals.all.nonzero == 0 || totals.all.lost < totals.all.nonzero)
+  if (weight.rounding != SmallUpdates::nearest || tensor.shape.size() != 1 || totals.rows < kLeastUpdates ||
+      totals.all.nonzero == 0 || totals.all.lost < totals.all.nonzero)
     return false;
   const std::vector<OpInfo>& ops = facts.context.trace.ops();
   const auto reads_it = [&](uint32_t op, uint32_t input) {

@@ -15,13 +15,14 @@ namespace {
 constexpr Template kClippedAway{
     "updates.clipped_away",
     "Clipping shrinks the gradient norm at least {ratio} in each of {steps} steps: SGD's updates are too small to train."};
-constexpr Template kDividedTwice{"updates.clipped_away.divided_twice",
-                                 "Gradients were divided by the loss scale once more: between unscaling and the update their norm "
-                                 "shrinks {ratio} in each of {steps} "
-                                 "steps, which is the loss scale. SGD's updates are too small to train."};
+constexpr Template kDividedTwice{
+    "updates.clipped_away.divided_twice",
+    "Gradients were divided by the loss scale once more: between the backward pass and the update their norm "
+    "shrinks {ratio} in each of {steps} "
+    "steps, which is the loss scale. SGD's updates are too small to train."};
 constexpr Template kShrunk{"updates.clipped_away.shrunk",
-                           "Before the update the program shrinks the gradient norm at least {ratio} in each of {steps} steps, and "
-                           "does not clip: SGD's updates are too small to train."};
+                           "Before the update the program shrinks the gradient norm at least {ratio} in each of {steps} steps: "
+                           "SGD's updates are too small to train."};
 constexpr Template kDivideOnce{"advice.divide_once",
                                "Divide gradients by the loss scale once: `scaler.unscale_` and `scaler.step` do it."};
 constexpr Template kLookAtGradients{"advice.look_at_changed_gradients",

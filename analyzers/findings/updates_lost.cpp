@@ -20,7 +20,7 @@ constexpr Template kAllParametersLost{"updates.lost.all_parameters",
                                       "All {parameters:count parameter} lost more than {limit:%} (worst: `{worst}`, "
                                       "{worst_share})."};
 constexpr Template kNeverChanged{"updates.lost.never_changed",
-                                 "{names} never changed: all of {count:either its|their} updates were rounded away."};
+                                 "{names} did not change: all of {count:either its|their} updates were rounded away."};
 constexpr Template kGain{"updates.lost.gain", "`{name}`"};
 constexpr Template kOtherGains{"updates.lost.other_gains", "{others} more"};
 constexpr Template kUlpOfFp32{"updates.lost.ulp_of_fp32", "Half an ulp of an FP32 weight is 2^-25 to 2^-24 of its magnitude."};

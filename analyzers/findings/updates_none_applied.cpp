@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/findings/rate_text.h"
+#include "ulpscope/analyzers/judgements/origin_facts.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/suspects.h"
 #include "ulpscope/analyzers/judgements/update_judgement.h"
@@ -21,6 +23,9 @@ constexpr Template kNoneApplied{"updates.none_applied",
                                 "No weight changed in any of {updates:count recorded update} of {parameters:count parameter}."};
 constexpr Template kRateWasZero{"updates.none_applied.rate_was_zero", "The learning rate is 0 in every step."};
 constexpr Template kUpdatesWereZero{"updates.none_applied.were_zero", "Every update is zero."};
+constexpr Template kAskedUnknown{
+    "updates.none_applied.asked_unknown",
+    "What `{optimizer}` asked for is not recorded: updates below half an ulp of a weight are rounded away."};
 constexpr Template kRoundedAway{"updates.none_applied.rounded_away", "Every nonzero update was rounded away: w + dw == w."};
 constexpr Template kZerosFrom{"updates.none_applied.zeros_from",
                               "{place} is all zero in step {step}, though the gradient that its op reads is not."};
@@ -82,25 +87,32 @@ const OpInfo* saturated(const RunFacts& facts, uint32_t gradient) {
   return nullptr;
 }
 
-// The op whose result the gradient is of, where that result was NaN or infinite throughout, in the first step; nullptr: it was not.
-const OpInfo* replaced(const RunFacts& facts, uint32_t gradient) {
+// The op whose result the gradient is of, where that result was NaN or infinite throughout in the first step, and what reads it
+// puts numbers in the place of such values; nullptr: it was not.
+const OpInfo* replaced_result(const RunFacts& facts, uint32_t gradient) {
+  static constexpr std::string_view kReplace[] = {"nan_to_num", "where", "masked_fill", "clamp", "clamp_min", "clamp_max"};
   const uint64_t step = facts.steps().first.step;
   const Snapshot& trace = facts.context.trace;
   const std::vector<OpInfo>& ops = trace.ops();
   const uint64_t of = facts.selection.tensor(gradient).gradient_of;
   const auto forward = std::find_if(ops.begin(), ops.end(), [&](const OpInfo& op) { return of != 0 && op.id == of; });
   if (forward == ops.end()) return nullptr;
-  for (const uint32_t result : facts.context.graph.made_by(static_cast<uint32_t>(forward - ops.begin()), 0)) {
-    bool is_nonfinite = false;
+  const auto number = static_cast<uint32_t>(forward - ops.begin());
+  const std::span<const GraphEdge> uses = trace.graph().uses(number);
+  const bool is_replaced = std::any_of(uses.begin(), uses.end(), [&](const GraphEdge& use) {
+    return std::find(std::begin(kReplace), std::end(kReplace), plain_name(ops[use.consumer])) != std::end(kReplace);
+  });
+  if (!is_replaced) return nullptr;
+  uint64_t count = 0, nonfinite = 0;
+  for (const uint32_t result : facts.context.graph.made_by(number, 0))
     trace.of_rank(trace.ranks().front()).visit_history(result, {step, step + 1}, [&](std::span<const TensorRow> rows) {
-      for (const TensorRow& row : rows)
-        is_nonfinite =
-            row.statistics.count > 0 && stored_nonfinite(row, facts.selection.tensor(result).dtype) == row.statistics.count;
+      for (const TensorRow& row : rows) {
+        count += row.statistics.count;
+        nonfinite += stored_nonfinite(row, facts.selection.tensor(result).dtype);
+      }
       return true;
     });
-    if (is_nonfinite) return &*forward;
-  }
-  return nullptr;
+  return count > 0 && nonfinite == count ? &*forward : nullptr;
 }
 
 // Its probabilities are those that a binary cross entropy reads.
@@ -126,13 +138,22 @@ End end_of(const RunFacts& facts) {
   End end{where_gradients_end(facts)};
   if (!end.gradient) return end;
   end.activation = saturated(facts, *end.gradient);
-  end.replaced = replaced(facts, *end.gradient);
+  end.replaced = replaced_result(facts, *end.gradient);
   return end;
+}
+
+// An optimizer of which the changes of weights are recorded, and not what it asked for; nullptr: there is none.
+const OpInfo* optimizer_of_unknown_rule(const RunFacts& facts) {
+  for (const UpdateJudgement::Weight& weight : facts.updates().weights())
+    if (const OpInfo& op = facts.selection.op(weight.tensor); op.function == OpFunction::assign) return &op;
+  return nullptr;
 }
 
 Sentences why_none(const RunFacts& facts, const End& end) {
   if (facts.judged_steps().rate_was_zero) return kRateWasZero();
   if (facts.updates().sum().all.nonzero > 0) return kRoundedAway();
+  if (const OpInfo* const optimizer = optimizer_of_unknown_rule(facts))
+    return kAskedUnknown({{"optimizer", Name{NameKind::op, optimizer->name}}});
   Sentences why = kUpdatesWereZero();
   if (!end.gradient) return why;
   why += kZerosFrom({{"place", tensor_place(facts.selection, *end.gradient)}, {"step", ordinal(facts.steps().first.step)}});
@@ -151,12 +172,18 @@ Advice advice_on_none(const RunFacts& facts, const End& end) {
   }
   const bool is_sigmoid = end.activation != nullptr && end.activation->function == OpFunction::sigmoid;
   if (is_sigmoid && feeds_cross_entropy(facts, *end.activation)) return kLossOfLogits();
-  if (end.replaced != nullptr) return kMendReplaced({{"trace", trace_name(facts.context.trace)}});
-  if (updates.sum().all.nonzero == 0) return kWhereGradientsVanish({{"trace", trace_name(facts.context.trace)}});
-  if (Advice why = why_updates_are_short(facts); !why.text.empty()) return why;
   const bool narrow = std::any_of(updates.weights().begin(), updates.weights().end(), [&](const UpdateJudgement::Weight& weight) {
     return is_narrow(facts.selection.tensor(weight.tensor).dtype);
   });
+  if (narrow && optimizer_of_unknown_rule(facts) != nullptr) {
+    Advice advice;
+    advice.text = kMastersOrRate({{"masters", advice.set(settings.switched(SettingKind::master_weights, true))}, {"rate", rate}});
+    advice.note({.kind = SettingKind::learning_rate, .way = SettingChange::Way::raise});
+    return advice;
+  }
+  if (end.replaced != nullptr) return kMendReplaced({{"trace", trace_name(facts.context.trace)}});
+  if (updates.sum().all.nonzero == 0) return kWhereGradientsVanish({{"trace", trace_name(facts.context.trace)}});
+  if (Advice why = why_updates_are_short(facts); !why.text.empty()) return why;
   Advice advice = kLargerRate({{"rate", rate}});
   if (narrow)
     advice.text = kMastersOrRate({{"masters", advice.set(settings.switched(SettingKind::master_weights, true))}, {"rate", rate}});

@@ -402,10 +402,16 @@ NonfiniteExplanation explain_operands(const OriginFacts& origin) {
   } else {
     found.story = words::kOperation({{"at", at}, {"expression", expression}, {"result", element.value}});
   }
-  if (origin.op.function == OpFunction::add && x == -origin.format().largest_finite() && y == x) {
+  const auto is_mask = [&](const CaptureRow* operand) {
+    if (operand->made_by < 0) return true;
+    const OpFunction made = origin.facts.selection.op(static_cast<uint32_t>(operand->made_by)).function;
+    return has_trait(made, kTakesConstants) || has_trait(made, kSameValues) || made == OpFunction::mul || made == OpFunction::fill;
+  };
+  if (origin.op.function == OpFunction::add && x == -origin.format().largest_finite() && y == x &&
+      std::all_of(operands.begin(), operands.end(), is_mask)) {
     found.story += words::kTwoMasks({{"format", format_name(origin.format())}});
     found.help = Advice(words::kJoinMasks());
-    found.is_in_any_format = true;
+    found.is_of_constants = true;
   }
   const bool is_divided = found.cause == NonfiniteCause::division_by_zero || found.cause == NonfiniteCause::zero_over_zero;
   const CaptureRow* const divisor = operands[divides_by_second(origin.op.function) && operands.size() > 1 ? 1 : 0];

@@ -209,7 +209,8 @@ NonfiniteExplanation explain_by_rows(const OriginFacts& origin) {
     read.push_back(each.row);
   }
   if (const auto number = attribute(op, "other"); number && !std::isfinite(*number) && op.kind == OpKind::elementwise)
-    return {.story = words::kNumberIsSpecial({{"value", *number}}), .help = Advice(words::kCheckNumber())};
+    return {.story = words::kNumberIsSpecial({{"value", *number}}),
+            .help = Advice(std::isnan(*number) ? words::kCheckNumber() : words::kFillFinite())};
   if (NonfiniteExplanation found = explain_domain(origin, *row, read); found.cause != NonfiniteCause::unknown) return found;
 
   size_t operands = operands_of_exact(op.function);

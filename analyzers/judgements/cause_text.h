@@ -70,7 +70,7 @@ inline constexpr Template kSecondMoment{"cause.second_moment_overflow",
                                         "{at}(1 - beta2) g^2 = {square:.6g} {beyond}; the gradient g is {gradient:.6g}."};
 inline constexpr Template kClipBeforeMoments{
     "advice.clip_before_moments",
-    "Clip the gradients, or leave such a step out: with Inf in a second moment, later updates are zero."};
+    "Clip the gradients, or leave such a step out: with Inf in a second moment, weight decay alone moves that weight."};
 inline constexpr Template kMastersHaveMoments{"advice.masters_have_moments",
                                               "Use FP32 master weights{masters:brackets}: their second moments are FP32 too."};
 

@@ -214,7 +214,7 @@ NonfiniteExplanation explain_divisor(const OriginFacts& origin) {
     const TensorInfo& tensor = origin.facts.selection.tensor(state);
     const bool divides = std::find(std::begin(kDivisors), std::end(kDivisors), tensor.name) != std::end(kDivisors);
     const Moments moments = divides ? moments_of(origin, state) : Moments{};
-    if (moments.zeros < nonfinite) continue;
+    if (moments.zeros == 0 || moments.zeros < nonfinite) continue;
     Advice help;
     help.text = words::kSetEpsilon({{"epsilon", help.raise(settings.now_of(SettingKind::epsilon, 0))}});
     return {.cause = NonfiniteCause::denominator_underflow,
@@ -269,7 +269,7 @@ double gradient_of_update(const OriginFacts& origin) {
   if (const CaptureRow* const captured = origin.capture ? origin.capture->operand(kGradient) : nullptr) return captured->value;
   const auto read = origin.read_as(kGradient);
   const std::optional<TensorRow> row = read ? origin.last_row(*read) : std::nullopt;
-  return row && row->known == StatisticsLevel::values ? row->statistics.largest : kUnknown;
+  return row && row->known == StatisticsLevel::values ? row->statistics.largest / row->scale : kUnknown;
 }
 
 NonfiniteExplanation explain_adam(const OriginFacts& origin) {

@@ -45,10 +45,10 @@ bool is_overflow(NonfiniteCause cause);
 
 struct NonfiniteExplanation {
   NonfiniteCause cause = NonfiniteCause::unknown;
-  Sentence headline = {};         // where the cause has one of its own: "Adam divides by zero at step 0: ..."
-  Sentences story = {};           // the arithmetic: "Element [0, 5]: log(0) = -Inf."; nothing where nothing is known
-  Advice help = {};               // what helps, where the cause says it
-  bool is_in_any_format = false;  // an overflow that a wider type would have too
+  Sentence headline = {};        // where the cause has one of its own: "Adam divides by zero at step 0: ..."
+  Sentences story = {};          // the arithmetic: "Element [0, 5]: log(0) = -Inf."; nothing where nothing is known
+  Advice help = {};              // what helps, where the cause says it
+  bool is_of_constants = false;  // the operands are constants that a program takes for its type, so that no type helps
   bool fp32_keeps = false;  // what a rounding to a narrower type made zero: the zero that was divided by, or taken the logarithm of
   std::optional<CaptureTree> capture = {};  // of the first element that was captured in that step
 };

@@ -17,7 +17,7 @@ void Clipping::add(const StepRow& row) {
   constexpr double kRoundings = 0.01;  // of 16-bit gradients
   ++steps;
   const double ratio = row.gradient_norm / row.clipped_gradient_norm;
-  by_scale = by_scale && std::abs(ratio - row.scale_before) <= kRoundings * row.scale_before;
+  by_scale = by_scale && row.scale_before > 1 && std::abs(ratio - row.scale_before) <= kRoundings * row.scale_before;
   least = std::min(least, ratio);
   least_norm = std::min(least_norm, row.gradient_norm);
   largest_norm = std::max(largest_norm, row.gradient_norm);

@@ -305,18 +305,17 @@ TEST(RunFindings, ClippingThatLeavesNextToNothingIsACause) {
     bool moves;
     const char *title = nullptr, *suggestion = nullptr;  // nullptr: nothing is found
   };
-  constexpr const char *kClips = "Clipping shrinks the gradient norm at least 4,090x in each of 39 steps: ",
-                       *kDivides =
-                           "Before the update the program shrinks the gradient norm at least 4,090x in each of 39 steps, and "
-                           "does not clip: ",
-                       *kTwice =
-                           "Gradients were divided by the loss scale once more: between unscaling and the update their norm "
-                           "shrinks 1,020x in each of 39 steps, which is the loss scale. ",
-                       *kLarger = "Clip to a larger norm: gradient norms are 0.5 to 0.7.",
-                       *kLook =
-                           "Look for what changes gradients between the backward pass and the optimizer's step: norms are 0.5 to "
-                           "0.7 before.",
-                       *kOnce = "Divide gradients by the loss scale once: `scaler.unscale_` and `scaler.step` do it.";
+  constexpr const char
+      *kClips = "Clipping shrinks the gradient norm at least 4,090x in each of 39 steps: ",
+      *kDivides = "Before the update the program shrinks the gradient norm at least 4,090x in each of 39 steps: ",
+      *kTwice =
+          "Gradients were divided by the loss scale once more: between the backward pass and the update their norm "
+          "shrinks 1,020x in each of 39 steps, which is the loss scale. ",
+      *kLarger = "Clip to a larger norm: gradient norms are 0.5 to 0.7.",
+      *kLook =
+          "Look for what changes gradients between the backward pass and the optimizer's step: norms are 0.5 to "
+          "0.7 before.",
+      *kOnce = "Divide gradients by the loss scale once: `scaler.unscale_` and `scaler.step` do it.";
   for (const auto& [rule, op, clipped, scale, moves, title, suggestion] :
        {Case{"sgd_update", "clip_norm", 0x1p-13, 1, false, kClips, kLarger}, Case{"sgd_update", "clip_norm", 0x1p-13, 1, true},
         Case{"sgd_update", "clip_norm", 1e-2, 1, false}, Case{"adam_update", "clip_norm", 0x1p-13, 1, false},
@@ -495,25 +494,32 @@ TEST(RunFindings, TargetsThatBroadcastAreTold) {
   }
 }
 
-// What a softmax or a sigmoid gave, also by way of a cast, is no logits; what another op gave may be.
+// What a softmax or a sigmoid gave, also by way of a cast, is no logits; what another op gave may be. Not told where the loss does
+// not go back from there, or a log_softmax serves no nll.
 TEST(RunFindings, ProbabilitiesThatALossTakesForLogitsAreTold) {
   struct Case {
     const char *activation, *loss;
     double least;  // NaN: nothing is told
+    bool goes_back = true, has_nll = true;
   };
-  for (const auto& [activation, loss, least] :
+  for (const auto& [activation, loss, least, goes_back, has_nll] :
        {Case{"softmax", "cross_entropy", std::log(1 + 3 / std::exp(1.0))},
         Case{"softmax", "log_softmax", std::log(1 + 3 / std::exp(1.0))}, Case{"sigmoid", "bce_with_logits", std::log(2.0)},
-        Case{"tanh", "cross_entropy", NAN}, Case{"softmax", "nll", NAN}}) {
-    SCOPED_TRACE(fmt::format("{} {}", activation, loss));
+        Case{"tanh", "cross_entropy", NAN}, Case{"softmax", "nll", NAN}, Case{"softmax", "cross_entropy", NAN, false},
+        Case{"softmax", "log_softmax", NAN, true, false}}) {
+    SCOPED_TRACE(fmt::format("{} {} {} {}", activation, loss, goes_back, has_nll));
     SyntheticTrace trace;
     TensorInfo values, scalar;
     values.shape = {2, 4};
+    const bool is_apart = loss == std::string_view("log_softmax");
     const std::vector<uint32_t> tensors{trace.add_output({1, 0, activation, "last", Phase::forward, "", {}}, values),
                                         trace.add_output({2, 0, "cast", "", Phase::loss, "", {}}, values),
-                                        trace.add_output({3, 0, loss, "", Phase::loss, "", {}}, scalar)};
+                                        trace.add_output({3, 0, loss, "", Phase::loss, "", {}}, is_apart ? values : scalar),
+                                        trace.add_output({4, 0, has_nll ? "nll" : "mean", "", Phase::loss, "", {}}, scalar),
+                                        trace.add_output({5, goes_back ? 3u : 9u, "mul", "", Phase::backward, "", {}}, values)};
     trace.sink().add_edge({0, 1, 0, 0, 0});
     trace.sink().add_edge({0, 2, 0, 1, 0});
+    if (is_apart) trace.sink().add_edge({0, 3, 0, 2, 0});
     for (int step = 0; step < 12; ++step) {
       for (const uint32_t tensor : tensors) trace.add(tensor, make_row({0.25}, DType::f32));
       trace.end_step(SyntheticTrace::default_step(5.0 / (1 + step), 1));

@@ -307,11 +307,11 @@ class Steps(Case):
         reset.assert_not_called()
 
     def test_optimizer_that_never_steps(self):
-        """One that a scaler held back, or that steps in a closure, did have its turn."""
+        """One that a scaler held back, or that steps in a closure, did have its turn; and after few losses its turn may come yet."""
 
-        def warned(train, optimizer, scaler=None):
-            with recording(self.model, optimizer, scaler) as run:
-                for x, y in batches(3):
+        def warned(train, optimizer, scaler=None, count=30, **options):
+            with recording(self.model, optimizer, scaler, **options) as run:
+                for x, y in batches(count):
                     train(optimizer, self.loss(self.model(x), y))
             return [told for told in run.made[0].warnings if "did not step" in told]
 
@@ -328,29 +328,34 @@ class Steps(Case):
 
         optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
         scaler = torch.amp.GradScaler("cpu")
-        self.assertEqual(warned(backward_alone, optimizer),
-                         ["An optimizer (SGD) did not step, though losses went back 3 times: call its step() behind backward()."])
+        told = ["An optimizer (SGD) did not step, though losses went back 30 times: call its step() after backward()."]
+        self.assertEqual(warned(backward_alone, optimizer), told)
+        self.assertEqual(warned(backward_alone, optimizer, sample=10), told)
+        self.assertEqual(warned(backward_alone, optimizer, count=8), [])
         self.assertEqual(warned(held_back, optimizer, scaler), [])
         self.assertEqual(warned(in_a_closure, optimizer), [])
 
     def test_parameters_that_nothing_updates(self):
-        """Those of a module in a list; not those that another optimizer has."""
+        """Those of modules in a list of the model; not those that another optimizer has, and not those of other models."""
         hidden = [torch.nn.Linear(3, 3)]
         optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
 
-        def warned(other):
+        def warned(other=None, after=None):
             with recording(self.model, optimizer) as run:
                 for x, y in batches(3):
-                    self.loss(hidden[0](self.model(x)), y).backward()
+                    self.loss((after or hidden[0])(self.model(x)), y).backward()
                     optimizer.step()
                     if other is not None:
                         other.step()
-            return [told for told in run.made[0].warnings if "neither the model nor an optimizer" in told]
+            return [told for told in run.made[0].warnings if "no optimizer has" in told]
 
-        told = warned(None)
+        self.assertEqual(warned(), [])  # the list is not the model's
+        self.model.blocks = {"last": hidden}
+        told = warned()
         self.assertEqual(len(told), 1)
-        self.assertIn("(of shapes [3] and [3, 3])", told[0])
+        self.assertIn("Gradients came to parameters in blocks, which no optimizer has", told[0])
         self.assertEqual(warned(torch.optim.SGD(hidden[0].parameters(), 0.1)), [])
+        self.assertEqual(warned(after=torch.nn.Linear(3, 3)), [])
 
     def test_parameters_that_no_optimizer_has(self):
         """Few of them were forgotten; who trains a head alone leaves out more."""
@@ -373,13 +378,14 @@ class Steps(Case):
     def test_an_exception_ends_the_recording(self):
         optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
         for error, told in ((ValueError("too few\nand more"), ["An exception of the program ended the recording: ValueError: too few"]),
-                            (KeyboardInterrupt(), []), (StopIteration(), ["An exception of the program ended the recording: StopIteration"])):
+                            (KeyboardInterrupt(), []), (StopIteration(), [])):
             with contextlib.suppress(type(error)), recording(self.model, optimizer) as run:
                 (x, y), = batches(1)
                 self.loss(self.model(x), y).backward()
                 optimizer.step()
                 raise error
             self.assertEqual(run.made[0].warnings, told)
+            self.assertEqual(sum("StopIteration" in each for each in run.made[0].notes), isinstance(error, StopIteration))
 
     def test_mistakes_are_told_at_once(self):
         for options in ({"level": "all"}, {"compile": "yes"}, {"accumulate": "max"}):

@@ -1,7 +1,7 @@
 """Which parameters gradients came back to, and which of them optimizers updated."""
 
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -9,13 +9,25 @@ from . import updates
 from .backward import leaves_below
 
 _FEW_LEFT_OUT = 0.5  # of the parameters that are trained
-_FEW_LOSSES = 2  # of fewer none can be said to wait for a step
+_FEW_LOSSES = 20  # of fewer a step may come yet
+_DEPTH = 3  # of lists and dicts within each other
 
 
 def _told(names: List[str]) -> str:
     """The first ones, and how many there are."""
     shown = names if len(names) <= 3 else [*names[:3], f"{len(names) - 3} more"]
     return " and ".join(part for part in (", ".join(shown[:-1]), shown[-1]) if part)
+
+
+def _hidden_parameters(value: Any, depth: int) -> Iterator[torch.nn.Parameter]:
+    """Those of modules in lists, tuples and dicts."""
+    if isinstance(value, torch.nn.Parameter):
+        yield value
+    elif isinstance(value, torch.nn.Module):
+        yield from value.parameters()
+    elif isinstance(value, (list, tuple, dict)) and depth > 0:
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _hidden_parameters(each, depth - 1)
 
 
 class _Stepped:
@@ -41,22 +53,25 @@ class Reached:
         self._stepped: List[_Stepped] = []
         self._turned: "weakref.WeakSet[Any]" = weakref.WeakSet()  # optimizers that stepped, or would have but for an overflow
         self._losses = 0  # that went back
+        self._updated: Set[int] = set()  # addresses of the parameters of optimizers that stepped
+        self._sizes: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()  # how many parameters these had
         self._first: Set[int] = set()  # addresses of the parameters that the first one reached
-        self._strangers: Dict[int, str] = {}  # those of them without a name, by address: their shapes
+        self._strangers: Set[int] = set()  # of them, those without a name
 
     def loss_goes_back(self, roots: Sequence[torch.Tensor]) -> None:
         if self._losses == 0:
             leaves = [leaf for leaf in leaves_below(roots) if isinstance(leaf, torch.nn.Parameter)]
             self._first = {leaf._cdata for leaf in leaves}
-            self._strangers = {leaf._cdata: str(list(leaf.shape)) for leaf in leaves if self._name_of(leaf) is None}
+            self._strangers = {leaf._cdata for leaf in leaves if self._name_of(leaf) is None}
         self._losses += 1
 
     def optimizer_turns(self, optimizer: Any) -> None:
         """An optimizer steps, or its gradients are looked at before; it may be one of no recorded model."""
         self._turned.add(optimizer)
-        if self._strangers:
-            for parameter, _ in updates.parameters_of(optimizer):
-                self._strangers.pop(parameter._cdata, None)
+        size = sum(len(group["params"]) for group in optimizer.param_groups)
+        if self._sizes.get(optimizer) != size:  # it is new, or has a further group
+            self._sizes[optimizer] = size
+            self._updated.update(parameter._cdata for parameter, _ in updates.parameters_of(optimizer))
 
     def module_called(self, name: str, module: torch.nn.Module) -> None:
         if name not in self._called:
@@ -82,20 +97,19 @@ class Reached:
 
     def warnings(self, models: List[Tuple[str, torch.nn.Module]], expected: List[Any], module_of: Callable[[str], str]) -> List[str]:
         """Sentences on what gets no gradient, or is not updated, and should."""
-        return [*self._of_idle(expected), *self._of_optimizers(models), *self._of_left_out(models, expected), *self._of_strangers(),
-                *self._of_first_modules(module_of)]
+        return [*self._of_idle(expected), *(self._of_optimizers(models) or self._of_left_out(models, expected)),
+                *self._of_strangers(models), *self._of_first_modules(module_of)]
 
     def _of_idle(self, expected: List[Any]) -> List[str]:
         idle = [each for each in expected if isinstance(each, torch.optim.Optimizer) and each not in self._turned]
         if not idle or self._losses < _FEW_LOSSES:
             return []
         kinds = ", ".join(type(each).__name__ for each in idle)
-        return [f"An optimizer ({kinds}) did not step, though losses went back {self._losses} times: call its step() behind backward()."]
+        return [f"An optimizer ({kinds}) did not step, though losses went back {self._losses} times: call its step() after backward()."]
 
     def _of_left_out(self, models: List[Tuple[str, torch.nn.Module]], expected: List[Any]) -> List[str]:
         """Parameters that have a gradient and no optimizer, where these are few: who trains a part of a model leaves out more."""
-        of_optimizers = {address for each in self._stepped for address in each.names}
-        of_optimizers |= {parameter._cdata for each in expected for parameter, _ in updates.parameters_of(each)}
+        of_optimizers = self._updated | {parameter._cdata for each in expected for parameter, _ in updates.parameters_of(each)}
         trained = [parameter for _, model in models for parameter in model.parameters() if parameter.requires_grad]
         left_out = [parameter for parameter in trained if parameter._cdata in self._first - of_optimizers]
         if not left_out or not self._with or len(left_out) > len(trained) * _FEW_LEFT_OUT:
@@ -103,12 +117,21 @@ class Reached:
         names = [str(self._name_of(parameter)) for parameter in left_out]
         return [f"No optimizer that stepped has {_told(names)}, to which gradients came."]
 
-    def _of_strangers(self) -> List[str]:
-        if not self._strangers or not self._turned:
+    def _of_strangers(self, models: List[Tuple[str, torch.nn.Module]]) -> List[str]:
+        """Parameters in lists and dicts of the models' modules, which these do not register, and which no optimizer has."""
+        strangers = self._strangers - self._updated
+        if not strangers or not self._turned:
             return []
-        shapes = list(self._strangers.values())
-        return [f"Gradients came to parameters (of shapes {_told(shapes)}) that neither the model nor an optimizer has: "
-                "modules in a list or dict of Python are not registered (nn.ModuleList and nn.ModuleDict are)."]
+        places = []
+        for prefix, model in models:
+            for name, module in model.named_modules(prefix=prefix):
+                for attribute, value in vars(module).items():
+                    if not attribute.startswith("_") and any(each._cdata in strangers for each in _hidden_parameters(value, _DEPTH)):
+                        places.append(f"{name}.{attribute}" if name else attribute)
+        if not places:
+            return []
+        return [f"Gradients came to parameters in {_told(places)}, which no optimizer has: modules in a list or dict of Python are not "
+                "registered (nn.ModuleList and nn.ModuleDict are)."]
 
     def _of_optimizers(self, models: List[Tuple[str, torch.nn.Module]]) -> List[str]:
         idle = [each for each in self._stepped if self._with.keys().isdisjoint(each.names)]

@@ -123,6 +123,7 @@ class Sampling:
         if session.is_over:
             return
         steps.begin()
+        session.reached.loss_goes_back(roots)
         losses = [self._loss_of(root) for root in roots if root.numel() == 1]
         if losses:
             steps.backward(lambda: sum(read() for read in losses), None)

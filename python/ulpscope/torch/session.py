@@ -91,6 +91,7 @@ class Session:
         self.failed = self.refusal = ""
         self.lost = ""  # where the trace went that was written
         self._left_by = ""  # the exception that ended the recording
+        self._is_left_by_fault = False
         self._file: Optional[Tuple[int, int]] = None  # which file is the trace
         self.is_told_steps = False  # the program ends steps itself
         self.stop_reason = ""  # of what stop_on names
@@ -351,9 +352,12 @@ class Session:
         if lost:
             recorder.note(f"Statistics of {lost} outputs are not known, since a CUDA graph was captured when their step ended.")
         if self._left_by:
-            recorder.warning(f"An exception of the program ended the recording: {self._left_by}")
-        for told in self.reached.warnings(self._models, self.steps.expected, self.module_of):
-            recorder.warning(told)
+            # A class of the program's own may be how it stops early.
+            tell = recorder.warning if self._is_left_by_fault else recorder.note
+            tell(f"An exception of the program ended the recording: {self._left_by}")
+        else:
+            for told in self.reached.warnings(self._models, self.steps.expected, self.module_of):
+                recorder.warning(told)
         if self.has_loss and not self.has_scaled and self.scaler is not None and self.scaler.is_enabled():
             told = (f"The gradient scaler ({type(self.scaler).__name__}) was not seen to multiply a loss: losses and gradients are told as "
                     "if they had no loss scale.")
@@ -402,6 +406,7 @@ class Session:
         """An exception ends the recording, which the trace then says."""
         if not isinstance(error, Exception):  # others are meant to end programs
             return
+        self._is_left_by_fault = type(error).__module__ == "builtins" and not isinstance(error, StopIteration)
         self._left_by = type(error).__name__
         with contextlib.suppress(Exception):  # the text of an exception is code of the program
             first = (str(error).strip().splitlines() or [""])[0][:_LONGEST_TEXT]
