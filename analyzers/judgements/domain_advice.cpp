@@ -42,6 +42,7 @@ bool divides_by_sum(const OriginFacts& origin) {
     const auto [op, is_sum] = reached[i];
     for (const GraphEdge& use : trace.graph().uses(op)) {
       const OpFunction function = trace.ops()[use.consumer].function;
+      if (trace.ops()[use.consumer].phase == Phase::backward) continue;  // the gradient of a logarithm divides too
       if (is_sum && (function == OpFunction::reciprocal || (function == OpFunction::div && use.input == 1))) return true;
       if (function == OpFunction::cast || function == OpFunction::copy)
         reach(use.consumer, is_sum);
