@@ -45,7 +45,7 @@ PYTHON_FLOORS = [
     ("check",),
     ("torch/signals",),
     ("torch/backward", "torch/given", "torch/leaves", "torch/patch", "torch/scalers", "torch/tracker"),
-    ("torch/adapter", "torch/device", "torch/op_runs", "torch/preflight", "torch/samples", "torch/steps", "torch/updates"),
+    ("torch/adapter", "torch/device", "torch/guard", "torch/op_runs", "torch/preflight", "torch/samples", "torch/steps", "torch/updates"),
     ("opcheck",),
     ("torch/fallback", "torch/fast", "torch/reached", "torch/sampling"),
     ("torch/choice", "torch/session"),

@@ -1,7 +1,6 @@
 // Outputs of shape [n, 1] and targets of shape [n], which broadcast to all pairs: from the tables of tensors and of the graph, and
 // rows of the last step.
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -11,12 +10,14 @@
 
 #include "ulpscope/analyzers/findings/finding_rule.h"
 #include "ulpscope/analyzers/judgements/data_history.h"
+#include "ulpscope/analyzers/judgements/data_moments.h"
 #include "ulpscope/analyzers/judgements/guesses.h"
 #include "ulpscope/analyzers/judgements/loss_judgement.h"
 #include "ulpscope/analyzers/judgements/run_facts.h"
 #include "ulpscope/analyzers/judgements/run_memory.h"
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/tensor_place.h"
+#include "ulpscope/analyzers/subject/training_loss.h"
 #include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope::findings {
@@ -33,7 +34,7 @@ constexpr Template kGiveOneShape{
     "advice.give_one_shape",
     "Give outputs and targets one shape, so that each output has its own: `squeeze(-1)` of the one that is [{count}, 1]."};
 
-// What elementwise ops of one operand made of a batch is data too, as targets that a loop standardizes.
+// Elementwise ops of one operand make data of a batch, as of targets that a loop standardizes.
 bool is_data(const AnalysisContext& context, uint32_t tensor) {
   constexpr int kOps = 8;  // more in a row are no preparation of data
   for (int i = 0; i < kOps; ++i) {
@@ -57,14 +58,12 @@ bool compares(const OpInfo& op) {
 
 using Shape = std::vector<int64_t>;
 
-// What the operands broadcast to: of a loss, whose own result may be one number, the shape of its gradient.
+// The shape that the operands broadcast to: of a loss, whose own result may be one number, that of its gradient; nullptr: it is not
+// known.
 const Shape* shape_of_pairs(const AnalysisContext& context, uint32_t op) {
-  const std::vector<OpInfo>& ops = context.trace.ops();
-  const auto backward = std::find_if(
-      ops.begin(), ops.end(), [&](const OpInfo& each) { return each.phase == Phase::backward && each.forward_id == ops[op].id; });
-  if (backward == ops.end()) return nullptr;  // the loss does not depend on it
-  const auto maker = ops[op].kind == OpKind::loss ? static_cast<uint32_t>(backward - ops.begin()) : op;
-  const std::span<const uint32_t> made = context.graph.made_by(maker, 0);
+  const std::optional<uint32_t> backward = backward_op_of(context, op);
+  if (!backward) return nullptr;
+  const std::span<const uint32_t> made = context.graph.made_by(context.trace.ops()[op].kind == OpKind::loss ? *backward : op, 0);
   return made.empty() ? nullptr : &context.selection.tensor(made.front()).shape;
 }
 
@@ -95,7 +94,7 @@ std::optional<Broadcast> broadcast_of(const AnalysisContext& context, uint32_t o
   return found;
 }
 
-// Of the last step that has rows of the tensor.
+// The standard deviation in the last step that has rows of the tensor.
 std::optional<double> deviation_in_last_step(const RunFacts& facts, uint32_t tensor) {
   const std::vector<DataRow>& rows = facts.memory.data.rows(facts.context, tensor, facts.context.trace.ranks().front());
   double count = 0, sum = 0, squares = 0;
@@ -107,8 +106,7 @@ std::optional<double> deviation_in_last_step(const RunFacts& facts, uint32_t ten
     squares += row.sum_of_squares;
   }
   if (count == 0) return std::nullopt;
-  const double mean = sum / count;
-  return std::sqrt(std::max(squares / count - mean * mean, 0.0));
+  return DataMoments{.tensor = tensor, .mean = sum / count, .mean_square = squares / count}.deviation();
 }
 
 void find_broadcast(const RunFacts& facts, Findings& found) {

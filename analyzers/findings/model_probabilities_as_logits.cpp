@@ -1,7 +1,6 @@
 // Probabilities where a loss takes logits: from the table of the graph; no rows.
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "ulpscope/analyzers/subject/run_analysis.h"
 #include "ulpscope/analyzers/subject/sentence_names.h"
 #include "ulpscope/analyzers/subject/tensor_place.h"
+#include "ulpscope/analyzers/subject/training_loss.h"
 #include "ulpscope/trace/op_semantics.h"
 
 namespace ulpscope::findings {
@@ -31,14 +31,13 @@ constexpr Template kHandLogits{"advice.hand_logits", "Leave out that `{activatio
 bool takes_logits(const AnalysisContext& context, uint32_t number) {
   const std::vector<OpInfo>& ops = context.trace.ops();
   const OpInfo& op = ops[number];
-  const bool goes_back = std::any_of(ops.begin(), ops.end(),
-                                     [&](const OpInfo& each) { return each.phase == Phase::backward && each.forward_id == op.id; });
-  if (!goes_back) return false;
   if (op.phase != Phase::loss && op.phase != Phase::forward) return false;
-  if (op.function == OpFunction::cross_entropy || op.function == OpFunction::bce_with_logits) return true;
   const std::span<const GraphEdge> uses = context.trace.graph().uses(number);
-  return op.function == OpFunction::log_softmax &&
-         std::any_of(uses.begin(), uses.end(), [&](const GraphEdge& use) { return ops[use.consumer].function == OpFunction::nll; });
+  const bool is_of_nll = op.function == OpFunction::log_softmax && std::any_of(uses.begin(), uses.end(), [&](const GraphEdge& use) {
+                           return ops[use.consumer].function == OpFunction::nll;
+                         });
+  const bool takes = is_of_nll || op.function == OpFunction::cross_entropy || op.function == OpFunction::bce_with_logits;
+  return takes && backward_op_of(context, number).has_value();
 }
 
 bool has_class_weights(const AnalysisContext& context) {
@@ -49,27 +48,19 @@ bool has_class_weights(const AnalysisContext& context) {
   return false;
 }
 
-// What the op reads as values, before casts and copies.
-std::optional<uint32_t> logits_of(const AnalysisContext& context, uint32_t op) {
-  std::span<const uint32_t> read = context.graph.tensors_read_by(op, 0);
-  for (int casts = 0; casts < 4 && !read.empty(); ++casts) {
-    if (!has_trait(context.selection.op(read.front()).function, kSameValues)) return read.front();
-    read = context.graph.tensors_read_by(context.selection.tensor(read.front()).op, 0);
-  }
-  return std::nullopt;
-}
-
 void find_probabilities(const RunFacts& facts, Findings& found) {
   const AnalysisContext& context = facts.context;
   const std::vector<OpInfo>& ops = context.trace.ops();
   for (uint32_t i = 0; i < ops.size(); ++i) {
-    const std::optional<uint32_t> logits = takes_logits(context, i) ? logits_of(context, i) : std::nullopt;
-    if (!logits) continue;
-    const OpInfo& activation = context.selection.op(*logits);
-    const TensorInfo& values = context.selection.tensor(*logits);
+    if (!takes_logits(context, i)) continue;
+    const std::span<const uint32_t> read = sources_read_as(context, i, Meaning::value);
+    if (read.empty()) continue;
+    const uint32_t logits = read.front();
+    const OpInfo& activation = context.selection.op(logits);
+    const TensorInfo& values = context.selection.tensor(logits);
     const bool is_binary = ops[i].function == OpFunction::bce_with_logits;
     if (activation.function != OpFunction::softmax && activation.function != OpFunction::sigmoid) continue;
-    // Of classes along another dimension, as of pixels, the number is not known; nor what weights of classes do to the loss.
+    // The number of classes along another dimension, as of pixels, is not known; nor is what weights of classes do to the loss.
     const std::span<const uint32_t> made = context.graph.made_by(i, 0);
     const bool is_apart = ops[i].function == OpFunction::log_softmax && !made.empty();
     const std::vector<int64_t>& shape = is_apart ? context.selection.tensor(made.front()).shape : values.shape;
@@ -77,7 +68,7 @@ void find_probabilities(const RunFacts& facts, Findings& found) {
     const bool is_bounded = is_binary || (classes >= 2 && !has_class_weights(context));
     const Name loss{NameKind::op, ops[i].name};
     const double least = is_binary ? std::log(2.0) : std::log1p((classes - 1) / std::exp(1.0));
-    Sentences title = kReadsProbabilities({{"loss", loss}, {"place", tensor_place(facts.selection, *logits)}});
+    Sentences title = kReadsProbabilities({{"loss", loss}, {"place", tensor_place(facts.selection, logits)}});
     if (is_binary)
       title += kLeastOfZero({{"least", least}});
     else if (is_bounded)
@@ -85,8 +76,8 @@ void find_probabilities(const RunFacts& facts, Findings& found) {
           {{"classes", static_cast<uint64_t>(classes)}, {"others", static_cast<uint64_t>(classes) - 1}, {"least", least}});
     std::vector<Quantity> evidence;
     if (is_bounded) evidence.push_back({"least_loss", least});
-    found.add(Severity::warning, std::move(title), {{facts.selection.key(*logits), std::move(evidence)}},
-              Advice(kHandLogits({{"loss", loss}, {"activation", Name{NameKind::op, activation.name}}})), {{*logits}});
+    found.add(Severity::warning, std::move(title), {{facts.selection.key(logits), std::move(evidence)}},
+              Advice(kHandLogits({{"loss", loss}, {"activation", Name{NameKind::op, activation.name}}})), {{logits}});
     return;
   }
 }

@@ -175,15 +175,12 @@ Advice advice_on_none(const RunFacts& facts, const End& end) {
   const bool narrow = std::any_of(updates.weights().begin(), updates.weights().end(), [&](const UpdateJudgement::Weight& weight) {
     return is_narrow(facts.selection.tensor(weight.tensor).dtype);
   });
-  if (narrow && optimizer_of_unknown_rule(facts) != nullptr) {
-    Advice advice;
-    advice.text = kMastersOrRate({{"masters", advice.set(settings.switched(SettingKind::master_weights, true))}, {"rate", rate}});
-    advice.note({.kind = SettingKind::learning_rate, .way = SettingChange::Way::raise});
-    return advice;
+  const bool may_be_rounded_away = narrow && optimizer_of_unknown_rule(facts) != nullptr;
+  if (!may_be_rounded_away) {
+    if (end.replaced != nullptr) return kMendReplaced({{"trace", trace_name(facts.context.trace)}});
+    if (updates.sum().all.nonzero == 0) return kWhereGradientsVanish({{"trace", trace_name(facts.context.trace)}});
+    if (Advice why = why_updates_are_short(facts); !why.text.empty()) return why;
   }
-  if (end.replaced != nullptr) return kMendReplaced({{"trace", trace_name(facts.context.trace)}});
-  if (updates.sum().all.nonzero == 0) return kWhereGradientsVanish({{"trace", trace_name(facts.context.trace)}});
-  if (Advice why = why_updates_are_short(facts); !why.text.empty()) return why;
   Advice advice = kLargerRate({{"rate", rate}});
   if (narrow)
     advice.text = kMastersOrRate({{"masters", advice.set(settings.switched(SettingKind::master_weights, true))}, {"rate", rate}});

@@ -201,7 +201,7 @@ Moments moments_of(const OriginFacts& origin, uint32_t tensor) {
   return moments;
 }
 
-// Of an optimizer of PyTorch whose rule is not recorded: what it divides by, plus eps.
+// An optimizer of PyTorch whose rule is not recorded divides by such a state, plus eps.
 NonfiniteExplanation explain_divisor(const OriginFacts& origin) {
   static constexpr std::string_view kDivisors[] = {"square_avg", "sum", "exp_inf", "exp_avg_sq"};
   const SettingNames& settings = origin.facts.context.settings;
@@ -263,7 +263,7 @@ NonfiniteExplanation explain_flushed_epsilon(const OriginFacts& origin, double e
           .help = std::move(help)};
 }
 
-// That of the captured element, or else the largest one that the update read; NaN: neither is known.
+// The gradient of the captured element, or else the largest one that the update read; NaN: neither is known.
 double gradient_of_update(const OriginFacts& origin) {
   constexpr uint32_t kGradient = 1;
   if (const CaptureRow* const captured = origin.capture ? origin.capture->operand(kGradient) : nullptr) return captured->value;

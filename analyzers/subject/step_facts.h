@@ -34,7 +34,7 @@ struct Clipping {
   void add(const StepRow& row);
   void add(const Clipping& other);
   bool clips_much() const { return steps > 0 && least > 100; }
-  // What shrinks gradients by just the loss scale divides by it.
+  // A program that shrinks gradients by just the loss scale divides by it.
   bool divides_by_scale() const { return steps > 0 && least > 1 && by_scale; }
 };
 

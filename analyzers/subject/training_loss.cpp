@@ -38,6 +38,14 @@ std::span<const uint32_t> tensors_read_as(const AnalysisContext& context, uint32
   return input ? context.graph.tensors_read_by(op, *input) : std::span<const uint32_t>();
 }
 
+std::optional<uint32_t> backward_op_of(const AnalysisContext& context, uint32_t forward) {
+  const std::vector<OpInfo>& ops = context.trace.ops();
+  const auto backward = std::find_if(ops.begin(), ops.end(), [&](const OpInfo& each) {
+    return each.phase == Phase::backward && each.forward_id == ops[forward].id;
+  });
+  return backward == ops.end() ? std::nullopt : std::optional(static_cast<uint32_t>(backward - ops.begin()));
+}
+
 std::span<const uint32_t> sources_read_as(const AnalysisContext& context, uint32_t op, Meaning meaning) {
   std::span<const uint32_t> read = tensors_read_as(context, op, meaning);
   // Autocast casts once, and a producer may copy before: more in a row are no data.

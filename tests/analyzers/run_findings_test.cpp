@@ -494,8 +494,8 @@ TEST(RunFindings, TargetsThatBroadcastAreTold) {
   }
 }
 
-// What a softmax or a sigmoid gave, also by way of a cast, is no logits; what another op gave may be. Not told where the loss does
-// not go back from there, or a log_softmax serves no nll.
+// The result of a softmax or a sigmoid, also by way of a cast, is no logits; that of another op may be. Not told where the loss
+// does not go back from there, or a log_softmax serves no nll.
 TEST(RunFindings, ProbabilitiesThatALossTakesForLogitsAreTold) {
   struct Case {
     const char *activation, *loss;

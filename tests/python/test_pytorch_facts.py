@@ -1,4 +1,4 @@
-"""What docs/ops.md says of PyTorch itself, where ulpscope's ops differ or PyTorch has several results."""
+"""PyTorch does what docs/ops.md says of it, where ulpscope's ops differ or PyTorch has several results."""
 
 import math
 import unittest

@@ -12,7 +12,8 @@ from recorded import NEEDS_TORCH, Case, recording, torch
 if torch is not None:
     from ulpscope.torch import device
     from ulpscope.torch.fallback import Fallback
-    from ulpscope.torch.session import Guard, Session
+    from ulpscope.torch.guard import Guard
+    from ulpscope.torch.session import Session
 
 # The library calls these in a step of `train`.
 CALLED = ("on_backward", "on_backward_ended", "on_scale_of_call", "on_unscaled", "on_scaler_updated", "on_batch", "on_line")

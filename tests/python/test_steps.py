@@ -336,7 +336,7 @@ class Steps(Case):
         self.assertEqual(warned(in_a_closure, optimizer), [])
 
     def test_parameters_that_nothing_updates(self):
-        """Those of modules in a list of the model; not those that another optimizer has, and not those of other models."""
+        """Parameters of modules in a list of the model are told; not those that another optimizer has, and not those of other models."""
         hidden = [torch.nn.Linear(3, 3)]
         optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
 

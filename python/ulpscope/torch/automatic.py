@@ -8,10 +8,10 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Set, Tuple, Un
 
 import torch
 
+from .guard import warn
 from .patch import Patch
 from .record import Recording
 from .samples import LOADERS
-from .session import warn
 
 _Models = Union[torch.nn.Module, Dict[str, torch.nn.Module]]
 

@@ -8,8 +8,8 @@ import sys
 from types import TracebackType
 from typing import Any, List, Optional, Type
 
+from .guard import warn
 from .record import Recording
-from .session import warn
 
 
 class _Records:

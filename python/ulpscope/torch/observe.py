@@ -5,8 +5,8 @@ from typing import Any, Set
 
 import torch
 
+from .guard import warn
 from .record import recordings_of_this_thread
-from .session import warn
 
 _said: Set[str] = set()
 

@@ -20,7 +20,7 @@ def _told(names: List[str]) -> str:
 
 
 def _hidden_parameters(value: Any, depth: int) -> Iterator[torch.nn.Parameter]:
-    """Those of modules in lists, tuples and dicts."""
+    """The parameters of modules in lists, tuples and dicts."""
     if isinstance(value, torch.nn.Parameter):
         yield value
     elif isinstance(value, torch.nn.Module):
@@ -51,10 +51,10 @@ class Reached:
         self._without: Dict[int, str] = {}  # names
         self._known: "weakref.WeakKeyDictionary[Any, _Stepped]" = weakref.WeakKeyDictionary()
         self._stepped: List[_Stepped] = []
-        self._turned: "weakref.WeakSet[Any]" = weakref.WeakSet()  # optimizers that stepped, or would have but for an overflow
         self._losses = 0  # that went back
         self._updated: Set[int] = set()  # addresses of the parameters of optimizers that stepped
-        self._sizes: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()  # how many parameters these had
+        # Optimizers that stepped, or would have but for an overflow: how many parameters each had.
+        self._sizes: "weakref.WeakKeyDictionary[Any, int]" = weakref.WeakKeyDictionary()
         self._first: Set[int] = set()  # addresses of the parameters that the first one reached
         self._strangers: Set[int] = set()  # of them, those without a name
 
@@ -67,7 +67,6 @@ class Reached:
 
     def optimizer_turns(self, optimizer: Any) -> None:
         """An optimizer steps, or its gradients are looked at before; it may be one of no recorded model."""
-        self._turned.add(optimizer)
         size = sum(len(group["params"]) for group in optimizer.param_groups)
         if self._sizes.get(optimizer) != size:  # it is new, or has a further group
             self._sizes[optimizer] = size
@@ -101,7 +100,7 @@ class Reached:
                 *self._of_strangers(models), *self._of_first_modules(module_of)]
 
     def _of_idle(self, expected: List[Any]) -> List[str]:
-        idle = [each for each in expected if isinstance(each, torch.optim.Optimizer) and each not in self._turned]
+        idle = [each for each in expected if isinstance(each, torch.optim.Optimizer) and each not in self._sizes]
         if not idle or self._losses < _FEW_LOSSES:
             return []
         kinds = ", ".join(type(each).__name__ for each in idle)
@@ -120,7 +119,7 @@ class Reached:
     def _of_strangers(self, models: List[Tuple[str, torch.nn.Module]]) -> List[str]:
         """Parameters in lists and dicts of the models' modules, which these do not register, and which no optimizer has."""
         strangers = self._strangers - self._updated
-        if not strangers or not self._turned:
+        if not strangers or not self._sizes:
             return []
         places = []
         for prefix, model in models:

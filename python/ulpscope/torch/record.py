@@ -23,8 +23,9 @@ from .._options import METRIC_KINDS, Options, may_be_trace
 from .._report import recorded, tell
 from .choice import choose
 from .given import listed_optimizers, named_models, unwrapped
+from .guard import warn
 from .sampling import Sampling
-from .session import COVERAGE, Session, warn
+from .session import COVERAGE, Session
 from .signals import Signals
 
 _WAIT_FOR_RANK_0 = datetime.timedelta(seconds=30)

@@ -8,10 +8,9 @@ import math
 import os
 import sys
 import threading
-import warnings
 from collections import Counter
-from types import FrameType, TracebackType
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple, Type
+from types import FrameType
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 import torch
 
@@ -19,6 +18,7 @@ from .._library import Refused
 from . import backward, scalers, updates
 from .adapter import Adapter, line_of_user
 from .given import unwrapped
+from .guard import Guard, warn
 from .leaves import tensors_in
 from .reached import Reached
 from .samples import Samples
@@ -44,37 +44,6 @@ class _Scale(NamedTuple):
     tensor: Any
     version: int
     value: Optional[float]  # None: it comes when the step is settled
-
-
-class Guard:
-    """A block in which nothing is recorded, and from which no exception comes."""
-
-    __slots__ = ("_session",)
-
-    def __init__(self, session: "Session") -> None:
-        self._session = session
-
-    @holds_signals
-    def __enter__(self) -> None:
-        tracker = self._session.tracker
-        tracker.lock()
-        tracker.state.muted += 1
-
-    @holds_signals
-    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
-                 traceback: Optional[TracebackType]) -> bool:
-        session = self._session
-        try:
-            if error is None:
-                return False
-            if isinstance(error, Refused):
-                session.refused(str(error))
-            elif isinstance(error, Exception) and not session.failed:
-                session.fail(error)
-            return isinstance(error, Exception)
-        finally:
-            session.tracker.state.muted -= 1
-            session.tracker.unlock()
 
 
 class Session:
@@ -822,11 +791,3 @@ def _optimizers_stepping() -> int:
         count += frame.f_code.co_filename == _OPTIMIZER and frame.f_code.co_name == "wrapper"
         frame = frame.f_back
     return count
-
-
-def warn(text: str) -> None:
-    """A warning that raises nothing, whatever the filters of warnings are."""
-    try:
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
-    except Warning:
-        print(text, file=sys.stderr)

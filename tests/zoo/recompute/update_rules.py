@@ -104,7 +104,7 @@ def lost_updates(case, said):
 
 
 def never_changed(case, said):
-    """Of those that lost more than half: vectors of which no element ever changed, in ten updates or more."""
+    """Vectors that lost more than half, and of which no element ever changed, in ten updates or more."""
     tensors = case.f.tables.tensors
     names = [
         case.f.trace.text_of(tensors["parameter"][i])
